@@ -1,4 +1,4 @@
-//! A job file with its dataset, as commands need it.
+//! Reads job files and the indexes of their datasets for commands.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,11 +13,11 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::{Dataset, Index, index::Differences};
 use tierfeed_runtime::{
-    agent::JobAtHand,
+    agent::LoadedJob,
     dataset::{self, DatasetError},
     manager,
     rpc::JobText,
-    run_dir::{RunDir, begun::Begun},
+    run_dir::{RunDir, start_marker::StartMarker},
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -27,7 +27,7 @@ use tierfeed_workload_analyzer::{
 
 use crate::{environment, failure::Failure, output};
 
-/// A node that says nothing for this long counts as lost.
+/// A node without reports for this long counts as lost.
 const LOST_AFTER: Nanoseconds = Nanoseconds(10_000_000_000);
 
 /// A job file that was read and parsed once.
@@ -51,19 +51,19 @@ impl JobFile {
     }
 }
 
-/// A job, its index and what follows from both.
+/// A job with its index and order.
 #[derive(Debug)]
-pub(crate) struct Indexed {
+pub(crate) struct IndexedJob {
     pub(crate) job: Arc<Job>,
     text: JobText,
-    begun: PathBuf,
+    start_marker: PathBuf,
     index: Arc<Index>,
     order: Spec,
 }
 
-/// A job with what its dataset is like, whether that is here or only described.
+/// A job with the sizes of its samples, from an index or from `dataset.described`.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct SizedJob {
     pub(crate) file: JobFile,
     samples: Samples,
     pub(crate) sums: Sizes,
@@ -77,7 +77,7 @@ enum Samples {
     Described(DescribedSizes),
 }
 
-impl Known {
+impl SizedJob {
     pub(crate) fn job(&self) -> &Job {
         &self.file.job
     }
@@ -91,8 +91,8 @@ impl Known {
     }
 }
 
-/// Reads a job file, and its dataset as far as it is needed to analyse and to plan.
-pub(crate) fn know(path: &Path) -> Result<Known, Failure> {
+/// Reads a job file and the sizes of its samples, which analysing and planning need.
+pub(crate) fn sized(path: &Path) -> Result<SizedJob, Failure> {
     let file = JobFile::read(path)?;
     let job = &file.job;
     let (samples, sums) = if let Some(described) = &job.described {
@@ -105,14 +105,14 @@ pub(crate) fn know(path: &Path) -> Result<Known, Failure> {
     };
     let order = job.order(sums.samples()).map_err(Failure::input)?;
     let demand = Demand::of(job, &sums).map_err(Failure::input)?;
-    Ok(Known { file, samples, sums, order, demand })
+    Ok(SizedJob { file, samples, sums, order, demand })
 }
 
-/// Indexes the dataset of a job, or opens the index that is kept if it is still right. A job that has begun
-/// in this run directory goes on with its index, whatever became of the dataset.
-pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<Indexed, Failure> {
+/// Indexes the dataset of a job, or opens a stored index that is still right. A job that has started in this
+/// run directory continues with its index, even if the dataset has changed.
+pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failure> {
     file.job.require_dataset().map_err(Failure::input)?;
-    let index = match begun(&file, run_dir) {
+    let index = match continued(&file, run_dir) {
         Some(index) => index,
         None => index(&file, Some(&run_dir.index()))?,
     };
@@ -124,13 +124,19 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<Indexed, Failure> 
         file: std::path::absolute(&path).map_err(Failure::input)?,
         index_fingerprint: index.fingerprint(),
     };
-    Ok(Indexed { job, text, begun: run_dir.begun(), index: Arc::new(index), order })
+    Ok(IndexedJob {
+        job,
+        text,
+        start_marker: run_dir.start_marker(),
+        index: Arc::new(index),
+        order,
+    })
 }
 
-/// The index of a job that has begun in this run directory.
-fn begun(file: &JobFile, run_dir: &RunDir) -> Option<Index> {
-    let (job, note) = (&file.job, run_dir.begun());
-    let expected = Begun::index_of(&note, &file.text)?;
+/// The index of a job that has started in this run directory.
+fn continued(file: &JobFile, run_dir: &RunDir) -> Option<Index> {
+    let (job, note) = (&file.job, run_dir.start_marker());
+    let expected = StartMarker::index_of(&note, &file.text)?;
     let path = job.index.clone().unwrap_or_else(|| run_dir.index());
     let index = dataset::reopen(&job.dataset, &path, expected);
     let Some(index) = index else {
@@ -138,12 +144,12 @@ fn begun(file: &JobFile, run_dir: &RunDir) -> Option<Index> {
         tracing::warn!(%path, "the job began with another index, which is not there any more");
         return None;
     };
-    tell(&index.differences(), &job.dataset, &note);
+    log_changes(&index.differences(), &job.dataset, &note);
     Some(index)
 }
 
-/// Says how the dataset of a job that goes on has changed.
-fn tell(differences: &Differences, dataset: &Dataset, note: &Path) {
+/// Logs how the dataset of a continued job has changed.
+fn log_changes(differences: &Differences, dataset: &Dataset, note: &Path) {
     if differences.is_empty() {
         return;
     }
@@ -161,8 +167,8 @@ fn tell(differences: &Differences, dataset: &Dataset, note: &Path) {
     );
 }
 
-/// The index of the job's dataset: that which the job names, else from those that are kept from run to run,
-/// for a run in its run directory.
+/// The index of the job's dataset: the one that the job names, else from the cache. For a run it is also in
+/// the run directory.
 fn index(file: &JobFile, of_run: Option<&Path>) -> Result<Index, Failure> {
     let job = &file.job;
     let bar = output::bar();
@@ -186,8 +192,8 @@ fn placed(file: &JobFile, error: DatasetError) -> Failure {
     Failure::Input(anyhow!("{}:{line}: dataset.source: {source}", file.display()))
 }
 
-impl Indexed {
-    /// What a manager of this job is started with.
+impl IndexedJob {
+    /// The settings of a manager of this job.
     pub(crate) fn manager(&self) -> manager::Settings {
         manager::Settings {
             job: self.text.clone(),
@@ -197,13 +203,13 @@ impl Indexed {
                 staged_batches: self.job.prefetch_batches,
                 lost_after: LOST_AFTER,
             },
-            begun: self.begun.clone(),
+            start_marker: self.start_marker.clone(),
         }
     }
 
-    /// What an agent in this process needs not to ask its manager for the job.
-    pub(crate) fn at_hand(&self) -> JobAtHand {
+    /// The job for an agent in this process, which then does not ask its manager for it.
+    pub(crate) fn loaded(&self) -> LoadedJob {
         let (text, job, index) = (self.text.clone(), self.job.clone(), self.index.clone());
-        JobAtHand { text, job, index }
+        LoadedJob { text, job, index }
     }
 }

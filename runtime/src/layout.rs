@@ -1,15 +1,15 @@
-//! What a job may use of this node: which tiers, where they lie, how large they are.
+//! What a job uses of this node: which tiers, where they are, how large they are.
 //!
-//! The job asks, the node has, and what both allow is the layout that the agent runs and that the
-//! simulator predicts with. A tier that the node lacks is played by plain memory and marked as
-//! emulated if the job file says how fast it shall appear, and refused if not.
+//! The layout is what the job asks for and the node has; the agent and the simulator both use it. If the
+//! node lacks a tier, main memory emulates it if the job file gives its speed, and the tier is marked as
+//! emulated; otherwise the job is refused.
 
 mod chunk;
 mod direct;
-mod idle;
 mod measured;
 mod node;
 mod reach;
+mod unused;
 mod writers;
 
 use std::{
@@ -43,79 +43,79 @@ use tierfeed_workload_analyzer::{
     job::{Budget, JobScratch, OnError, TierRequest},
 };
 
-pub use idle::Idle;
 pub use measured::report_at;
 pub(crate) use node::MEMORY;
 pub use node::{Disk, FileSystem, Node, NodeError};
-pub use writers::Measured;
+pub use unused::UnusedTier;
+pub use writers::WriterRates;
 
-/// Threads that copy from and to each tier, unless it was measured that one does.
+/// Threads that copy from and to each tier, unless a measurement says that one suffices.
 const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
 
-/// What the tables and the alignment of a sample take in staging memory, at most.
+/// The most that tables and alignment of a sample take in staging memory.
 const BYTES_PER_STAGED_SAMPLE: u64 = 96;
 
 /// One tier of the job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// How the data plane opens it.
+pub struct TierLayout {
+    /// The settings of the data plane.
     pub settings: TierSettings,
-    /// What the job may use of it at first, staging included.
+    /// The initial budget of the job, staging included.
     pub budget: Bytes,
-    /// What of that is for the cache: whole chunks.
+    /// The part of `budget` that caches samples: whole chunks.
     pub cache: Bytes,
-    /// What it draws on.
+    /// The memory or disk that the tier draws on.
     pub pool: Pool,
-    /// The share that it asked for; `None` if it asked for a size, which does not adapt.
+    /// The share that the job asked for; `None` if it asked for a size, which does not adapt.
     pub share: Option<Percent>,
-    /// Whether it is what its name says.
+    /// Whether the tier is real or emulated.
     pub origin: Origin,
-    /// Whether trainers read samples of it where they lie; `None` where nobody could.
+    /// Whether trainers read samples in place; `None` for files, which they cannot.
     pub direct: Option<Choice>,
-    /// What decided how many threads copy, if anything did.
-    pub writers: Option<Measured>,
+    /// The measurement that decided the number of copy threads, if there is one.
+    pub writers: Option<WriterRates>,
 }
 
 /// All tiers of the job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Staging memory of each local rank.
+    /// Staging memory of each rank of the node, in bytes.
     pub arena: Bytes,
     /// The cache tiers, fastest first; the position is the tier's id in the session.
-    pub places: Vec<Place>,
-    /// The unit in which they grow.
+    pub tiers: Vec<TierLayout>,
+    /// The unit in which the tiers grow.
     pub chunk: Bytes,
 }
 
-/// Whether a job gets sizes that the node does not have free now.
+/// Whether a job may get sizes that exceed the free memory of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// It does not: a size that is too large is a mistake, which is found before anything is taken.
-    Free,
-    /// It does: it had them before, and whoever takes them now may give them back. Until then its tiers
-    /// stay smaller, and its ranks without staging memory read alone.
-    Promised,
+pub enum Overcommit {
+    /// It may not: such a size is an error of the input, found before anything is allocated.
+    Refused,
+    /// It may, because it had them before a restart: other processes may return the memory. Until then its
+    /// tiers stay smaller, and ranks without staging memory read the cold store themselves.
+    Allowed,
 }
 
 /// Why the node cannot do what the job asks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlacesError {
+pub enum LayoutError {
     /// The tiers do not fit.
     #[error(transparent)]
     Budget(#[from] BudgetError),
-    /// The node cannot be looked at.
+    /// The node cannot be measured.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// The job names a NUMA node that is not there.
+    /// The job names a NUMA node that the host does not have.
     #[error(
         "tiers.cxl-memory.numa_nodes: {}: this host has no such NUMA node; it has {present}; \
          name one of them, or add emulate to let main memory play it", .node.0
     )]
     NoNumaNode {
-        /// As asked.
+        /// The NUMA node in the job file.
         node: NumaNode,
-        /// Those that are there.
+        /// The NUMA nodes of the host.
         present: String,
     },
     /// The job wants memory behind CXL on a node without any.
@@ -125,7 +125,7 @@ pub enum PlacesError {
          `emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }}` to let main memory play it"
     )]
     NoCxlMemory {
-        /// The NUMA nodes that are there.
+        /// The NUMA nodes of the host.
         present: String,
     },
     /// The directory of the scratch tier is on a disk.
@@ -134,20 +134,20 @@ pub enum PlacesError {
          directory on one, such as /dev/shm/tierfeed, or make this tier `storage`", .path.display()
     )]
     NotARamDisk {
-        /// The directory.
+        /// The directory of the tier.
         path: PathBuf,
-        /// What it is on.
+        /// Its file system.
         file_system: FileSystem,
     },
-    /// The scratch tier is smaller than what the job wants of it.
+    /// The scratch tier is smaller than `job_scratch.size`.
     #[error(
         "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
          give the tier at least {size}, or ask for less"
     )]
     NoJobScratch {
-        /// What the tier gets.
+        /// The budget of the tier.
         budget: Bytes,
-        /// What the job wants.
+        /// `job_scratch.size`.
         size: Bytes,
     },
     /// Main memory holds no batch.
@@ -156,17 +156,17 @@ pub enum PlacesError {
          give it at least {}", Bytes(.batch.0 * u64::from(*.ranks))
     )]
     NoStaging {
-        /// What main memory gets.
+        /// The budget of main memory.
         budget: Bytes,
-        /// A large batch.
+        /// The 99th percentile of batch sizes.
         batch: Bytes,
-        /// Ranks of the node.
+        /// The number of ranks of the node.
         ranks: u32,
     },
 }
 
-impl PlacesError {
-    /// The key of the job file that it is about, as far as one is.
+impl LayoutError {
+    /// The key of the job file that caused the error, or its nearest parent.
     #[must_use]
     pub fn keys(&self) -> Vec<&'static str> {
         match self {
@@ -182,21 +182,21 @@ impl PlacesError {
         }
     }
 
-    /// Whether the node has too little free for the job, rather than something else.
+    /// Whether the node has too little free memory for the job.
     #[must_use]
-    pub fn is_want_of_room(&self) -> bool {
+    pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Budget(BudgetError::TooLarge { .. }) | Self::NoStaging { .. })
     }
 }
 
-impl Place {
-    /// Whether trainers map it.
+impl TierLayout {
+    /// Whether trainers map the tier and read in place.
     #[must_use]
-    pub fn is_shown(&self) -> bool {
+    pub fn is_direct(&self) -> bool {
         matches!(self.settings.backing, Backing::Shelf(..))
     }
 
-    /// What the manager is told of it.
+    /// The tier as the manager gets it.
     #[must_use]
     pub fn offer(&self) -> fleet::Tier {
         fleet::Tier { kind: self.settings.kind, budget: self.budget, origin: self.origin }
@@ -208,31 +208,36 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// As [`PlacesError`] tells.
-    pub fn fit(job: &Job, demand: &Demand, node: &Node, room: Room) -> Result<Self, PlacesError> {
+    /// [`LayoutError`]
+    pub fn fit(
+        job: &Job,
+        demand: &Demand,
+        node: &Node,
+        overcommit: Overcommit,
+    ) -> Result<Self, LayoutError> {
         let staging = staging(job, demand);
         let mut wanted = Vec::new();
         for request in &job.tiers {
-            wanted.extend(wanted_places(request, node, staging)?);
+            wanted.extend(tier_claims(request, node, staging)?);
         }
         let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
-        let budgets = match room {
-            Room::Free => allot(&claims, node.pools())?,
-            Room::Promised => allot(&claims, &promised(&claims, node.pools()))?,
+        let budgets = match overcommit {
+            Overcommit::Refused => allot(&claims, node.pools())?,
+            Overcommit::Allowed => allot(&claims, &with_overcommit(&claims, node.pools()))?,
         };
         let mut arena = Bytes(0);
         let mut parts = Vec::new();
         for (wanted, budget) in wanted.into_iter().zip(budgets) {
-            let mut budget = wanted.within_room(budget, room)?;
-            if (wanted.claim.kind, room) == (Kind::MainMemory, Room::Promised) {
-                budget = budget.max(least(staging));
+            let mut budget = wanted.within_capacity(budget, overcommit)?;
+            if (wanted.claim.kind, overcommit) == (Kind::MainMemory, Overcommit::Allowed) {
+                budget = budget.max(staging_min(staging));
             }
             let mut cache = budget;
             if wanted.claim.kind == Kind::MainMemory {
                 let split = staging.within(budget);
                 if split.arena < staging.batch {
                     let (batch, ranks) = (staging.batch, staging.ranks);
-                    return Err(PlacesError::NoStaging { budget, batch, ranks });
+                    return Err(LayoutError::NoStaging { budget, batch, ranks });
                 }
                 MainMemory { arena, cache } = split;
             }
@@ -240,18 +245,19 @@ impl Layout {
                 && let Some(JobScratch { size, .. }) = job.job_scratch
             {
                 let left = budget.0.checked_sub(size.0);
-                cache = Bytes(left.ok_or(PlacesError::NoJobScratch { budget, size })?);
+                cache = Bytes(left.ok_or(LayoutError::NoJobScratch { budget, size })?);
             }
             parts.push((wanted, budget, cache));
         }
         let caches = parts.iter().map(|(_, _, cache)| *cache);
         let chunk = job.chunk.unwrap_or_else(|| chunk::fitting(caches, staging.batch));
         let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0);
-        let place = |(wanted, budget, cache): (Wanted, _, _)| wanted.place(budget, whole(cache));
-        Ok(Self { arena, places: parts.into_iter().map(place).collect(), chunk })
+        let with_budget =
+            |(wanted, budget, cache): (TierClaim, _, _)| wanted.with_budget(budget, whole(cache));
+        Ok(Self { arena, tiers: parts.into_iter().map(with_budget).collect(), chunk })
     }
 
-    /// What the session is built from. `sizes` are those of all samples of the dataset.
+    /// The settings of the session. `sizes` are the lengths of all samples of the dataset.
     #[must_use]
     pub fn session(
         &self,
@@ -260,48 +266,48 @@ impl Layout {
         order: Spec,
         node: NodeId,
     ) -> session::Settings {
-        let tiers = self.places.iter().map(|it| self.buffer(it, it.cache)).collect();
-        let shows = shown(self.places.iter().map(Place::is_shown));
+        let tiers = self.tiers.iter().map(|it| self.buffer(it, it.cache)).collect();
+        let shows = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
         let settings = session(job, sizes, order, self.arena, Cache { tiers, chunk: self.chunk });
         session::Settings { node, shows, ..settings }
     }
 
-    /// What the manager is told.
+    /// The tiers as the manager gets them.
     #[must_use]
     pub fn offer(&self) -> Vec<fleet::Tier> {
-        self.places.iter().map(Place::offer).collect()
+        self.tiers.iter().map(TierLayout::offer).collect()
     }
 
-    /// What the job may hold in memory, RAM disks included.
+    /// The memory budget of the job, RAM disks included.
     #[must_use]
     pub fn memory_budget(&self, node: &Node) -> Bytes {
-        let in_memory = |it: &&Place| match &it.settings.backing {
+        let in_memory = |it: &&TierLayout| match &it.settings.backing {
             Backing::Memory(_) | Backing::Shelf(..) => true,
             Backing::Directory(_) => node.is_memory(it.pool),
         };
-        Bytes(self.places.iter().filter(in_memory).map(|it| it.budget.0).sum())
+        Bytes(self.tiers.iter().filter(in_memory).map(|it| it.budget.0).sum())
     }
 
-    fn buffer(&self, place: &Place, cache: Bytes) -> Buffer {
+    fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
         Buffer::within(place.settings.kind, cache, self.chunk)
     }
 }
 
-/// The tiers that trainers map, of which it is said for each whether they do.
-pub(crate) fn shown(are_shown: impl Iterator<Item = bool>) -> Vec<TierId> {
-    let shown = (0..=u8::MAX).map(TierId).zip(are_shown);
-    shown.filter_map(|(tier, is_shown)| is_shown.then_some(tier)).collect()
+/// The ids of the tiers whose flag is set.
+pub(crate) fn direct_tiers(are_direct: impl Iterator<Item = bool>) -> Vec<TierId> {
+    let direct = (0..=u8::MAX).map(TierId).zip(are_direct);
+    direct.filter_map(|(tier, is_direct)| is_direct.then_some(tier)).collect()
 }
 
 /// The cache tiers of a session.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) tiers: Vec<Buffer>,
-    /// The unit in which they grow.
+    /// The unit in which the tiers grow.
     pub(crate) chunk: Bytes,
 }
 
-/// What the session of the first node is built from, with these tiers, none of which is shown.
+/// The settings of the session of the first node with these tiers, none of which is read in place.
 pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
@@ -335,27 +341,29 @@ pub(crate) fn session(
     }
 }
 
-/// What the job lets an epoch write to a tier of this kind.
+/// The bytes that the job lets an epoch write to a tier of this kind.
 pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
     job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
 }
 
 /// A tier before it has a budget.
-struct Wanted {
+struct TierClaim {
     claim: Claim,
-    /// What the file system can take, where there is one.
-    room: Option<Bytes>,
+    /// Bytes that the file system can take; `None` for memory.
+    capacity: Option<Bytes>,
     backing: Backing,
     speed: Option<tierfeed_core::tier::Speed>,
     cpus: Vec<usize>,
     origin: Origin,
 }
 
-impl Wanted {
-    /// A RAM disk may be smaller than the memory that it draws on.
-    fn within_room(&self, budget: Bytes, room: Room) -> Result<Bytes, BudgetError> {
-        match (self.claim.request, self.room) {
-            (Request::Size(asked), Some(left)) if asked > left && room == Room::Free => {
+impl TierClaim {
+    /// Limits the budget to what the file system can take: a RAM disk may be smaller than its pool.
+    fn within_capacity(&self, budget: Bytes, overcommit: Overcommit) -> Result<Bytes, BudgetError> {
+        match (self.claim.request, self.capacity) {
+            (Request::Size(asked), Some(left))
+                if asked > left && overcommit == Overcommit::Refused =>
+            {
                 Err(BudgetError::TooLarge { kind: self.claim.kind, asked, left })
             }
             (Request::Share(_), Some(left)) => Ok(budget.min(left)),
@@ -363,12 +371,12 @@ impl Wanted {
         }
     }
 
-    fn place(self, budget: Bytes, cache: Bytes) -> Place {
+    fn with_budget(self, budget: Bytes, cache: Bytes) -> TierLayout {
         let share = match self.claim.request {
             Request::Size(_) => None,
             Request::Share(share) => Some(share),
         };
-        Place {
+        TierLayout {
             settings: TierSettings {
                 kind: self.claim.kind,
                 backing: self.backing,
@@ -387,8 +395,8 @@ impl Wanted {
     }
 }
 
-/// What pools would have free if all sizes were.
-fn promised(claims: &[Claim], pools: &BTreeMap<Pool, Free>) -> BTreeMap<Pool, Free> {
+/// The pools as if all sizes that are asked for were free.
+fn with_overcommit(claims: &[Claim], pools: &BTreeMap<Pool, Free>) -> BTreeMap<Pool, Free> {
     let size_in = |pool| {
         let size = |claim: &Claim| match claim.request {
             Request::Size(size) if claim.pool == pool => size.0,
@@ -403,22 +411,22 @@ fn promised(claims: &[Claim], pools: &BTreeMap<Pool, Free>) -> BTreeMap<Pool, Fr
     pools.iter().map(raised).collect()
 }
 
-/// What staging has to have: one batch in use and one on its way, for each rank.
-fn least(staging: Staging) -> Bytes {
+/// The least staging memory: for each rank one batch in use and one in flight.
+fn staging_min(staging: Staging) -> Bytes {
     Bytes(staging.batch.0.saturating_mul(2).saturating_mul(u64::from(staging.ranks)))
 }
 
-/// The tiers that a request comes to: one, or one for each NUMA node of a CXL tier.
-fn wanted_places(
+/// The tiers of a request: one, or one for each NUMA node of a CXL tier.
+fn tier_claims(
     request: &TierRequest,
     node: &Node,
     staging: Staging,
-) -> Result<Vec<Wanted>, PlacesError> {
-    let least = if request.kind == Kind::MainMemory { least(staging) } else { Bytes(0) };
+) -> Result<Vec<TierClaim>, LayoutError> {
+    let least = if request.kind == Kind::MainMemory { staging_min(staging) } else { Bytes(0) };
     let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
-    let wanted = |pool, backing, cpus, origin, parts| Wanted {
+    let wanted = |pool, backing, cpus, origin, parts| TierClaim {
         claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts), least },
-        room: request.path.as_deref().and_then(|path| node.room_at(path)),
+        capacity: request.path.as_deref().and_then(|path| node.room_at(path)),
         backing,
         speed: request.speed,
         cpus,
@@ -438,7 +446,7 @@ fn wanted_places(
     let numa_nodes = cxl_nodes(request, node)?;
     if numa_nodes.is_empty() {
         if request.speed.is_none() {
-            return Err(PlacesError::NoCxlMemory { present: node.numa_names() });
+            return Err(LayoutError::NoCxlMemory { present: node.numa_names() });
         }
         let emulated = wanted(node::MEMORY, anywhere, Vec::new(), Origin::Emulated, 1);
         return Ok(vec![emulated]);
@@ -446,14 +454,14 @@ fn wanted_places(
     let parts = numa_nodes.len() as u64;
     let on_node = |numa: &NumaNode| {
         let backing = Backing::Memory(Locality::Numa(*numa));
-        // A node that has CPUs is main memory of a neighbour that plays a CXL card.
+        // A NUMA node with CPUs is main memory of a neighbour, which emulates a CXL card.
         let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
         wanted(node::pool_of_numa(*numa), backing, node.cpus_near(*numa), origin, parts)
     };
     Ok(numa_nodes.iter().map(on_node).collect())
 }
 
-fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, PlacesError> {
+fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, LayoutError> {
     if request.numa_nodes.is_empty() {
         return Ok(node.cxl_nodes());
     }
@@ -461,7 +469,7 @@ fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, Places
         None => Ok(request.numa_nodes.clone()),
         Some(_) if request.speed.is_some() => Ok(Vec::new()),
         Some(missing) => {
-            Err(PlacesError::NoNumaNode { node: *missing, present: node.numa_names() })
+            Err(LayoutError::NoNumaNode { node: *missing, present: node.numa_names() })
         }
     }
 }
@@ -469,14 +477,14 @@ fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, Places
 fn part_of(budget: Budget, parts: u64) -> Request {
     match budget {
         Budget::Size(size) => Request::Size(Bytes(size.0 / parts)),
-        // Each node has its own free memory to take the share of.
+        // The share is one of each NUMA node's own free memory.
         Budget::Reserve(share) => {
             Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
         }
     }
 }
 
-/// What the ranks of a node need to have batches ready.
+/// The staging memory that the ranks of a node need.
 pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
     let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
     let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;

@@ -1,18 +1,18 @@
-//! What a job will do on its nodes, from the same core that the agent runs, beside what no policy can
-//! undercut.
+//! Predicts what a job does on its nodes, with the same core that the agent runs, and the bounds of every
+//! policy.
 //!
-//! Every figure stands beside its limit ([`bound`]): cold bytes beside the least, the duration beside the
-//! longer of computing and reading that least.
+//! Each figure has its bound ([`bound`]): the minimal cold bytes, and the longer of computing and of reading
+//! these bytes.
 
 pub mod bound;
 pub mod curve;
 pub mod depth;
+mod evenness;
 mod figures;
 pub mod minimum;
+pub mod node_model;
 pub mod peers;
 mod plot;
-pub mod site;
-mod spread;
 pub mod trace;
 pub mod wear;
 
@@ -29,33 +29,33 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::Report;
 use xxhash_rust::xxh3::Xxh3;
 
+pub use evenness::Evenness;
 pub use figures::Figures;
-pub use plot::{Drawn, plot};
-pub use spread::Spread;
+pub use plot::{PlottedPolicy, plot};
 
 use self::{
+    evenness::{EvennessSums, StepEvenness},
     figures::Sums,
-    spread::{Spreads, StepSpreads},
     wear::Wear,
 };
-use crate::layout::{Layout, Place};
+use crate::layout::{Layout, TierLayout};
 
-/// A link that is never waited for.
+/// The speed of a link without latency and with unlimited bandwidth (0 means unlimited).
 pub const UNLIMITED: Speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(0) };
 
-/// What one policy will do, as `tierfeed plan --simulate --json` prints it.
+/// The prediction of one policy; `tierfeed plan --simulate --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The rule of retention.
+    /// The name of the policy.
     pub policy: &'static str,
     /// Which nodes were simulated.
     #[serde(flatten)]
     pub nodes: Nodes,
     /// Epoch by epoch. Bytes of several nodes are summed, times are those of the slowest.
     pub epochs: Vec<Epoch>,
-    /// The whole run.
+    /// The figures of the whole run.
     pub total: Figures,
-    /// What evening out would cost where tiers wear out, on the first of the nodes.
+    /// The wear of evening out cold reads, on the first of the nodes; `None` if no tier wears out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wear: Option<Wear>,
     /// Equal plans have equal digests: a hash of every command in order, in hexadecimal digits.
@@ -66,29 +66,29 @@ pub struct Prediction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Nodes {
-    /// One of them.
+    /// A single node.
     One {
-        /// Which one.
+        /// The number of the node.
         node: u32,
     },
-    /// All of them. Each is simulated alone, so one does not wait for another within an epoch.
+    /// All nodes. Each is simulated alone, so one does not wait for another within an epoch.
     All {
-        /// How many there are.
+        /// The number of nodes.
         nodes: u32,
     },
 }
 
-/// One predicted epoch.
+/// The prediction of one epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Epoch {
-    /// Which one.
+    /// The number of the epoch, counted from 0.
     pub epoch: u32,
-    /// What it comes to.
+    /// The figures of the epoch.
     #[serde(flatten)]
     pub figures: Figures,
-    /// How evenly its cold bytes fall; unknown if no step of it is full.
+    /// How evenly its cold bytes are distributed; `None` if no step is full.
     #[serde(flatten)]
-    pub spreads: StepSpreads,
+    pub evenness: StepEvenness,
 }
 
 impl Nodes {
@@ -101,7 +101,7 @@ impl Nodes {
         }
     }
 
-    /// Their numbers.
+    /// The ids of the nodes.
     pub fn ids(self) -> impl Iterator<Item = NodeId> {
         let ids = match self {
             Self::One { node } => node..node + 1,
@@ -117,11 +117,11 @@ impl Prediction {
     pub fn of(settings: &session::Settings, policy: policy::Kind, model: &Model) -> Self {
         let nodes = Nodes::One { node: settings.node.0 };
         let ControlFlow::Continue(prediction) =
-            Self::observed(settings, nodes, policy, model, &mut Nobody);
+            Self::observed(settings, nodes, policy, model, &mut NoObserver);
         prediction
     }
 
-    /// The same on `nodes`, one after the other, before an observer, who may end it.
+    /// As [`Self::of`] on `nodes`, one after the other, with an observer, which may stop it.
     pub fn observed<O: Observer>(
         settings: &session::Settings,
         nodes: Nodes,
@@ -129,27 +129,27 @@ impl Prediction {
         model: &Model,
         observer: &mut O,
     ) -> ControlFlow<O::Stop, Self> {
-        let mut epochs: Vec<(Sums, Spreads)> = Vec::new();
+        let mut epochs: Vec<(Sums, EvennessSums)> = Vec::new();
         let mut digests = Vec::new();
         for node in nodes.ids() {
             let settings = session::Settings { policy, node, ..settings.clone() };
-            let spreads = vec![Spreads::default(); settings.order.epochs as usize];
+            let evenness = vec![EvennessSums::default(); settings.order.epochs as usize];
             let batch_size = settings.order.batch_size;
-            let mut watch = Watch { observer: &mut *observer, spreads, batch_size };
+            let mut watch = EvennessObserver { observer: &mut *observer, evenness, batch_size };
             let Outcome { epochs: outcomes, digest, .. } =
                 simulate_observed(&settings, &model.into(), &mut watch)?;
             digests.push(digest);
             let limits = bound::limits(&settings, &outcomes);
             let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
-            join(&mut epochs, here.zip(watch.spreads));
+            add_node(&mut epochs, here.zip(watch.evenness));
         }
         let kinds: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
         let mut total = Sums::default();
-        epochs.iter().for_each(|(sums, _)| total.then(sums));
-        let epoch = |(epoch, (sums, spreads)): (u32, &(Sums, Spreads))| Epoch {
+        epochs.iter().for_each(|(sums, _)| total.add_epoch(sums));
+        let epoch = |(epoch, (sums, evenness)): (u32, &(Sums, EvennessSums))| Epoch {
             epoch,
             figures: sums.figures(&kinds),
-            spreads: spreads.finish(),
+            evenness: evenness.finish(),
         };
         ControlFlow::Continue(Self {
             policy: policy.name(),
@@ -160,25 +160,28 @@ impl Prediction {
                 .ids()
                 .next()
                 .and_then(|node| Wear::of(&session::Settings { policy, node, ..settings.clone() })),
-            digest: format!("{:016x}", joined(&digests)),
+            digest: format!("{:016x}", combined_digest(&digests)),
         })
     }
 }
 
-/// Adds what a node does to what those before it did at the same time.
-fn join(epochs: &mut Vec<(Sums, Spreads)>, here: impl Iterator<Item = (Sums, Spreads)>) {
-    for (at, (sums, spreads)) in here.enumerate() {
+/// Adds the epochs of a node to those of the nodes before it.
+fn add_node(
+    epochs: &mut Vec<(Sums, EvennessSums)>,
+    here: impl Iterator<Item = (Sums, EvennessSums)>,
+) {
+    for (at, (sums, evenness)) in here.enumerate() {
         match epochs.get_mut(at) {
             Some((others, steps)) => {
-                others.beside(&sums);
-                steps.merge(&spreads);
+                others.add_node(&sums);
+                steps.merge(&evenness);
             }
-            None => epochs.push((sums, spreads)),
+            None => epochs.push((sums, evenness)),
         }
     }
 }
 
-fn joined(digests: &[u64]) -> u64 {
+fn combined_digest(digests: &[u64]) -> u64 {
     let [only] = digests else {
         let mut hash = Xxh3::new();
         digests.iter().for_each(|digest| hash.update(&digest.to_le_bytes()));
@@ -187,14 +190,14 @@ fn joined(digests: &[u64]) -> u64 {
     *only
 }
 
-/// Sees how evenly cold bytes fall, and passes on what it is told.
-struct Watch<'a, O> {
+/// Records the distribution of cold bytes, and forwards to another observer.
+struct EvennessObserver<'a, O> {
     observer: &'a mut O,
-    spreads: Vec<Spreads>,
+    evenness: Vec<EvennessSums>,
     batch_size: u32,
 }
 
-impl<O: Observer> Observer for Watch<'_, O> {
+impl<O: Observer> Observer for EvennessObserver<'_, O> {
     type Stop = O::Stop;
 
     fn read(&mut self, read: &Read) {
@@ -202,16 +205,16 @@ impl<O: Observer> Observer for Watch<'_, O> {
     }
 
     fn step(&mut self, step: &StepOutcome) -> ControlFlow<O::Stop> {
-        if let Some(spreads) = self.spreads.get_mut(step.epoch.0 as usize) {
-            spreads.add(step, self.batch_size);
+        if let Some(evenness) = self.evenness.get_mut(step.epoch.0 as usize) {
+            evenness.add(step, self.batch_size);
         }
         self.observer.step(step)
     }
 }
 
-struct Nobody;
+struct NoObserver;
 
-impl Observer for Nobody {
+impl Observer for NoObserver {
     type Stop = Infallible;
 
     fn step(&mut self, _: &StepOutcome) -> ControlFlow<Infallible> {
@@ -219,20 +222,20 @@ impl Observer for Nobody {
     }
 }
 
-/// The speed of each tier of `layout`: what the job imposes, else what was measured, else unlimited.
+/// The speed of each tier of `layout`: imposed by the job, else measured, else unlimited.
 #[must_use]
 pub fn tier_speeds(layout: &Layout, measured: Option<&Report>) -> Vec<Speed> {
-    layout.places.iter().map(|place| tier_speed(place, measured)).collect()
+    layout.tiers.iter().map(|tier| tier_speed(tier, measured)).collect()
 }
 
-fn tier_speed(place: &Place, measured: Option<&Report>) -> Speed {
-    if let Some(speed) = place.settings.emulated {
+fn tier_speed(tier: &TierLayout, measured: Option<&Report>) -> Speed {
+    if let Some(speed) = tier.settings.emulated {
         return speed;
     }
-    Speed { bandwidth: rate_of(place.settings.kind, measured), ..UNLIMITED }
+    Speed { bandwidth: rate_of(tier.settings.kind, measured), ..UNLIMITED }
 }
 
-/// How fast a kind of tier was measured to be; 0, for unlimited, if it was not.
+/// The measured bandwidth of a kind of tier; 0, which means unlimited, if there is none.
 fn rate_of(kind: Kind, measured: Option<&Report>) -> BytesPerSecond {
     let tier = measured.and_then(|report| report.tiers.iter().find(|tier| tier.kind == kind));
     let rate = tier.and_then(|tier| tier.copy_bytes_per_s.or(tier.read_bytes_per_s));

@@ -1,4 +1,4 @@
-//! Connections between processes: sockets, TLS, the token of a job, limits for peers that are not trusted.
+//! Connections between processes: sockets, TLS, the token of a job, limits for untrusted peers.
 
 pub(crate) mod bounded_tasks;
 pub(crate) mod keep_alive;

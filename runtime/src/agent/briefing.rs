@@ -1,4 +1,4 @@
-//! What a trainer must know of a job to read on without an agent.
+//! What a trainer needs of a job to continue reading without an agent.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Why an agent cannot join, start, or end well.
+//! Why an agent cannot join, start or write its report.
 
 use tierfeed_core::{launch::Misfit, order::SpecError};
 use tierfeed_prefetcher::plane::StartError;
@@ -8,18 +8,18 @@ use tierfeed_workload_analyzer::job::{At, JobError};
 use super::scratch::ScratchError;
 use crate::{
     dataset::{DatasetError, reader::BucketError},
-    layout::PlacesError,
+    layout::LayoutError,
     observe::{metrics::ServeError, report::WriteError},
     rpc::{client::CallError, wire::Remedy},
     run_dir::{RunDirError, trainer_file::TrainerFileError},
     transport::token::TokenError,
 };
 
-/// Why an agent cannot start, or not end well.
+/// Why an agent cannot start or write its report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// The shutdown came first.
+    /// The shutdown came before it had joined the job.
     #[error("asked to end before it had joined the job")]
     Ended,
     /// It cannot take part in the job.
@@ -43,10 +43,10 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
-    /// Nobody could watch it.
+    /// Metrics cannot be served.
     #[error(transparent)]
     Observe(#[from] ServeError),
-    /// There is no scratch for the job.
+    /// The scratch directory of the job cannot be prepared.
     #[error("job_scratch: {0}")]
     Scratch(#[from] ScratchError),
     /// Its report cannot be written.
@@ -55,7 +55,7 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether other input would help, rather than another attempt.
+    /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
@@ -82,13 +82,13 @@ pub enum JoinError {
     /// The manager cannot be reached or refuses.
     #[error(transparent)]
     Manager(#[from] CallError),
-    /// The launcher does not say which node this is, or not the same as the job.
+    /// The launcher does not say which node this is, or contradicts the job.
     #[error(transparent)]
     Launch(#[from] Misfit),
-    /// The job makes no sense here.
+    /// The job file is not valid on this node.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// The dataset cannot be indexed, or is another one than the manager's.
+    /// The dataset cannot be indexed, or differs from the manager's.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
     /// The job has no order for this dataset.
@@ -96,7 +96,7 @@ pub enum JoinError {
     Order(#[from] SpecError),
     /// The tiers do not fit on this node.
     #[error(transparent)]
-    Places(#[from] At<PlacesError>),
+    Layout(#[from] At<LayoutError>),
     /// The system has no random source.
     #[error(transparent)]
     Random(#[from] TokenError),
@@ -106,13 +106,13 @@ pub enum JoinError {
          and agent must have the same version"
     )]
     OtherOrder {
-        /// Of the index.
+        /// Samples in the index of this node.
         samples: u32,
     },
 }
 
 impl JoinError {
-    /// Whether other input would help, rather than another attempt.
+    /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What the agent tells about itself: metrics for whoever asks, the flight recorder, the trace of a run.
+//! How an agent is observed: metrics on request, the flight recorder, the trace of a run.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process, sync::Arc};
 
@@ -16,19 +16,19 @@ use crate::{
     clock::Clock,
     layout::Layout,
     observe::{
-        chrome_trace::{self, Author},
-        metrics::{Ask, Network, Server, Target, View},
+        chrome_trace::{self, Process},
+        metrics::{FamiliesRequest, Network, Server, Target, View},
     },
     run_dir::RunDir,
 };
 
-/// Events that are kept in case that somebody asks: some 5 MiB, minutes of a usual training.
+/// Events that are kept for `tierfeed trace`: some 5 MiB, minutes of a usual training.
 const EVENTS_KEPT: usize = 1 << 16;
 
 /// Events that are kept for a trace of the whole run: some 40 MiB, and a hundred as text.
 const EVENTS_OF_RUN: usize = 1 << 19;
 
-/// How an agent is to be watched.
+/// Where an agent serves metrics and writes its trace.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Where metrics are served beside the socket in the run directory.
@@ -37,18 +37,18 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
 }
 
-/// The eyes of others on an agent.
+/// The recorder, the metrics server and the trace of one agent.
 #[derive(Debug)]
 pub(super) struct Observer {
     pub(super) recorder: Arc<Recorder>,
     server: Server,
-    author: Author,
+    process: Process,
     targets: PathBuf,
     trace: Option<PathBuf>,
     /// Batches that trainers use, since when.
     held: BTreeMap<LeaseId, (HolderId, BatchId, Nanoseconds)>,
-    /// When the last wait of each rank ended. A wait is told after it, some time later each time, and two
-    /// of them cannot be at once.
+    /// When the last wait of each rank ended. Waits are reported late, and two waits of one rank do not
+    /// overlap.
     waited_until: BTreeMap<Rank, Nanoseconds>,
     /// Batches that trainers went on with as copies.
     pub(super) copyouts: u64,
@@ -65,11 +65,11 @@ impl Observer {
     ) -> Result<Self, AgentError> {
         let capacity = if settings.trace.is_some() { EVENTS_OF_RUN } else { EVENTS_KEPT };
         let recorder = Arc::new(Recorder::new(clock.origin(), capacity));
-        let kinds = layout.places.iter().map(|place| place.settings.kind.name()).collect();
-        let author = Author { pid: process::id(), node: node.0, kinds };
-        let (seen, by) = (Arc::clone(&recorder), author.clone());
+        let kinds = layout.tiers.iter().map(|place| place.settings.kind.name()).collect();
+        let process = Process { pid: process::id(), node: node.0, kinds };
+        let (seen, by) = (Arc::clone(&recorder), process.clone());
         let trace = move || chrome_trace::write(&seen.recording(), &by);
-        let socket = run_dir.observe_socket();
+        let socket = run_dir.agent_metrics_socket();
         let server = Server::start(&socket, settings.metrics, Some(Arc::new(trace))).await?;
         let targets = run_dir.prometheus_targets();
         if let Some(address) = server.address() {
@@ -81,7 +81,7 @@ impl Observer {
         Ok(Self {
             recorder,
             server,
-            author,
+            process,
             targets,
             trace: settings.trace,
             held: BTreeMap::new(),
@@ -90,10 +90,10 @@ impl Observer {
         })
     }
 
-    /// The next who wants the metrics; waits for ever if nobody can.
-    pub(super) async fn next(&mut self) -> Ask {
+    /// The next request for metrics; waits for ever if the server has ended.
+    pub(super) async fn next(&mut self) -> FamiliesRequest {
         match self.server.next().await {
-            Some(ask) => ask,
+            Some(request) => request,
             None => std::future::pending().await,
         }
     }
@@ -102,7 +102,7 @@ impl Observer {
         self.recorder.ended(Nanoseconds(0), what);
     }
 
-    /// Takes note of a batch that a trainer took.
+    /// Records a batch that a trainer took.
     pub(super) fn taken(&mut self, holder: HolderId, lease: LeaseId, taken: &Taken) {
         let note = |at, lasted, what| self.recorder.note(Event { at, lasted, what });
         let (batch, since) = (taken.batch, Nanoseconds(taken.at.0.saturating_sub(taken.waited.0)));
@@ -125,7 +125,7 @@ impl Observer {
         self.held.insert(lease, (holder, batch, taken.at));
     }
 
-    /// Takes note of a batch that came back.
+    /// Records a batch that a trainer released.
     pub(super) fn released(&mut self, lease: LeaseId, parting: Parting) {
         self.copyouts += u64::from(parting == Parting::Copied);
         if let Some((_, batch, since)) = self.held.remove(&lease) {
@@ -139,10 +139,10 @@ impl Observer {
         self.note(What::Left(rank));
     }
 
-    /// Writes the trace of the run, if one was asked for, and answers nobody any more.
+    /// Writes the trace of the run, if one was asked for, and stops serving metrics.
     pub(super) fn end(self) {
         if let Some(path) = &self.trace {
-            let text = chrome_trace::write(&self.recorder.recording(), &self.author);
+            let text = chrome_trace::write(&self.recorder.recording(), &self.process);
             match fs::write(path, text) {
                 Ok(()) => tracing::info!(path = %path.display(), "trace written"),
                 Err(error) => {
@@ -158,9 +158,9 @@ impl Observer {
 }
 
 impl Agent {
-    /// Lists the metrics of this moment for whoever asked.
-    pub(super) fn answer_metrics(&self, ask: Ask) {
-        let kinds: Vec<Kind> = self.layout.places.iter().map(|it| it.settings.kind).collect();
+    /// Answers a request with the current metrics.
+    pub(super) fn answer_metrics(&self, request: FamiliesRequest) {
+        let kinds: Vec<Kind> = self.layout.tiers.iter().map(|it| it.settings.kind).collect();
         let counters = self.plane.counters();
         let usage = self.plane.usage();
         let view = View {
@@ -184,8 +184,8 @@ impl Agent {
             source: source(&self.job),
             backend: self.plane.backend(),
         };
-        // An error means that whoever asked hung up.
-        let _ = ask.send(view.families());
+        // An error means that the client disconnected.
+        let _ = request.send(view.families());
     }
 }
 

@@ -1,5 +1,5 @@
-//! Orders that trainers published, kept in files: the report needs them at the end, and they may be
-//! larger than the memory that the job allows.
+//! Orders that trainers published, stored in files: the report needs them at the end, and they may exceed
+//! the memory budget of the job.
 
 use std::{
     fs, io,
@@ -15,13 +15,13 @@ use crate::observe::report::Published;
 pub struct PublishedOrders(PathBuf);
 
 impl PublishedOrders {
-    /// Orders that are kept in `folder`, which is created when the first one comes.
+    /// Stores orders in `folder`, which is created with the first one.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self(folder)
     }
 
-    /// Keeps what a rank reads in an epoch: four bytes a sample.
+    /// Stores the order of a rank in an epoch: 4 B for each sample.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl PublishedOrders {
         fs::write(self.file(rank, epoch), bytes)
     }
 
-    /// Forgets the orders of earlier processes.
+    /// Removes the orders of earlier processes.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Published for PublishedOrders {
     }
 }
 
-/// Nothing where they cannot be read.
+/// No orders if there is no folder.
 impl Published for Option<PublishedOrders> {
     fn samples(&self, rank: Rank, epoch: Epoch) -> Option<Vec<SampleId>> {
         self.as_ref()?.samples(rank, epoch)

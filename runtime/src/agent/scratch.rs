@@ -1,14 +1,14 @@
 //! A directory for the trainer's own files on the scratch tier: intermediate data and checkpoints.
 //!
 //! Where this process may mount, the directory is a RAM disk of its own with the budget as its size, so
-//! the kernel holds the budget. Elsewhere, and where the files are to be kept, the directory is watched,
-//! and a job that writes more than it may is told so in the log and in the report.
+//! the kernel enforces the budget. Elsewhere, and where the files are to be kept, the agent measures the
+//! directory from time to time; log and report name a job that exceeds its budget.
 //!
 //! Invariants:
 //!
-//! 1. Only what this user made, by this module's names, and what no living process locks, is ever
-//!    removed. Symbolic links are not followed.
-//! 2. What is to be kept is never removed.
+//! 1. This module removes only directories of this user that carry its names and that no running process
+//!    has locked. It does not follow symbolic links.
+//! 2. A directory that is to be kept is never removed.
 //!
 //! # Source
 //!
@@ -42,13 +42,13 @@ use crate::{
     transport::token::{self, TokenError},
 };
 
-/// How every name here begins.
+/// The prefix of every directory and lock.
 const PREFIX: &str = "tierfeed-job-";
 
-/// Files and directories that are looked at in one go; beyond, what is used is told as at least so much.
+/// Entries that one measurement counts; beyond, the result is a lower bound.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What stands in the lock of a directory that is to be kept.
+/// The content of the lock file of a directory that is to be kept.
 const KEPT: &str = "keep";
 
 /// Why there is no scratch for the job.
@@ -59,36 +59,36 @@ pub enum ScratchError {
     #[error("{}: another run of this job uses it; end that one, or give this job another name",
         .path.display())]
     InUse {
-        /// The directory.
+        /// The directory that is in use.
         path: PathBuf,
     },
-    /// It belongs to somebody else, or is no directory.
+    /// It belongs to another user, or is no directory.
     #[error("{}: is no directory of this user; remove it or give the job another name",
         .path.display())]
     NotOurs {
-        /// What is there.
+        /// The path that another user has taken.
         path: PathBuf,
     },
     /// It holds what an earlier run of the job kept, and this run would remove it.
     #[error("{}: holds files that an earlier run kept; remove them, or set job_scratch.keep",
         .path.display())]
     Kept {
-        /// The directory.
+        /// The directory with the kept files.
         path: PathBuf,
     },
     /// The system has no random source.
     #[error("no other name for the directory: {error}")]
     Random {
-        /// As the source says.
+        /// The error of the random source.
         #[source]
         error: TokenError,
     },
     /// The file system refuses.
     #[error("{}: {source}", .path.display())]
     System {
-        /// Which file.
+        /// The file or directory of the failed call.
         path: PathBuf,
-        /// As the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -103,17 +103,17 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the directory in `tier`, or finds the one that was kept, after removing what runs of this
-    /// user left there that were killed.
+    /// Creates the directory in `tier`, or reuses the one that was kept, after removing the directories of
+    /// killed runs of this user.
     ///
     /// # Errors
     ///
-    /// [`ScratchError`] if it cannot be made, or is not ours.
+    /// [`ScratchError`] if it cannot be created, or belongs to another user.
     pub fn prepare(
         tier: &Path,
         job: &str,
         node: NodeId,
-        wish: JobScratch,
+        request: JobScratch,
     ) -> Result<Self, ScratchError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -123,39 +123,39 @@ impl Scratch {
         let tier = std::path::absolute(tier).map_err(failed(tier))?;
         leftovers::remove(&tier);
         let usual = tier.join(format!("{PREFIX}{job}-{}", node.0));
-        let (path, mut lock) = take(usual, wish.after_run)?;
+        let (path, mut lock) = take(usual, request.after_run)?;
         let lock_path = lock_of(&path);
-        let kept = if wish.after_run == AfterRun::Keep { KEPT } else { "" };
+        let kept = if request.after_run == AfterRun::Keep { KEPT } else { "" };
         lock.set_len(0)
             .and_then(|()| lock.write_all(kept.as_bytes()))
             .map_err(failed(&lock_path))?;
         make_private(&path)?;
         let is_taken_over = leftovers::is_in_use(&path);
         let is_empty = || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-        if wish.after_run == AfterRun::Remove && !is_taken_over && !is_empty() {
+        if request.after_run == AfterRun::Remove && !is_taken_over && !is_empty() {
             return Err(ScratchError::Kept { path });
         }
-        let is_mounted = wish.after_run == AfterRun::Remove
-            && (is_mount(&path, &tier) || mount_on(&path, wish.size));
+        let is_mounted = request.after_run == AfterRun::Remove
+            && (is_mount(&path, &tier) || mount_on(&path, request.size));
         let entry = ScratchEntry {
             path,
-            size_bytes: wish.size.0,
+            size_bytes: request.size.0,
             peak_bytes: 0,
             held_by: if is_mounted { HeldBy::Mount } else { HeldBy::Watch },
             is_exceeded: false,
-            is_kept: wish.after_run == AfterRun::Keep,
+            is_kept: request.after_run == AfterRun::Keep,
         };
-        tracing::info!(path = %entry.path.display(), size = %wish.size, ?entry.held_by, "job scratch");
-        Ok(Self { entry, lock_path, after_run: wish.after_run, _lock: lock })
+        tracing::info!(path = %entry.path.display(), size = %request.size, ?entry.held_by, "job scratch");
+        Ok(Self { entry, lock_path, after_run: request.after_run, _lock: lock })
     }
 
-    /// The directory.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.entry.path
     }
 
-    /// Looks how much is used. The first time that this is too much is logged.
+    /// Measures how much is used, and logs the first time that it exceeds the budget.
     pub fn look(&mut self) {
         let used = match self.entry.held_by {
             HeldBy::Mount => used_of_mount(&self.entry.path),
@@ -169,7 +169,7 @@ impl Scratch {
         }
     }
 
-    /// Removes the directory, or leaves it as the job file says.
+    /// Removes the directory, unless the job file keeps it.
     #[must_use]
     pub fn end(mut self) -> ScratchEntry {
         self.look();
@@ -185,8 +185,8 @@ impl Scratch {
     }
 }
 
-/// Takes the usual directory of a job. Where another user has taken its name, one that is not kept gets
-/// another name; one that is kept must be found again.
+/// Locks the usual directory of a job. If another user has taken its name, a directory that is removed
+/// later gets a random name; one that is kept must have the usual name to be found again.
 fn take(usual: PathBuf, after_run: AfterRun) -> Result<(PathBuf, Flock<File>), ScratchError> {
     match (take_lock(&lock_of(&usual), &usual), after_run) {
         (Ok(lock), _) if fs::symlink_metadata(&usual).is_err() || is_ours(&usual) => {
@@ -218,7 +218,8 @@ fn take_lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, ScratchError>
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let opened = options.custom_flags(nix::libc::O_NOFOLLOW).open(lock_path);
     let file = opened.map_err(|error| {
-        // What another user made may be closed to this one (EACCES), a link (ELOOP) or a directory (EISDIR).
+        // Another user may have created a file without rights for this one (EACCES), a link (ELOOP) or a
+        // directory (EISDIR).
         let is_taken = fs::symlink_metadata(lock_path).is_ok_and(|found| !is_lock(&found));
         if is_taken { not_ours() } else { failed(error) }
     })?;
@@ -232,7 +233,7 @@ fn take_lock(lock_path: &Path, path: &Path) -> Result<Flock<File>, ScratchError>
         nix::errno::Errno::EWOULDBLOCK => in_use(),
         errno => failed(errno.into()),
     })?;
-    // Another run may have taken it for a leftover and removed it between opening and locking.
+    // Another run may have removed it as a leftover between opening and locking.
     match fs::symlink_metadata(lock_path) {
         Ok(now) if (now.dev(), now.ino()) == (found.dev(), found.ino()) => Ok(lock),
         _ => Err(in_use()),
@@ -254,13 +255,13 @@ fn make_private(path: &Path) -> Result<(), ScratchError> {
     if is_ours(path) { Ok(()) } else { Err(ScratchError::NotOurs { path: path.to_owned() }) }
 }
 
-/// Whether a directory of this user is there, and no link to one.
+/// Whether `path` is a directory of this user, and no link to one.
 fn is_ours(path: &Path) -> bool {
     let owner = geteuid().as_raw();
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == owner)
 }
 
-/// A RAM disk of `size`, on a RAM disk only: elsewhere it would not be what the job file says.
+/// Mounts a RAM disk of `size`, on a RAM disk only: the tier's kind must stay what the job file says.
 fn mount_on(path: &Path, size: Bytes) -> bool {
     if !statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC) {
         return false;
@@ -280,9 +281,9 @@ fn is_mount(path: &Path, tier: &Path) -> bool {
     device(path) != device(tier)
 }
 
-/// Takes away a directory of ours, and the RAM disk on it.
+/// Removes the directory and the RAM disk that is mounted on it.
 fn clear_away(path: &Path) -> io::Result<()> {
-    // Not mounted, or not ours to unmount: then removing says what is wrong.
+    // Not mounted, or not permitted: then the removal reports the error.
     while umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).is_ok() {}
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -298,7 +299,7 @@ fn used_of_mount(path: &Path) -> Bytes {
     statvfs(path).map_or(Bytes(0), used)
 }
 
-/// What files below a directory take, links not followed.
+/// The bytes that files below a directory occupy; links are not followed.
 fn used_below(path: &Path) -> Bytes {
     let (mut used, mut seen) = (0_u64, 0);
     let mut directories = vec![path.to_owned()];

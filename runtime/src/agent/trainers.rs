@@ -1,4 +1,4 @@
-//! What trainers do, told to the session; what the session answers, told to the trainers.
+//! Passes events of trainers to the session, and the session's answers to the trainers.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::{Agent, publications::Publication};
 
 /// A connection that reads batches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct BatchReader {
     rank: Rank,
 }
 
-/// From the first connection of a trainer to the last sign of one.
+/// The time from the first connection of a trainer to the last event of one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct TrainingSpan {
     first: Nanoseconds,
     last: Nanoseconds,
-    /// What was read from the cold store before the first connection.
+    /// Bytes that were read from the cold store before the first connection.
     pub(super) cold_before: Bytes,
 }
 
-impl Span {
+impl TrainingSpan {
     pub(super) fn len(self) -> Nanoseconds {
         Nanoseconds(self.last.0 - self.first.0)
     }
@@ -39,19 +39,19 @@ impl Agent {
             ClientEvent::Attached { holder, rank, role, trainer } => {
                 tracing::info!(holder = holder.0, rank = rank.0, "trainer connected");
                 self.note_training();
-                self.attendance.came(rank, self.clock.now());
-                self.holders.insert(holder, Some(Reading { rank }));
-                self.readers.came(holder, role, self.clock.now());
-                self.starvation.came(holder, trainer);
+                self.ranks.connected(rank, self.clock.now());
+                self.holders.insert(holder, Some(BatchReader { rank }));
+                self.readers.connect(holder, role, self.clock.now());
+                self.starvation.connect(holder, trainer);
                 self.observer.note(What::Came(rank));
                 self.tell(Event::Attached { holder, rank });
             }
             ClientEvent::TurnedAway { reason } => {
                 tracing::warn!(%reason, "a process that is no rank of the job was turned away");
-                self.attendance.turned_away(reason);
+                self.ranks.turned_away(reason);
             }
             ClientEvent::Requested { holder, batch } => {
-                self.readers.acts(holder);
+                self.readers.mark_active(holder);
                 self.tell(Event::Requested { holder, batch });
             }
             ClientEvent::Delivered { holder, lease, wait } => {
@@ -59,7 +59,7 @@ impl Agent {
             }
             ClientEvent::Tallied { holder, rank, tally } => {
                 self.note_training();
-                let tally = self.readers.believe_tally(holder, tally, self.clock.now());
+                let tally = self.readers.clamp_tally(holder, tally, self.clock.now());
                 self.tell(Event::Tallied { holder, rank, tally });
             }
             ClientEvent::Released { holder, lease, parting } => {
@@ -75,7 +75,7 @@ impl Agent {
             }
             ClientEvent::MemoryRequested { holder, request, bytes } => {
                 self.holders.entry(holder).or_default();
-                let actions = self.loans.wish(holder, request, bytes);
+                let actions = self.loans.request(holder, request, bytes);
                 self.lend_or_not(actions);
             }
             ClientEvent::MemoryFreed { holder: _, grant } => {
@@ -83,12 +83,12 @@ impl Agent {
                 self.lend_or_not(actions);
             }
             ClientEvent::Gone { holder, cause } => {
-                if let Some(Some(Reading { rank })) = self.holders.remove(&holder) {
+                if let Some(Some(BatchReader { rank })) = self.holders.remove(&holder) {
                     tracing::info!(holder = holder.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();
                     self.observer.gone(holder, rank);
-                    self.readers.left(holder);
-                    self.starvation.left(holder);
+                    self.readers.disconnect(holder);
+                    self.starvation.disconnect(holder);
                     self.tell(Event::Gone { holder });
                 }
                 let actions = self.loans.gone(holder);
@@ -97,12 +97,12 @@ impl Agent {
         }
     }
 
-    /// A trainer has got a batch, for which it waited as it says.
+    /// A trainer received a batch and reports how long it waited.
     fn delivered(&mut self, holder: HolderId, lease: LeaseId, wait: Wait) {
         self.note_training();
         let of_host = |time| self.clock.of_host(time);
         let told = Wait { since: of_host(wait.since), until: of_host(wait.until) };
-        let wait = self.readers.believe(holder, told, self.clock.now());
+        let wait = self.readers.clamp_wait(holder, told, self.clock.now());
         let before = self.session.progress().waits.count();
         self.tell(Event::Delivered { holder, lease, wait });
         let progress = self.session.progress();
@@ -111,7 +111,7 @@ impl Agent {
         }
     }
 
-    /// Carries out a command that is for the hand-off.
+    /// Carries out a command for the hand-off.
     pub(super) fn answer_trainer(&mut self, command: Command) {
         match command {
             Command::Admit { holder, rank } => self.admit(holder, rank),
@@ -153,7 +153,7 @@ impl Agent {
         self.check(holder, outcome);
     }
 
-    /// A client that cannot be answered is let go: it reads on by itself.
+    /// Disconnects a client that cannot be answered: it continues by reading the cold store itself.
     fn check<E: std::error::Error>(&self, holder: HolderId, outcome: Result<Delivery, E>) {
         if let Err(error) = outcome {
             tracing::warn!(holder = holder.0, %error, "trainer let go");
@@ -164,7 +164,7 @@ impl Agent {
     fn note_training(&mut self) {
         let now = self.clock.now();
         let read = || self.session.progress().epochs.iter().map(|epoch| epoch.cold.0).sum();
-        let span = self.training.get_or_insert_with(|| Span {
+        let span = self.training.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,
             cold_before: Bytes(read()),

@@ -1,10 +1,10 @@
-//! Keeps the indexes of datasets from run to run, named by what they are of.
+//! Caches the indexes of datasets from run to run, named by source and format.
 //!
-//! A run gets the index by a link into its run directory, so that what is removed or built anew here
-//! changes no run that goes on. A dataset is listed in each run all the same: what was written in place
-//! since shows nowhere else. Only what its objects hold is taken from the index that is kept.
+//! A run gets the index by a hard link into its run directory, so that removing or rebuilding it here does
+//! not change a running job. Each run still lists the dataset, because nothing else shows objects that were
+//! rewritten in place. Only the extents of unchanged objects come from the cached index.
 //!
-//! 1. At most [`INDEXES_MAX`] indexes are kept; those go that were used longest ago.
+//! 1. At most [`INDEXES_MAX`] indexes are kept; the least recently used are removed.
 
 use std::{
     fs, io,
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::DatasetError;
 
-/// Indexes of so many datasets are kept.
+/// The most indexes that are kept.
 pub const INDEXES_MAX: usize = 16;
 
 /// A folder of indexes.
@@ -30,14 +30,14 @@ pub struct IndexCache {
 }
 
 impl IndexCache {
-    /// The indexes in `folder`, which need not be there yet.
+    /// The indexes in `folder`, which need not exist yet.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// The index of `dataset` as it is now, from what is kept as far as that is still right. It is kept
-    /// for later runs, and put at `place`.
+    /// The index of `dataset` as it is now; reuses what is still right of the cached one. It is cached for
+    /// later runs, and written to `place`.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl IndexCache {
         Ok(index)
     }
 
-    /// The index of `dataset` as it is now, from what is kept as far as that is still right; nothing is
-    /// written.
+    /// The index of `dataset` as it is now; reuses what is still right of the cached one and writes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl IndexCache {
         Index::build(dataset, Index::open(&self.path_of(dataset)).ok().as_ref(), progress)
     }
 
-    /// Where the index of a dataset is kept: its source and format are in the name.
+    /// The file of a dataset's index: its name is a hash of source and format.
     fn path_of(&self, dataset: &Dataset) -> PathBuf {
         let what = format!("{:?} {:?}", dataset.source, dataset.format);
         self.folder.join(format!("{:016x}.index", xxh3_64(what.as_bytes())))
@@ -86,7 +86,7 @@ impl IndexCache {
 
     fn keep(&self, dataset: &Dataset, place: &Path, path: &Path) -> io::Result<()> {
         if Index::check_place(dataset, path).is_err() {
-            // A folder in the dataset would be taken for a part of it.
+            // A folder in the dataset would count as a part of it.
             return Ok(());
         }
         fs::create_dir_all(&self.folder)?;
@@ -108,17 +108,17 @@ impl IndexCache {
     }
 }
 
-/// The same file under another name, in place of what has it; a copy on another file system.
+/// Links a file to another name and replaces what is there; copies it to another file system.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     let beside = to.with_extension(format!("new-{}", std::process::id()));
     let made = fs::hard_link(from, &beside).or_else(|_| fs::copy(from, &beside).map(drop));
     let moved = made.and_then(|()| fs::rename(&beside, to));
-    // Of two names of one file, a renaming removes none.
+    // A rename between two links of the same file removes neither.
     drop(fs::remove_file(&beside));
     moved
 }
 
-/// Notes that an index was used now.
+/// Sets the time of the last use to now.
 fn touch(path: &Path) {
     let touched = fs::File::options().append(true).open(path);
     if let Err(error) = touched.and_then(|file| file.set_modified(SystemTime::now())) {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     /// A dataset of one class with these files, and a folder for indexes.
-    fn scene(files: &[&str]) -> (tempfile::TempDir, Dataset, IndexCache) {
+    fn fixture(files: &[&str]) -> (tempfile::TempDir, Dataset, IndexCache) {
         let folder = tempfile::tempdir().unwrap();
         let class = folder.path().join("data/cat");
         fs::create_dir_all(&class).unwrap();
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_second_run_has_the_same_file_as_the_first() {
-        let (folder, dataset, cache) = scene(&["a.jpg", "b.jpg"]);
+        let (folder, dataset, cache) = fixture(&["a.jpg", "b.jpg"]);
         let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
         let first = cache.index(&dataset, &one, &mut |_| ()).unwrap();
         let second = cache.index(&dataset, &two, &mut |_| ()).unwrap();
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_was_written_in_place_is_found_and_changes_no_earlier_run() {
-        let (folder, dataset, cache) = scene(&["a.jpg", "b.jpg"]);
+        let (folder, dataset, cache) = fixture(&["a.jpg", "b.jpg"]);
         let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
         let first = cache.index(&dataset, &one, &mut |_| ()).unwrap();
         fs::write(folder.path().join("data/cat/a.jpg"), "longer than before").unwrap();
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_indexes_that_were_used_last_stay() {
-        let (folder, mut dataset, cache) = scene(&["a.jpg"]);
+        let (folder, mut dataset, cache) = fixture(&["a.jpg"]);
         let place = folder.path().join("place");
         for number in 0..INDEXES_MAX + 3 {
             let data = folder.path().join(format!("data{number}"));

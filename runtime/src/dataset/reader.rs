@@ -1,4 +1,4 @@
-//! The process that reads for a trainer without an agent; see `tierfeed_dataset::reader`.
+//! Reads samples for a trainer without an agent, in a process of its own; see `tierfeed_dataset::reader`.
 
 use std::{
     io::{self, Read, Write},
@@ -24,22 +24,22 @@ const OPEN_FILES_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no index.
+    /// The index cannot be opened.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The bucket of the index cannot be read.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// The trainer cannot be understood or reached.
+    /// The requests cannot be parsed, or the pipes to the trainer fail.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
-/// Why there is nothing that reads a bucket.
+/// Why a bucket cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BucketError {
-    /// Its address or the environment is wrong.
+    /// The address or the environment is wrong.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The threads for the network cannot be started.
@@ -48,20 +48,20 @@ pub enum BucketError {
 }
 
 impl ReadError {
-    /// Whether other input would help, rather than another attempt.
+    /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
         matches!(self, Self::Index(_) | Self::Bucket(BucketError::Open(_)))
     }
 }
 
-/// Answers numbers of samples from `input` with their bytes on `output` until `input` ends. `access` says
-/// how to reach the bucket that the index is of, if it is of one.
+/// Reads sample ids from `input` and writes the bytes of the samples to `output` until `input` ends.
+/// `access` says how to reach the bucket of the index, if it has one.
 ///
 /// # Errors
 ///
-/// If the index or its bucket cannot be opened, or a side of the trainer cannot be read or written. A
-/// sample that cannot be read is an answer.
+/// If the index or its bucket cannot be opened, or a pipe to the trainer fails. A sample that cannot be
+/// read is an answer, not an error.
 pub fn read(
     index: &Path,
     access: Access,
@@ -80,14 +80,14 @@ pub fn read(
     Ok(reader::serve(&index, read, input, output)?)
 }
 
-/// What reads the samples of an index from its bucket, with the credentials of this process.
+/// A source that reads the samples of an index from its bucket, with the credentials of this process.
 pub(crate) fn objects(bucket: &Bucket, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
     let settings = ObjectSettings::default();
     let client = client(bucket, settings)?;
     ObjectSource::new(Arc::clone(index), client, settings).map_err(BucketError::Network)
 }
 
-/// What fetches the samples of an index from its bucket, with the credentials of this process.
+/// A fetcher of the samples of an index from its bucket, with the credentials of this process.
 pub(crate) fn object_fetcher(
     bucket: &Bucket,
     index: &Arc<Index>,
@@ -99,7 +99,7 @@ pub(crate) fn object_fetcher(
         .map_err(BucketError::Network)
 }
 
-/// A client that leaves repeating requests to those who make them.
+/// A client without retries: its callers retry.
 fn client(bucket: &Bucket, settings: ObjectSettings) -> Result<Client, OpenError> {
     let environment = Environment::of_process();
     let patience = settings.patience.without_retries();

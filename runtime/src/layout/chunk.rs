@@ -1,32 +1,32 @@
-//! Decides the unit in which the tiers of a job grow and shrink where the job file leaves that open.
+//! Chooses the unit in which the tiers of a job grow and shrink, if the job file does not name it.
 //!
-//! The paper's unit, 512 MiB, is too large for small tiers: one that has less than a chunk keeps nothing.
-//! So the unit is a sixteenth of the smallest tier at most. It is a power of two, which huge pages and
-//! direct writes like.
+//! The paper's unit, 512 MiB, is too large for small tiers: a tier of less than a chunk keeps nothing. So
+//! the unit is at most a sixteenth of the smallest tier. It is a power of two, which suits huge pages and
+//! direct writes.
 //!
 //! Bounds:
 //!
 //! 1. From [`LEAST`] to [`MOST`].
-//! 2. All tiers together begin with at most [`COUNT_MAX`] chunks if [`MOST`] allows that, for each is a
-//!    mapping or an open file.
-//! 3. A large batch of samples fits in the pieces that one sample may have, unless the smallest tier then
-//!    held no chunk.
+//! 2. All tiers together begin with at most [`COUNT_MAX`] chunks if [`MOST`] allows that, because each is
+//!    a mapping or an open file.
+//! 3. A large batch of samples fits in the pieces that one sample may have, unless the smallest tier would
+//!    hold no chunk then.
 
 use tierfeed_core::{space::PIECES_MAX, units::Bytes};
 
-/// A chunk of DeepMemoryDL.
+/// The chunk size of DeepMemoryDL.
 const MOST: Bytes = Bytes::mib(512);
 
-/// The smallest that a job file may ask for.
+/// The smallest chunk that a job file may ask for.
 const LEAST: Bytes = Bytes(64 << 10);
 
-/// The smallest tier has at least so many chunks, as far as the other bounds allow.
+/// The smallest tier has at least this many chunks, if the other bounds allow it.
 const PARTS: u64 = 16;
 
-/// Chunks of all tiers together.
+/// The most chunks of all tiers together at the start.
 const COUNT_MAX: u64 = 4096;
 
-/// The chunk for tiers that keep so much, when a large batch has `batch` bytes.
+/// The chunk size for caches of these sizes and large batches of `batch` bytes.
 pub(super) fn fitting(caches: impl Iterator<Item = Bytes>, batch: Bytes) -> Bytes {
     let caches: Vec<u64> = caches.map(|cache| cache.0).filter(|cache| *cache > 0).collect();
     let Some(smallest) = caches.iter().copied().min() else { return LEAST };

@@ -1,4 +1,4 @@
-//! Whether trainers read samples of a memory tier where they lie: what the choice of the core rests on here.
+//! Whether trainers read samples of a memory tier in place: collects the facts for the core's choice.
 
 use std::num::NonZeroU32;
 
@@ -15,14 +15,14 @@ use tierfeed_resource_gatherer::{
 };
 use tierfeed_workload_analyzer::{Job, job::Verify};
 
-use super::{Layout, Node, Place};
+use super::{Layout, Node, TierLayout};
 
-/// Addresses beyond the chunks that a tier may have: where memory broke, a chunk is not used again.
+/// Spare addresses beyond a tier's chunks: a chunk with broken memory is not reused.
 const SPARE_CHUNKS: u64 = 16;
 
 impl Layout {
-    /// Chooses for every memory tier of which the job does not say that it is copied, whose samples have
-    /// these lengths, by what was measured with as many threads as copy.
+    /// Chooses for every memory tier, unless the job file says that it is copied, by rates that were
+    /// measured with as many threads as copy. `sizes` are the lengths of the samples.
     pub(super) fn with_direct_use(
         mut self,
         job: &Job,
@@ -32,7 +32,7 @@ impl Layout {
     ) -> Self {
         let (lengths, total) = look_at(sizes);
         let (chunk, mut shelves) = (self.chunk, 0);
-        for place in &mut self.places {
+        for place in &mut self.tiers {
             let Some(wish) = wish(job, place) else { continue };
             let mut choice = choose(&facts(job, wish, place, lengths, measured));
             if choice.way == Way::Direct && shelves == SHELVES_MAX {
@@ -50,12 +50,12 @@ impl Layout {
         self
     }
 
-    /// Copies from the tiers of which the data plane has no memory that trainers can map.
+    /// Turns direct use off for tiers whose memory trainers cannot map.
     #[must_use]
-    pub(crate) fn without_shelves(mut self, is_shelved: impl Fn(usize) -> bool) -> Self {
-        for (at, place) in self.places.iter_mut().enumerate() {
+    pub(crate) fn without_direct_use(mut self, is_mapped: impl Fn(usize) -> bool) -> Self {
+        for (at, place) in self.tiers.iter_mut().enumerate() {
             if let Backing::Shelf(locality, _) = place.settings.backing
-                && !is_shelved(at)
+                && !is_mapped(at)
             {
                 place.settings.backing = Backing::Memory(locality);
                 place.direct = place.direct.map(|choice| Choice {
@@ -81,9 +81,9 @@ fn look_at(mut sizes: impl Iterator<Item = Bytes>) -> (Lengths, Bytes) {
     (lengths, Bytes(total))
 }
 
-/// The most chunks that a tier can come to have: one with a share grows as far as the dataset and the
-/// memory reach, whichever is less.
-fn chunks_max(place: &Place, chunk: Bytes, most: Bytes) -> NonZeroU32 {
+/// The most chunks that a tier can have: one with a share grows to the size of the dataset or the memory,
+/// the smaller of the two.
+fn chunks_max(place: &TierLayout, chunk: Bytes, most: Bytes) -> NonZeroU32 {
     let chunks = place.cache.0 / chunk.0.max(1);
     let of_use = most.0 / chunk.0.max(1) + 2;
     let most = if place.share.is_some() { chunks.max(of_use) } else { chunks };
@@ -91,8 +91,8 @@ fn chunks_max(place: &Place, chunk: Bytes, most: Bytes) -> NonZeroU32 {
     NonZeroU32::new(most).unwrap_or(NonZeroU32::MAX)
 }
 
-/// What the job says of a tier; `None` where there is nothing to choose.
-fn wish(job: &Job, place: &Place) -> Option<Wish> {
+/// The job's setting of a tier; `None` where there is no choice.
+fn wish(job: &Job, place: &TierLayout) -> Option<Wish> {
     let kind = place.settings.kind;
     let wish = job.tiers.iter().find(|request| request.kind == kind).map(|it| it.direct);
     match kind {
@@ -105,7 +105,7 @@ fn wish(job: &Job, place: &Place) -> Option<Wish> {
 fn facts(
     job: &Job,
     wish: Wish,
-    place: &Place,
+    place: &TierLayout,
     lengths: Lengths,
     measured: Option<&Report>,
 ) -> Facts {
@@ -122,8 +122,8 @@ fn facts(
     }
 }
 
-/// What was measured of a tier and of main memory, by the CPUs that reach each best.
-fn rates(place: &Place, report: &Report) -> Option<Rates> {
+/// The measured rates of a tier and of main memory, each from its best CPUs.
+fn rates(place: &TierLayout, report: &Report) -> Option<Rates> {
     let kind = place.settings.kind;
     let of_kind = |kind: Kind| report.tiers.iter().filter(move |tier| tier.kind == kind);
     let main = of_kind(Kind::MainMemory).find_map(|tier| tier.numa_node)?;
@@ -132,7 +132,7 @@ fn rates(place: &Place, report: &Report) -> Option<Rates> {
             let is_known = of_kind(kind).any(|tier| tier.numa_nodes.contains(&node.0));
             is_known.then_some(node.0)
         }
-        // What plays a card was not measured as one.
+        // Memory that emulates CXL was not measured as CXL memory.
         _ => (kind == Kind::MainMemory).then_some(main),
     };
     let (tier, main) = (pair_of(report, tier?)?, pair_of(report, main)?);
@@ -143,13 +143,13 @@ fn rates(place: &Place, report: &Report) -> Option<Rates> {
     })
 }
 
-/// What the CPUs that reach a node best found; `None` if it was what caches held.
+/// The measurement from a node's best CPUs; `None` if CPU caches held the data.
 fn pair_of(report: &Report, target: u32) -> Option<&Pair> {
     let best = report.pairs.iter().find(|pair| pair.is_best && pair.target == target);
     best.filter(|pair| !pair.cache_bound)
 }
 
-/// How fast as many threads read, or the most of those that were measured with fewer.
+/// The read rate of `threads` threads, or of the largest smaller number that was measured.
 fn read_by(pair: &Pair, threads: usize) -> Option<BytesPerSecond> {
     let reads = pair.bandwidth.iter().filter(|it| it.traffic == Traffic::Read);
     let fewer = reads.filter(|it| it.threads as usize <= threads);
@@ -174,14 +174,14 @@ pub(super) mod tests {
     use super::*;
     use crate::layout::MEMORY;
 
-    /// Two sockets with memory and a card behind CXL that the first one reaches better. The probe made it of
-    /// the tree of such a machine; its rates are invented, each another.
+    /// Two sockets with memory and a CXL card that is nearer to the first one. The probe made it from the
+    /// sysfs tree of such a machine; its rates are invented and all different.
     pub(in crate::layout) fn machine() -> Report {
         serde_json::from_str(include_str!("two-sockets-and-cxl.json")).unwrap()
     }
 
-    fn place(kind: Kind, locality: Locality, copy_threads: usize) -> Place {
-        Place {
+    fn place(kind: Kind, locality: Locality, copy_threads: usize) -> TierLayout {
+        TierLayout {
             settings: TierSettings {
                 kind,
                 backing: Backing::Memory(locality),
@@ -199,7 +199,7 @@ pub(super) mod tests {
         }
     }
 
-    fn cxl(node: u32, copy_threads: usize) -> Place {
+    fn cxl(node: u32, copy_threads: usize) -> TierLayout {
         place(Kind::CxlMemory, Locality::Numa(NumaNode(node)), copy_threads)
     }
 
@@ -223,7 +223,7 @@ pub(super) mod tests {
     #[test]
     fn rates_are_those_of_the_cpus_that_reach_each_memory_best() {
         let report = machine();
-        // From the first socket; main memory is that of the second, of which the figures of its tier are.
+        // From the first socket; the main-memory tier of the report is that of the second one.
         assert_eq!(rates(&cxl(2, 2), &report), Some(mb_per_s(16_400, 8_700, 13_400)));
         assert_eq!(rates(&cxl(2, 1), &report), Some(mb_per_s(8_700, 8_700, 13_400)), "one copies");
         assert_eq!(
@@ -243,9 +243,9 @@ pub(super) mod tests {
     fn memory_that_is_in_no_tier_of_the_report_has_no_rates() {
         let report = machine();
         assert_eq!(rates(&cxl(3, 2), &report), None, "a node that was not there");
-        assert_eq!(rates(&cxl(1, 2), &report), None, "a neighbour that plays a card");
+        assert_eq!(rates(&cxl(1, 2), &report), None, "a neighbour node that emulates a card");
         let played = place(Kind::CxlMemory, Locality::Anywhere, 2);
-        assert_eq!(rates(&played, &report), None, "main memory that plays one");
+        assert_eq!(rates(&played, &report), None, "main memory that emulates one");
     }
 
     fn reads_of(report: &mut Report, target: u32) -> &mut Vec<Bandwidth> {

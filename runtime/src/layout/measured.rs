@@ -1,6 +1,6 @@
-//! What the last report of the probe decides about the tiers of a job.
+//! What the last probe report decides about the tiers of a job.
 //!
-//! The plan of a job and the agent that runs it ask here, so that the one says what the other does.
+//! The plan of a job and the agent that runs it both call this, so that they agree.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -13,7 +13,7 @@ use tierfeed_workload_analyzer::Job;
 
 use super::{Layout, Node};
 
-/// The report at `path`; `None` if nothing was measured, or if the file is no report, which is said.
+/// The report at `path`; `None` if there is none, or if the file is no report, which is logged.
 #[must_use]
 pub fn report_at(path: &Path) -> Option<Report> {
     match report::read(path) {
@@ -27,9 +27,9 @@ pub fn report_at(path: &Path) -> Option<Report> {
 }
 
 impl Layout {
-    /// Lets a report choose how many threads copy to memory behind CXL, and whether trainers read samples
-    /// of these lengths where they lie. One of another host chooses nothing: hosts that share a home
-    /// directory share the file that it is in.
+    /// Chooses by the report how many threads copy to CXL memory, and whether trainers read samples of these
+    /// lengths in place. The report of another host is ignored: hosts that share a home directory share its
+    /// file.
     #[must_use]
     pub fn with_measured(
         self,
@@ -39,7 +39,7 @@ impl Layout {
         report: Option<&Report>,
     ) -> Self {
         let measured = report.filter(|report| report.host == node.host());
-        // What a copy costs depends on how many threads make it.
+        // The cost of a copy depends on the number of threads.
         self.with_writers(measured).with_direct_use(job, node, sizes, measured)
     }
 }

@@ -1,4 +1,4 @@
-//! What this host has to give, as far as a job can ask for it.
+//! The memory and disks of this host that a job can ask for.
 
 use std::{
     collections::BTreeMap,
@@ -18,27 +18,27 @@ use tierfeed_prefetcher::budget::{Free, Pool};
 use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
 use tierfeed_workload_analyzer::Job;
 
-use super::PlacesError;
+use super::LayoutError;
 
-/// All memory of the host: main memory, what plays CXL memory, RAM disks.
+/// The pool of all memory of the host: main memory, emulated CXL memory, RAM disks.
 pub(crate) const MEMORY: Pool = Pool(0);
 
-/// The first pool of a file system; memory and NUMA nodes stand before.
+/// The first pool of a file system; smaller numbers are memory and NUMA nodes.
 const FIRST_DISK: u32 = 1 << 16;
 
-/// Why the host cannot be looked at.
+/// Why the host cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// The kernel's reports cannot be read.
     #[error(transparent)]
     Kernel(#[from] ReadError),
-    /// The directory of a tier cannot be looked at.
+    /// The directory of a tier cannot be read.
     #[error("{}: {source}; the directory of a tier, or its parent, must exist", .path.display())]
     Directory {
-        /// As in the job file.
+        /// The directory, as in the job file.
         path: PathBuf,
-        /// As the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -46,26 +46,26 @@ pub enum NodeError {
 /// The file system of a directory that a tier may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// The directory.
+    /// The directory of the tier.
     pub path: PathBuf,
-    /// The file system, as a number.
+    /// The device number of the file system.
     pub device: u64,
-    /// What it is.
+    /// The type of the file system.
     pub kind: FileSystem,
-    /// What it can still take.
+    /// Bytes that can still be written.
     pub free: Bytes,
 }
 
-/// The sort of a file system, as `statfs(2)` tells it.
+/// The type of a file system, from `statfs(2)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
-    /// A RAM disk that swaps.
+    /// A RAM disk whose pages can be swapped.
     Tmpfs,
-    /// A RAM disk that does not.
+    /// A RAM disk whose pages cannot be swapped.
     Ramfs,
-    /// One of the usual ones, by its name.
+    /// A common file system, by its name.
     Named(&'static str),
-    /// Another one, by its number.
+    /// Another file system, by its magic number.
     Other(u64),
 }
 
@@ -85,7 +85,7 @@ impl FileSystem {
         }
     }
 
-    /// Whether its files are memory.
+    /// Whether its files are in memory.
     #[must_use]
     pub const fn is_ram_disk(self) -> bool {
         matches!(self, Self::Tmpfs | Self::Ramfs)
@@ -104,11 +104,11 @@ impl fmt::Display for FileSystem {
 }
 
 impl Disk {
-    /// Looks at a directory, or at its parent if it is still to be made.
+    /// Reads the file system of a directory, or of its parent if the directory does not exist yet.
     ///
     /// # Errors
     ///
-    /// [`NodeError::Directory`] if neither is there.
+    /// [`NodeError::Directory`] if neither exists.
     pub fn read(path: &Path) -> Result<Self, NodeError> {
         let failed = |source| NodeError::Directory { path: path.to_owned(), source };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -128,21 +128,21 @@ impl Disk {
 /// A host as a job sees it.
 #[derive(Debug, Clone)]
 pub struct Node {
-    // In a box, because every state of the agent's future holds a node.
+    // Boxed, because every state of the agent's future holds a node.
     inventory: Box<Inventory>,
     disks: Vec<Disk>,
-    /// As they were at first.
+    /// Free bytes at the start.
     pools: BTreeMap<Pool, Free>,
-    /// Of the control group, as it was read last.
+    /// The last known memory limit of the control group.
     group_limit: Option<Bytes>,
 }
 
 impl Node {
-    /// Looks at this host and at the directories that `job` names.
+    /// Reads this host and the directories that `job` names.
     ///
     /// # Errors
     ///
-    /// As [`NodeError`] tells.
+    /// [`NodeError`]
     pub fn read(job: &Job) -> Result<Self, NodeError> {
         let sysroot = Sysroot(Path::new("/"));
         let inventory = Inventory::read(sysroot)?;
@@ -152,7 +152,7 @@ impl Node {
         Ok(Self::new(inventory, &available, disks))
     }
 
-    /// A host with what was found on it.
+    /// A host with this inventory and these disks.
     #[must_use]
     pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
         let pools = BTreeMap::new();
@@ -168,18 +168,18 @@ impl Node {
         host
     }
 
-    /// Its name.
+    /// The name of the host.
     pub(crate) fn host(&self) -> &str {
         &self.inventory.host
     }
 
-    /// What can be given, by pool.
+    /// Free bytes, by pool.
     #[must_use]
     pub fn pools(&self) -> &BTreeMap<Pool, Free> {
         &self.pools
     }
 
-    /// What the memory pools can give now: main memory without that behind CXL, and each NUMA node.
+    /// Free bytes of the memory pools: main memory without CXL memory, and each NUMA node.
     pub(crate) fn memory_free(&self, available: &Available) -> BTreeMap<Pool, Free> {
         let behind_cxl = self.cxl_nodes().iter().map(|numa| available.bytes_on(*numa).0).sum();
         let host = Bytes(available.host.0.saturating_sub(behind_cxl));
@@ -194,13 +194,13 @@ impl Node {
         pools
     }
 
-    /// Takes note of the limit of the control group, which may have changed.
+    /// Updates the limit of the control group.
     pub(crate) fn follow_limit(&mut self, limit: Option<Bytes>) {
         self.group_limit = limit;
     }
 
-    /// A part of the memory must stay free, or of what the control group allows if that is less. On a node
-    /// that others had filled when the job came, it is a part of what they left.
+    /// The share that must stay free is one of all memory, or of the control group's limit if that is less.
+    /// If other processes had filled the node when the job started, it is a share of what was free then.
     fn less_kept(&self, pool: Pool, free: Bytes, total: u64) -> Free {
         let limit = self.group_limit.filter(|limit| limit.0 < total);
         let at_first = self.pools.get(&pool).map_or(free, |at_first| at_first.bytes);
@@ -231,13 +231,13 @@ impl Node {
         pool.0 < FIRST_DISK
     }
 
-    /// What the file system of a directory can take, however much its pool has.
+    /// Bytes that the file system of a directory can still take, independent of its pool.
     pub(super) fn room_at(&self, path: &Path) -> Option<Bytes> {
         self.disks.iter().find(|disk| disk.path == path).map(|disk| disk.free)
     }
 
     /// Refuses a directory that is not on a RAM disk.
-    pub(super) fn require_ram_disk(&self, path: &Path) -> Result<(), PlacesError> {
+    pub(super) fn require_ram_disk(&self, path: &Path) -> Result<(), LayoutError> {
         let disk = match self.disks.iter().find(|disk| disk.path == path) {
             Some(disk) => disk.clone(),
             None => Disk::read(path)?,
@@ -245,7 +245,7 @@ impl Node {
         if disk.kind.is_ram_disk() {
             return Ok(());
         }
-        Err(PlacesError::NotARamDisk { path: disk.path, file_system: disk.kind })
+        Err(LayoutError::NotARamDisk { path: disk.path, file_system: disk.kind })
     }
 
     pub(super) fn pool_of(&self, path: &Path) -> Result<Pool, NodeError> {
@@ -255,7 +255,7 @@ impl Node {
         }
     }
 
-    /// The NUMA nodes that make CXL tiers.
+    /// The NUMA nodes of CXL memory.
     pub(super) fn cxl_nodes(&self) -> Vec<NumaNode> {
         let is_cxl = |kind: Kind| kind == Kind::CxlMemory;
         let nodes = self.inventory.memory_nodes().filter(|node| is_cxl(node.kind.tier_kind()));
@@ -275,7 +275,7 @@ impl Node {
         names.join(", ")
     }
 
-    /// The CPUs that reach a NUMA node best.
+    /// The CPUs nearest to a NUMA node.
     pub(super) fn cpus_near(&self, numa: NumaNode) -> Vec<usize> {
         let target = self.inventory.nodes.iter().find(|node| node.id == numa.0);
         let nearest = target.and_then(|node| self.inventory.best_initiator(node));

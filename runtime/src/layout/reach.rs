@@ -1,7 +1,7 @@
-//! How much of each tier is worth filling, as far as the job file says how fast things are.
+//! How much of each tier is worth filling, from the speeds in the job file.
 //!
-//! What was measured is left out: an agent and a prediction must decide alike, whatever is known of
-//! the host that either runs on.
+//! Measured speeds are not used: an agent and a prediction must decide alike, although they may run on
+//! hosts with different reports.
 
 use tierfeed_core::{
     order::Spec,
@@ -11,10 +11,10 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::Job;
 
-/// What of each tier can be read while the trainer computes, on the only node of a job that says how
-/// long a step takes and how fast the source and every tier are; `None` of any other job.
+/// The bytes of each tier that can be read while the trainer computes, if the job has one node and its file
+/// gives the step time and the speed of the source and of every tier; else `None`.
 ///
-/// Main memory may go without a speed: then it limits nothing.
+/// Main memory without a speed counts as unlimited.
 pub(super) fn useful(
     job: &Job,
     sizes: &[Bytes],

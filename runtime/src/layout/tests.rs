@@ -83,17 +83,17 @@ fn demand(job: &Job) -> Demand {
     Demand::of(job, &sizes).unwrap()
 }
 
-fn fit(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {
+fn fit(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Room::Free)
+    Layout::fit(&job, &demand(&job), node, Overcommit::Refused)
 }
 
-fn fit_again(tiers: &str, node: &Node) -> Result<Layout, PlacesError> {
+fn fit_again(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Room::Promised)
+    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed)
 }
 
-/// As fitted, then as a report chooses for samples of several lengths, a TiB in all.
+/// The layout, then with what a report chooses for samples of several lengths, a TiB in all.
 fn fit_measured(tiers: &str, node: &Node, measured: Option<&Report>) -> Layout {
     let sizes = [Bytes(1 << 39), Bytes((1 << 39) - 1)].into_iter();
     fit(tiers, node).unwrap().with_measured(&job(tiers), node, sizes, measured)
@@ -106,7 +106,7 @@ const PLAYED: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 Gi
 #[test]
 fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
     let layout = fit("  main-memory: { reserve: 20 % }\n", &plain_host()).unwrap();
-    let [main] = layout.places.as_slice() else { panic!("{layout:?}") };
+    let [main] = layout.tiers.as_slice() else { panic!("{layout:?}") };
     assert_eq!(main.budget, Bytes(4 * GIB));
     // Four batches of 32 MiB and a page for each of two ranks leave 3.7 GiB: seven chunks.
     assert_eq!(layout.arena, Bytes(4 * ((32 << 20) + 4096)));
@@ -119,7 +119,7 @@ fn cxl_memory_that_is_there_is_used_and_real() {
     let node =
         host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, MemoryKind::Cxl, Vec::new())]);
     let layout = fit(CXL, &node).unwrap();
-    let cxl = &layout.places[1];
+    let cxl = &layout.tiers[1];
     assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Numa(NumaNode(2))));
     assert_eq!((cxl.origin, cxl.settings.cpus.as_slice()), (Origin::Real, [0, 1].as_slice()));
 }
@@ -130,7 +130,7 @@ fn memory_behind_cxl_gets_as_many_writers_as_were_measured_to_help() {
     let writers = |measured: Option<&Report>, tiers| {
         let node = host(nodes(MemoryKind::Cxl));
         let layout = fit_measured(tiers, &node, measured);
-        layout.places.iter().map(|place| place.settings.copy_threads.get()).collect::<Vec<_>>()
+        layout.tiers.iter().map(|place| place.settings.copy_threads.get()).collect::<Vec<_>>()
     };
     assert_eq!(writers(None, CXL), [2, 2]);
     let mut measured = writers::tests::even();
@@ -148,7 +148,7 @@ fn samples_are_read_in_place_if_this_host_was_measured_to_gain_by_it() {
     let node = host([sockets.to_vec(), vec![numa(2, MemoryKind::Cxl, Vec::new())]].concat());
     let mut report = direct::tests::machine();
     let cxl = |tiers: &str, measured: Option<&Report>| {
-        let place = fit_measured(tiers, &node, measured).places.remove(1);
+        let place = fit_measured(tiers, &node, measured).tiers.remove(1);
         (place.settings.backing, place.direct.unwrap())
     };
     let on_card = Locality::Numa(NumaNode(2));
@@ -180,7 +180,7 @@ fn cxl_memory_that_is_missing_is_refused_unless_its_speed_is_imposed() {
                     { latency: 350 ns, bandwidth: 20 GB/s }` to let main memory play it";
     assert_eq!(error.to_string(), sentence);
     let layout = fit(PLAYED, &plain_host()).unwrap();
-    let cxl = &layout.places[1];
+    let cxl = &layout.tiers[1];
     assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Anywhere));
     assert_eq!(cxl.origin, Origin::Emulated);
     assert_eq!(layout.offer()[1].origin, Origin::Emulated);
@@ -194,14 +194,14 @@ fn a_scratch_tier_on_a_disk_is_refused_unless_its_speed_is_imposed() {
     assert!(error.to_string().starts_with("tiers.scratch.path: /nvme is on ext4, and"), "{error}");
     let played =
         tiers.replace("/nvme, size: 1 GiB", "/nvme, emulate: { latency: 1 us }, size: 1 GiB");
-    assert_eq!(fit(&played, &plain_host()).unwrap().places[1].origin, Origin::Emulated);
+    assert_eq!(fit(&played, &plain_host()).unwrap().tiers[1].origin, Origin::Emulated);
 }
 
 #[test]
 fn a_neighbour_s_memory_is_no_cxl_card() {
     let node = host(vec![numa(0, MemoryKind::Dram, vec![0]), numa(1, MemoryKind::Dram, vec![1])]);
     let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [1], size: 2 GiB }\n";
-    assert_eq!(fit(tiers, &node).unwrap().places[1].origin, Origin::Emulated);
+    assert_eq!(fit(tiers, &node).unwrap().tiers[1].origin, Origin::Emulated);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_numa_node_that_is_missing_is_refused_unless_the_tier_is_played() {
     let played = missing.replace("size: 2 GiB", "size: 2 GiB, emulate: { bandwidth: 20 GB/s }");
     let layout = fit(&played, &plain_host()).unwrap();
     let speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(20_000_000_000) };
-    assert_eq!(layout.places[1].settings.emulated, Some(speed));
+    assert_eq!(layout.tiers[1].settings.emulated, Some(speed));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn several_cxl_nodes_are_several_places_that_share_a_size() {
         numa(2, MemoryKind::Cxl, Vec::new()),
     ]);
     let layout = fit(CXL, &node).unwrap();
-    let budgets: Vec<_> = layout.places.iter().map(|place| place.budget).collect();
+    let budgets: Vec<_> = layout.tiers.iter().map(|place| place.budget).collect();
     assert_eq!(budgets, [Bytes(GIB), Bytes(GIB), Bytes(GIB)]);
 }
 
@@ -250,7 +250,7 @@ fn a_ram_disk_that_is_smaller_than_memory_is_the_limit() {
         "tier scratch asks for 3 GiB; 2 GiB are left for it; ask for less, or for a share"
     );
     let share = tiers.replace("size: 3 GiB", "reserve: 50 %");
-    assert_eq!(fit(&share, &plain_host()).unwrap().places[1].budget, Bytes(2 * GIB));
+    assert_eq!(fit(&share, &plain_host()).unwrap().tiers[1].budget, Bytes(2 * GIB));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
     assert_eq!(error, sentence);
 }
 
-/// What a session of a described job minds: 16 samples of 8 MiB, eight steps of a second each.
+/// The aim of a session of a described job: 16 samples of 8 MiB, eight steps of a second each.
 fn aim(nodes: u32, keys: &str) -> Aim {
     let text = format!(
         "name: job\n\
@@ -377,14 +377,14 @@ fn of_a_small_control_group_a_small_part_stays_free() {
 fn who_comes_back_to_a_full_node_gets_the_sizes_that_it_had() {
     let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { emulate: { latency: 1 us }, size: 900 GiB }\n";
     let error = fit(tiers, &plain_host()).unwrap_err();
-    assert!(error.is_want_of_room(), "{error}");
+    assert!(error.is_shortage(), "{error}");
     let layout = fit_again(tiers, &plain_host()).unwrap();
-    let budgets: Vec<Bytes> = layout.places.iter().map(|place| place.budget).collect();
+    let budgets: Vec<Bytes> = layout.tiers.iter().map(|place| place.budget).collect();
     assert_eq!(budgets, [Bytes(GIB), Bytes(900 * GIB)]);
     let missing =
         "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [2], size: 2 GiB }\n";
     let error = fit_again(missing, &plain_host()).unwrap_err();
-    assert!(!error.is_want_of_room(), "what is not there does not come back: {error}");
+    assert!(!error.is_shortage(), "what is not there does not come back: {error}");
 }
 
 #[test]
@@ -400,13 +400,13 @@ fn a_share_of_nothing_holds_two_batches_of_each_rank_of_who_comes_back() {
     let tiers = "  main-memory: { reserve: 1 % }\n  cxl-memory: { emulate: { latency: 1 us }, size: 19 GiB }\n";
     let node = plain_host();
     let error = fit(tiers, &node).unwrap_err();
-    assert!(error.is_want_of_room(), "{error}");
+    assert!(error.is_shortage(), "{error}");
     let layout = fit_again(tiers, &node).unwrap();
     let batch = (32 << 20) + 4096;
     assert!(layout.arena.0 >= 2 * batch, "{layout:?}");
 }
 
-/// 24 GiB of which others left 1,025 MiB: where the paper trains.
+/// 24 GiB of which 1,025 MiB are free: the paper's setting.
 fn filled_host() -> Node {
     let inventory = Inventory {
         memory: Memory {
@@ -428,8 +428,8 @@ fn filled_host() -> Node {
     Node::new(inventory, &available, Vec::new())
 }
 
-/// The tiers of a job that says nothing of tiers and chunks, for batches of so many MiB.
-fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, PlacesError> {
+/// The tiers of a job without `tiers` and `chunk`, for batches of `batch` MiB.
+fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, LayoutError> {
     let text = format!(
         "name: job\n\
          dataset: {{ source: file:///data, format: image-folder }}\n\
@@ -439,13 +439,13 @@ fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, PlacesError
     );
     let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
     let sizes = Sizes::of(64, || std::iter::repeat_n(Bytes((batch << 20) / 4), 64));
-    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Room::Free)
+    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Overcommit::Refused)
 }
 
 #[test]
 fn on_a_node_that_others_filled_a_job_gets_its_share_of_the_rest() {
     let layout = fit_unsaid(20, 1, &filled_host()).unwrap();
-    let main = &layout.places[0];
+    let main = &layout.tiers[0];
     assert_eq!(main.budget, Bytes::mib(205));
     assert_eq!(layout.arena, Bytes(4 * ((20 << 20) + 4096)));
     assert_eq!((layout.chunk, main.cache), (Bytes::mib(4), Bytes::mib(124)));
@@ -463,18 +463,18 @@ fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
 
 #[test]
 fn tiers_that_keep_nothing_are_named() {
-    let idle = |tiers: &str| {
+    let unused = |tiers: &str| {
         let job = job(tiers);
-        let layout = Layout::fit(&job, &demand(&job), &plain_host(), Room::Free).unwrap();
-        layout.idle(&job).iter().map(ToString::to_string).collect::<Vec<_>>()
+        let layout = Layout::fit(&job, &demand(&job), &plain_host(), Overcommit::Refused).unwrap();
+        layout.unused_tiers(&job).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let sentence = "tiers.main-memory keeps no sample: of 700 MiB staging takes 256.03 MiB, and \
                     443.96 MiB are less than a chunk of 512 MiB; give it at least 769 MiB, or a \
                     smaller chunk";
-    assert_eq!(idle("  main-memory: { size: 700 MiB }\n"), [sentence]);
-    assert_eq!(idle("  main-memory: { size: 800 MiB }\n"), [""; 0]);
+    assert_eq!(unused("  main-memory: { size: 700 MiB }\n"), [sentence]);
+    assert_eq!(unused("  main-memory: { size: 800 MiB }\n"), [""; 0]);
     assert_eq!(
-        idle("  main-memory: { size: 700 MiB }\n  storage: { path: /nvme, size: 1 GiB }\n"),
+        unused("  main-memory: { size: 700 MiB }\n  storage: { path: /nvme, size: 1 GiB }\n"),
         [""; 0]
     );
 }

@@ -1,7 +1,7 @@
-//! How many threads write to memory behind CXL, as the probe of this host measured it.
+//! How many threads write to CXL memory, by the probe report of this host.
 //!
-//! Such a device often takes no more from two cores than from one, and what the second one does then is
-//! to wait in the way of those that read. Where nothing was measured, two copy, as to every other tier.
+//! One writer often saturates such a device; a second one only delays readers. Without a measurement two
+//! threads copy, as to every other tier.
 
 use std::num::NonZeroUsize;
 
@@ -16,20 +16,20 @@ use tierfeed_resource_gatherer::report::{Report, Tier};
 
 use super::Layout;
 
-/// A second writer has to bring more than this, in hundredths of what one writes.
+/// A second writer must reach more than this percentage of the rate of one.
 const WORTH: u128 = 110;
 
-/// Copies from main memory to one node.
+/// Measured rates of copies from main memory to one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
-    /// By one thread.
+pub struct WriterRates {
+    /// The rate of one thread.
     pub one: BytesPerSecond,
-    /// By two.
+    /// The rate of two threads.
     pub two: BytesPerSecond,
 }
 
-impl Measured {
-    /// What `report` says of a node behind CXL, if both figures are there and undisturbed.
+impl WriterRates {
+    /// The rates of a CXL node in `report`, if both were measured without contention.
     fn of(report: &Report, node: NumaNode) -> Option<Self> {
         let is_it = |tier: &&Tier| {
             let is_real = tier.kind == Kind::CxlMemory && !tier.emulated;
@@ -39,7 +39,7 @@ impl Measured {
         Some(Self { one: rate(report, tier, 1)?, two: rate(report, tier, 2)? })
     }
 
-    /// How many shall copy.
+    /// The number of threads that copy.
     #[must_use]
     pub fn threads(self) -> NonZeroUsize {
         let is_worth = u128::from(self.two.0) * 100 > u128::from(self.one.0) * WORTH;
@@ -48,23 +48,23 @@ impl Measured {
 }
 
 impl Layout {
-    /// Lets as many threads write to each tier behind CXL as the probe found to help.
+    /// Sets the copy threads of each CXL tier by the probe report.
     pub(super) fn with_writers(mut self, measured: Option<&Report>) -> Self {
         let Some(report) = measured else { return self };
-        for place in self.places.iter_mut().filter(|place| place.origin == Origin::Real) {
+        for tier in self.tiers.iter_mut().filter(|tier| tier.origin == Origin::Real) {
             if let (Kind::CxlMemory, Backing::Memory(Locality::Numa(numa))) =
-                (place.settings.kind, &place.settings.backing)
-                && let Some(measured) = Measured::of(report, *numa)
+                (tier.settings.kind, &tier.settings.backing)
+                && let Some(measured) = WriterRates::of(report, *numa)
             {
-                place.settings.copy_threads = measured.threads();
-                place.writers = Some(measured);
+                tier.settings.copy_threads = measured.threads();
+                tier.writers = Some(measured);
             }
         }
         self
     }
 }
 
-/// The best copy from main memory to a tier by so many threads.
+/// The best rate of copies from main memory to a tier with this many threads.
 fn rate(report: &Report, to: &Tier, threads: u32) -> Option<BytesPerSecond> {
     let is_main = |name: &str| {
         report.tiers.iter().any(|tier| tier.name == name && tier.kind == Kind::MainMemory)
@@ -142,7 +142,7 @@ pub(super) mod tests {
         report
     }
 
-    /// One and two threads are as fast, on node 2 of the host "host".
+    /// One and two threads have the same rate, on node 2 of the host "host".
     pub(in crate::layout) fn even() -> Report {
         let copy = |threads| transfer("main-memory", "cxl-memory", threads, 17.0);
         let mut report = report(vec![copy(1), copy(2)]);
@@ -157,7 +157,7 @@ pub(super) mod tests {
             transfer("main-memory", "cxl-memory", 2, two),
             transfer("cxl-memory", "main-memory", 2, 90.0),
         ];
-        let measured = Measured::of(&report(copies), NumaNode(2));
+        let measured = WriterRates::of(&report(copies), NumaNode(2));
         measured.map(|measured| measured.threads().get())
     }
 
@@ -178,11 +178,11 @@ pub(super) mod tests {
             ..two.clone()
         };
         for copies in [vec![], vec![one.clone()], vec![one.clone(), disturbed]] {
-            assert_eq!(Measured::of(&report(copies), NumaNode(2)), None);
+            assert_eq!(WriterRates::of(&report(copies), NumaNode(2)), None);
         }
         let report = report(vec![one, two]);
-        assert!(Measured::of(&report, NumaNode(2)).is_some());
-        assert_eq!(Measured::of(&report, NumaNode(3)), None, "an emulated tier");
-        assert_eq!(Measured::of(&report, NumaNode(4)), None, "a node that was not there");
+        assert!(WriterRates::of(&report, NumaNode(2)).is_some());
+        assert_eq!(WriterRates::of(&report, NumaNode(3)), None, "an emulated tier");
+        assert_eq!(WriterRates::of(&report, NumaNode(4)), None, "a node that was not there");
     }
 }

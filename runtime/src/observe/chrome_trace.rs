@@ -1,15 +1,14 @@
 //! What an agent recorded, as JSON in the Trace Event Format of Chrome, which Perfetto opens.
 //!
-//! Times are as `torch.profiler` writes them: microseconds after `baseTimeNanoseconds`, which is
-//! nanoseconds since 1970. So both lie on one clock, and [`merge()`] only has to shift one of them.
-//! Slices of one track do not overlap unless one lies in the other: operations that ran at the same
-//! time are laid on as many tracks as that takes.
+//! Times are as in `torch.profiler`: microseconds after `baseTimeNanoseconds`, which counts nanoseconds
+//! since 1970. So both use one clock, and [`merge()`] only has to shift one of them. Slices of one track are
+//! disjoint or nested: concurrent operations are spread over several tracks.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. Slices on a track are disjoint or nested.
-//! 2. Events stand in the order in which they began, the longer first.
-//! 3. A merged event has the same time since 1970 as before.
+//! 2. Events are sorted by start time, longer ones first.
+//! 3. Merging does not change an event's time since 1970.
 
 mod merge;
 mod tracks;
@@ -23,9 +22,9 @@ use tierfeed_prefetcher::recorder::{End, Event, Recording, What};
 use self::tracks::Tracks;
 use super::report;
 
-/// Who recorded.
+/// The process that recorded a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Author {
+pub struct Process {
     /// The number of the process.
     pub pid: u32,
     /// The number of the node.
@@ -36,7 +35,7 @@ pub struct Author {
 
 /// The document, as text.
 #[must_use]
-pub fn write(recording: &Recording, author: &Author) -> String {
+pub fn write(recording: &Recording, author: &Process) -> String {
     let mut tracks = Tracks::default();
     let mut events: Vec<Event> = recording.events.clone();
     events.sort_by_key(|event| (event.at, std::cmp::Reverse(event.lasted)));
@@ -44,7 +43,7 @@ pub fn write(recording: &Recording, author: &Author) -> String {
     for (number, event) in events.iter().enumerate() {
         author.put(event, number, &mut tracks, &mut lines);
     }
-    // What ends apart from where it began has two lines. The order is kept where times are equal.
+    // Asynchronous slices have two lines, a start and an end. The sort is stable.
     lines.sort_by_key(|(at, _)| *at);
     let head = json!({
         "schemaVersion": 1,
@@ -59,10 +58,10 @@ pub fn write(recording: &Recording, author: &Author) -> String {
     format!("{head},\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"))
 }
 
-/// An event as it is written, and when it is: text, because a tree of values is many times as large.
+/// The time of an event and its JSON text, because a tree of values takes many times the memory.
 type Line = (Nanoseconds, String);
 
-impl Author {
+impl Process {
     /// Names for the process and its tracks.
     fn names(&self, tracks: &Tracks) -> Vec<Value> {
         let name = |what: &str, tid: u32, name: &str| json!({"ph": "M", "name": what, "pid": self.pid, "tid": tid, "args": {"name": name}});
@@ -76,7 +75,7 @@ impl Author {
         let args = self.args(event);
         let (name, group, category) = self.describe(event);
         match event.what {
-            // Several batches of a rank are staged and held at the same time, which no track shows.
+            // Several batches of a rank are staged and held at the same time: asynchronous slices.
             What::Staged(_) | What::Held(_) => {
                 let tid = tracks.shared(&group);
                 let ends = [("b", event.at, Some(args)), ("e", end(event), None)];
@@ -162,7 +161,7 @@ impl Author {
             What::Staged(id) => (batch(id), of(id, "staged"), "staging"),
             What::Waited(id) => (format!("wait for {}", batch(id)), of(id, "waits"), "wait"),
             What::Part(id, cause) => {
-                (report::name(cause, &self.kinds).to_owned(), of(id, "waits"), "wait")
+                (report::cause_name(cause, &self.kinds).to_owned(), of(id, "waits"), "wait")
             }
             What::Held(id) => (batch(id), of(id, "holds"), "lease"),
             What::Resized(tier, _) => {
@@ -211,7 +210,7 @@ fn end(event: &Event) -> Nanoseconds {
     Nanoseconds(event.at.0.saturating_add(event.lasted.0))
 }
 
-/// Nanoseconds as the thousandths that they are.
+/// Nanoseconds as microseconds with three decimals.
 #[expect(clippy::cast_precision_loss, reason = "104 days in nanoseconds are exact")]
 fn microseconds(time: Nanoseconds) -> Value {
     json!(time.0 as f64 / 1000.0)

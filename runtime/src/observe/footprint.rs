@@ -1,7 +1,7 @@
-//! How much memory and disk this process holds, and the most it ever did.
+//! How much memory and disk this process holds, now and at its peak.
 //!
-//! What a process holds is its own memory (anonymous and of files), its memfds and its files on RAM
-//! disks; memfds that are mapped would count twice in `VmRSS`, so `RssShmem` stays out.
+//! A process holds its own memory (anonymous and file pages), its memfds and its files on RAM disks. Mapped
+//! memfds would count twice in `VmRSS`, so `RssShmem` is not counted.
 
 mod timeline;
 
@@ -11,23 +11,23 @@ use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_prefetcher::{plane::Usage, tier::Medium};
 
-pub use timeline::{Moment, State, Timeline};
+pub use timeline::{MemoryState, Timeline, TimelinePoint};
 
-/// The largest values that were seen, and how it came to them.
+/// Current and peak values, and their time series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Footprint {
-    /// What the job may hold in memory, RAM disks included.
+    /// The memory budget of the job, RAM disks included.
     pub budget_bytes: u64,
-    /// What of it was the job's when it was noted last: staging, tiers in memory, what workloads borrow, RAM
+    /// What the job held at the last measurement: staging, tiers in memory, memory lent to workloads, RAM
     /// disks.
     #[serde(skip)]
     pub job_bytes: u64,
-    /// What was the process's own then.
+    /// The process's own memory at the last measurement.
     #[serde(skip)]
     pub own_bytes: u64,
-    /// What of the budget was held: staging, tiers in memory, what workloads borrow, RAM disks; at its peak.
+    /// The peak of what the budget covers: staging, tiers in memory, memory lent to workloads, RAM disks.
     pub peak_job_bytes: u64,
-    /// Memory of any sort together, the process's own included, which no budget holds; at its peak.
+    /// The peak of all memory together, including the process's own, which the budget does not cover.
     pub peak_bytes: u64,
     /// Anonymous memory and files of the process itself, at their peak.
     pub peak_own_bytes: u64,
@@ -37,12 +37,12 @@ pub struct Footprint {
     pub peak_tmpfs_bytes: u64,
     /// Files on disks, at their peak.
     pub peak_disk_bytes: u64,
-    /// What was held and what was left, from time to time, and every change with its reason.
+    /// Held and free memory over time, with every change and its reason.
     pub timeline: Timeline,
 }
 
 impl Footprint {
-    /// Notes what is held now: `usage` by the data plane, `lent` by workloads.
+    /// Records what is held now: `usage` by the data plane, `lent` to workloads.
     pub fn note(&mut self, usage: &Usage, lent: Bytes) {
         let own = own_memory().0;
         let memfd = usage.on(Medium::Memory).0 + lent.0;

@@ -1,19 +1,20 @@
 //! The figures of an agent or a manager as metrics that Prometheus reads.
 //!
-//! Nothing is kept for this: when somebody asks, the loop of the agent lists what the session and the
-//! data plane count anyway, that of the manager what its fleet knows, and whoever asked has it written.
-//! So metrics cost nothing until they are read, and those of one answer are of one moment.
+//! Nothing is stored for metrics: on a request, the agent's loop collects the counters of session and data
+//! plane, the manager's loop those of its fleet, and the task that serves the request writes the text. So
+//! metrics cost nothing until they are read, and those of one answer are of one moment.
 //!
-//! Labels are bounded: kinds of tiers, the kind of source, causes, faults, the ranks of this node.
+//! The number of label values is bounded: kinds of tiers, the kind of source, causes, faults, the ranks of
+//! this node.
 
 mod fleet;
 mod scrape;
 mod server;
 mod view;
 
-pub use fleet::{Message, Tally};
+pub use fleet::{ManagerCounters, Message};
 pub use scrape::{SCRAPE_BYTES_MAX, Scrape, ScrapeError};
-pub use server::{Ask, Network, ServeError, Server, Target, Trace};
+pub use server::{FamiliesRequest, Network, ServeError, Server, Target, Trace};
 pub use view::View;
 
 use std::fmt;
@@ -27,54 +28,54 @@ use prometheus_client::{
 use tierfeed_core::{session::Waits, units::Nanoseconds};
 use tierfeed_prefetcher::plane::DURATION_BOUNDS;
 
-/// What the answer is written in.
+/// The media type of the answer.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Names with their values.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// What sort of figure a family has.
+/// The type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// It only grows.
+pub enum FamilyKind {
+    /// A value that only grows.
     Counter,
-    /// It is as it is.
+    /// A value that grows and falls.
     Gauge,
-    /// How often what was how long.
+    /// A distribution of durations in buckets.
     Histogram,
-    /// Labels are all that there is.
+    /// A constant 1 whose labels carry the information.
     Info,
 }
 
-/// A figure.
+/// The value of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Things or bytes.
+    /// A number of things or bytes.
     Count(u64),
-    /// Seconds.
+    /// A time in seconds.
     Seconds(f64),
-    /// Durations in buckets, each with the longest that is in it; the last has no end.
+    /// The upper bound in seconds and the count of each bucket, the last one unbounded, and the sum.
     Durations(Vec<(f64, u64)>, f64),
-    /// No figure.
+    /// The value of an info metric.
     Present,
 }
 
-/// Figures of one name.
+/// The series of one metric.
 #[derive(Debug, Clone)]
 pub struct Family {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
-    sort: Sort,
+    kind: FamilyKind,
     samples: Vec<(Labels, Value)>,
 }
 
 impl Family {
-    fn new(name: &'static str, help: &'static str, unit: Option<Unit>, sort: Sort) -> Self {
-        Self { name, help, unit, sort, samples: Vec::new() }
+    fn new(name: &'static str, help: &'static str, unit: Option<Unit>, kind: FamilyKind) -> Self {
+        Self { name, help, unit, kind, samples: Vec::new() }
     }
 
-    /// Adds a figure, to the one with the same labels if there is one: two tiers may be of one kind.
+    /// Adds a value to the series with these labels: two tiers may be of one kind.
     fn add(&mut self, labels: Labels, value: Value) {
         match self.samples.iter_mut().find(|(other, _)| *other == labels) {
             Some((_, sum)) => sum.add(value),
@@ -83,19 +84,19 @@ impl Family {
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let sort = match self.sort {
-            Sort::Counter => MetricType::Counter,
-            Sort::Gauge => MetricType::Gauge,
-            Sort::Histogram => MetricType::Histogram,
-            Sort::Info => MetricType::Info,
+        let kind = match self.kind {
+            FamilyKind::Counter => MetricType::Counter,
+            FamilyKind::Gauge => MetricType::Gauge,
+            FamilyKind::Histogram => MetricType::Histogram,
+            FamilyKind::Info => MetricType::Info,
         };
         let mut metric =
-            encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), sort)?;
+            encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
         for (labels, value) in &self.samples {
-            match (self.sort, labels.is_empty()) {
-                (Sort::Info, _) => metric.encode_info(labels)?,
-                (_, true) => value.encode(self.sort, &mut metric)?,
-                (_, false) => value.encode(self.sort, &mut metric.encode_family(labels)?)?,
+            match (self.kind, labels.is_empty()) {
+                (FamilyKind::Info, _) => metric.encode_info(labels)?,
+                (_, true) => value.encode(self.kind, &mut metric)?,
+                (_, false) => value.encode(self.kind, &mut metric.encode_family(labels)?)?,
             }
         }
         Ok(())
@@ -103,7 +104,7 @@ impl Family {
 }
 
 impl Value {
-    /// Durations with the same bounds as those of the data plane, and one bucket beyond.
+    /// Durations in the buckets of the data plane and one unbounded bucket.
     #[must_use]
     pub fn durations(counts: &[u64], sum: Nanoseconds) -> Self {
         let bounds = DURATION_BOUNDS.iter().map(|bound| seconds(*bound));
@@ -111,7 +112,7 @@ impl Value {
         Self::Durations(buckets, seconds(sum))
     }
 
-    /// The same of waits. A wait may count for the next longer bucket if it is within 1/16 of a bound.
+    /// The same of waits. A wait within 1/16 below a bound may count in the next bucket.
     #[must_use]
     pub fn waits(waits: &Waits) -> Self {
         let mut counts = [0; DURATION_BOUNDS.len() + 1];
@@ -135,11 +136,13 @@ impl Value {
         }
     }
 
-    fn encode(&self, sort: Sort, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+    fn encode(&self, kind: FamilyKind, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         let no_exemplar: Option<&Exemplar<NoLabelSet, u64>> = None;
-        match (self, sort) {
-            (Self::Count(value), Sort::Counter) => metric.encode_counter(value, no_exemplar),
-            (Self::Seconds(value), Sort::Counter) => metric.encode_counter(value, no_exemplar),
+        match (self, kind) {
+            (Self::Count(value), FamilyKind::Counter) => metric.encode_counter(value, no_exemplar),
+            (Self::Seconds(value), FamilyKind::Counter) => {
+                metric.encode_counter(value, no_exemplar)
+            }
             (Self::Count(value), _) => metric.encode_gauge(value),
             (Self::Seconds(value), _) => metric.encode_gauge(value),
             (Self::Durations(buckets, sum), _) => {
@@ -151,7 +154,7 @@ impl Value {
     }
 }
 
-/// All figures of one moment.
+/// All metrics at one moment.
 #[derive(Debug, Clone)]
 pub struct Families(Vec<Family>);
 

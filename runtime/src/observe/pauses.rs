@@ -1,9 +1,8 @@
-//! For how long the loop of the agent did not look at its events.
+//! The pauses of the agent's loop: how long it did not take events.
 //!
-//! A pause lasts from the moment at which the loop takes an event to the moment at which it waits for the
-//! next one. All ranks of the node wait for that long, so the longest pause is part of every promise
-//! about their waits. On a busy node most of a long pause is that of the kernel, which gave the processor
-//! to another thread: what the loop ran itself is told beside it.
+//! A pause lasts from taking an event to waiting for the next one. All ranks of the node wait meanwhile, so
+//! the longest pause is part of every bound of their waits. On a busy node the scheduler causes most of a
+//! long pause, so the CPU time of the loop is reported beside it.
 
 use std::collections::BTreeMap;
 
@@ -22,24 +21,24 @@ pub struct Pauses {
 #[derive(Debug, Clone, Copy, Default)]
 struct ByEvent {
     events: u64,
-    /// The longest of each, not of one pause.
+    /// The maxima of wall-clock and CPU time, which may be of different pauses.
     longest: Elapsed,
 }
 
-/// The pauses as the report tells them.
+/// The pauses in the report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PauseEntry {
     /// Events that the loop took.
     pub events: u64,
-    /// 99 of 100 pauses were no longer, at most 1/16 too high.
+    /// The 99th percentile of pauses, at most 1/16 too high.
     pub p99_s: f64,
-    /// The longest.
+    /// The longest pause, in seconds.
     pub longest_s: f64,
-    /// The event after which it came.
+    /// The event that the longest pause followed.
     pub longest_after: &'static str,
-    /// The most processor time that the loop took for one event.
+    /// The most CPU time that the loop took for one event, in seconds.
     pub ran_max_s: f64,
-    /// The event that took it.
+    /// The event that took the most CPU time.
     pub ran_max_after: &'static str,
     /// The same for each kind of event.
     pub by_event: BTreeMap<&'static str, EventEntry>,
@@ -48,34 +47,34 @@ pub struct PauseEntry {
 /// The pauses after one kind of event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct EventEntry {
-    /// How many there were.
+    /// The number of events.
     pub events: u64,
-    /// The longest pause.
+    /// The longest pause after such an event, in seconds.
     pub longest_s: f64,
-    /// The most processor time in one pause.
+    /// The most CPU time in one pause, in seconds.
     pub ran_max_s: f64,
 }
 
 impl Pauses {
-    /// Takes note of a pause after an event of this name.
+    /// Records a pause after an event of this name.
     pub fn note(&mut self, event: &'static str, pause: Elapsed) {
-        self.durations.record(pause.lasted);
+        self.durations.record(pause.wall);
         let ByEvent { events, longest } = self.by_event.entry(event).or_default();
         *events += 1;
-        longest.lasted = longest.lasted.max(pause.lasted);
-        longest.ran = longest.ran.max(pause.ran);
+        longest.wall = longest.wall.max(pause.wall);
+        longest.cpu = longest.cpu.max(pause.cpu);
     }
 
-    /// How often the loop paused for how long.
+    /// The distribution of pauses.
     #[must_use]
     pub fn durations(&self) -> &Waits {
         &self.durations
     }
 
-    /// The event that took most processor time at once, and how much.
+    /// The event that took the most CPU time at once, and how much.
     #[must_use]
-    pub fn ran_max(&self) -> (&'static str, Nanoseconds) {
-        self.highest(|longest| longest.ran)
+    pub fn cpu_max(&self) -> (&'static str, Nanoseconds) {
+        self.highest(|longest| longest.cpu)
     }
 
     fn highest(&self, figure: impl Fn(Elapsed) -> Nanoseconds) -> (&'static str, Nanoseconds) {
@@ -86,12 +85,12 @@ impl Pauses {
 
 impl From<&Pauses> for PauseEntry {
     fn from(pauses: &Pauses) -> Self {
-        let (longest_after, _) = pauses.highest(|longest| longest.lasted);
-        let (ran_max_after, ran_max) = pauses.ran_max();
+        let (longest_after, _) = pauses.highest(|longest| longest.wall);
+        let (ran_max_after, ran_max) = pauses.cpu_max();
         let entry = |of_event: &ByEvent| EventEntry {
             events: of_event.events,
-            longest_s: seconds(of_event.longest.lasted),
-            ran_max_s: seconds(of_event.longest.ran),
+            longest_s: seconds(of_event.longest.wall),
+            ran_max_s: seconds(of_event.longest.cpu),
         };
         Self {
             events: pauses.durations.count(),
@@ -135,9 +134,9 @@ mod tests {
         let mut pauses = Pauses::default();
         let noted =
             [("tick", 30, 20), ("request", 4_200, 15), ("tick", 20, 20), ("a loan", 50, 45)];
-        for (event, lasted, ran) in noted {
-            let [lasted, ran] = [lasted, ran].map(|micros| Nanoseconds(micros * 1_000));
-            pauses.note(event, Elapsed { lasted, ran });
+        for (event, wall, cpu) in noted {
+            let [wall, cpu] = [wall, cpu].map(|micros| Nanoseconds(micros * 1_000));
+            pauses.note(event, Elapsed { wall, cpu });
         }
         let entry = PauseEntry::from(&pauses);
         assert_eq!(

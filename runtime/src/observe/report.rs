@@ -1,25 +1,25 @@
-//! What a run did: the `report.json` of design and documentation.
+//! The report of a run, `report.json`; docs/report.md explains its figures.
 
 mod advice;
-mod attendance;
 mod digest;
 mod direct;
 mod expansion;
 mod facts;
 mod page;
+mod ranks;
 mod scratch;
 mod tier;
 mod verdict;
 
 pub use advice::Advice;
-pub use attendance::Attendance;
 pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use expansion::ExpansionEntry;
 pub use facts::Facts;
+pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
 pub use tier::{StagingEntry, TierEntry, WritersEntry};
-pub use verdict::{Readership, by_name, name};
+pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{
     collections::BTreeMap,
@@ -36,30 +36,30 @@ use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{footprint::Footprint, pauses::PauseEntry};
 
-/// The report as it stands in the file.
+/// The content of `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What the agent served of what was used, how long training waited and for what, in a sentence.
+    /// A sentence: how many of the used batches the agent served, how long training waited and for what.
     pub verdict: String,
-    /// What would help, the most important first.
+    /// Changes that would shorten the waits, the most important first.
     pub advice: Vec<Advice>,
     /// The name of the job.
     pub job: String,
-    /// Which node of the world this agent was.
+    /// The number of this agent's node.
     pub node: u32,
     /// How many processes worked as this node before.
     pub generation: u32,
-    /// Which of its ranks came, and who was turned away.
-    pub ranks: Attendance,
-    /// The rule of retention.
+    /// Which of its ranks connected, and how many connections were rejected.
+    pub ranks: RanksEntry,
+    /// The name of the policy.
     pub policy: &'static str,
     /// Batches that the ranks of this node used: `steps` and `self_read_batches`.
     pub used_batches: u64,
-    /// Those of them that the agent served.
+    /// Batches that the agent served.
     pub steps: u64,
-    /// Samples in what it served.
+    /// Samples in the batches that the agent served.
     pub samples: u64,
-    /// Bytes in it.
+    /// Bytes in the batches that the agent served.
     pub bytes: u64,
     /// Batches that trainers read from the cold store themselves.
     pub self_read_batches: u64,
@@ -69,41 +69,41 @@ pub struct Report {
     pub self_read_bytes: u64,
     /// Samples of the order that are in none of these batches, because the job skips what cannot be read.
     pub skipped_samples: u64,
-    /// Connections that read batches at a time, at most.
+    /// The most connections that read batches at a time.
     pub readers: u32,
     /// Whether loader workers were among them, so that training itself may have waited less.
     pub readers_are_workers: bool,
-    /// From the first connection of a trainer to the last sign of one.
+    /// From the first connection of a trainer to the last event of one, in seconds.
     pub wall_s: f64,
-    /// For how long each reader waited from wanting a batch to having it decoded, as a mean over them.
+    /// How long a reader waited, from requesting a batch to having it decoded; the mean over readers.
     pub stall_s: f64,
     /// The same by what they waited for: `start`, `staging-room`, `cold-store`, the tiers, `chunk`,
     /// `keep`, `turn`, `hand-off`, `unanswered`, `self-read` and `decoding`.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// The part of it that was for the first batch of each rank.
     pub first_stall_s: f64,
-    /// For how long the main thread of each training process could have run and had no processor, waiting
-    /// or not, as a mean over them; absent where that cannot be seen.
+    /// How long the main thread of a training process was runnable without a processor, waiting for data or
+    /// not; the mean over processes, absent if they are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_processor_s: Option<f64>,
     /// Samples by the tier that they were read from.
     pub tier_hits: BTreeMap<&'static str, u64>,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
-    /// Samples of them that trainers read where they lay, so that nobody copied them.
+    /// Samples of `tier_hits` that trainers read in place, without a copy.
     pub direct_samples: u64,
-    /// Bytes of these.
+    /// Bytes of `tier_read_bytes` that trainers read in place.
     pub direct_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
     /// Bytes read for batches that no trainer took.
     pub wasted_bytes: u64,
-    /// For how long anything was read from the cold store, and copied from or to each tier.
+    /// How long at least one read of the cold store, and one copy from or to each tier, was in flight.
     pub busy_s: BTreeMap<&'static str, f64>,
-    /// What no policy can undercut: the longer of computing with decoding, and reading what must be read
-    /// cold.
+    /// A lower bound for every policy: the longer of computing with decoding, and of reading the minimal cold
+    /// bytes.
     pub lower_bound_s: f64,
-    /// How long trainers waited for a batch, decoding left out.
+    /// Quantiles of the waits for a batch, without decoding.
     pub batch_wait_s: BatchWait,
     /// [`order_digest`] of this node's ranks, in hexadecimal digits.
     pub order_digest: Option<String>,
@@ -113,31 +113,31 @@ pub struct Report {
     pub fault_count: u64,
     /// Writes to tiers that failed.
     pub tier_fault_count: u64,
-    /// The tiers as they were used.
+    /// The tiers and their use.
     pub tiers: Vec<TierEntry>,
-    /// Staging memory as it was used.
+    /// Staging memory and its use.
     pub staging: StagingEntry,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
-    /// How it was read, and why so.
+    /// The engine that read the cold store, and why it was chosen.
     pub cold_engine: String,
-    /// Reads of it that ran at a time at the end, at most.
+    /// The most reads of the cold store in flight, at the end.
     pub cold_reads_at_a_time: u64,
-    /// What the requests to a bucket came to, if that is what was read.
+    /// The requests to a bucket; absent if the cold store is files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_requests: Option<RequestsEntry>,
     /// Batches that trainers went on with as copies, because they kept too many.
     pub lease_copyouts: u64,
-    /// Epoch by epoch.
+    /// The figures of each epoch.
     pub epochs: Vec<EpochEntry>,
-    /// For how long the agent's loop did not look at its events.
+    /// The pauses of the agent's loop.
     pub loop_pauses: PauseEntry,
-    /// What the agent held at most.
+    /// The memory that the agent held.
     pub memory: Footprint,
     /// The scratch of the job, if it asked for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_scratch: Option<ScratchEntry>,
-    /// How the trainers' memory was spread, if that was asked for.
+    /// The memory policy of the trainers, if `--expand-memory` was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expanded_memory: Option<ExpansionEntry>,
 }
@@ -145,52 +145,52 @@ pub struct Report {
 /// Requests to a bucket, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RequestsEntry {
-    /// Of every kind.
+    /// Requests of every kind, repeated ones included.
     pub requests: u64,
-    /// Those that repeat one that failed.
+    /// Requests that repeat a failed one.
     pub retries: u64,
-    /// Those that were sent because another was late.
+    /// Requests that were sent because another one was late.
     pub hedges: u64,
     /// Hedges that brought the last byte.
     pub hedges_won: u64,
     /// Samples that were read by several requests.
     pub split: u64,
-    /// Bytes that came and were of no use.
+    /// Bytes that were received and discarded.
     pub discarded_bytes: u64,
 }
 
 /// Percentiles of the waits, at most 1/16 too high.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BatchWait {
-    /// Half of the waits were no longer.
+    /// The median, in seconds.
     pub p50: f64,
-    /// 99 of 100 were no longer.
+    /// The 99th percentile, in seconds.
     pub p99: f64,
-    /// The longest.
+    /// The longest wait, in seconds.
     pub max: f64,
 }
 
 /// A sample that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FaultEntry {
-    /// Its number.
+    /// The id of the sample.
     pub sample: u32,
     /// The object that holds it.
     pub object: String,
-    /// What went wrong.
+    /// The name of the fault.
     pub fault: &'static str,
 }
 
 /// One pass over the dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochEntry {
-    /// Which one.
+    /// The number of the epoch, counted from 0.
     pub epoch: u32,
     /// Batches that the agent served.
     pub batches: u64,
     /// Batches that trainers read themselves.
     pub self_read_batches: u64,
-    /// Bytes in those that the agent served.
+    /// Bytes in the batches that the agent served.
     pub demand_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
@@ -200,9 +200,9 @@ pub struct EpochEntry {
     pub tier_written_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needed no cold read.
     pub hit_ratio: f64,
-    /// The share of the demand that was ready when it was asked for.
+    /// The share of the demand that was ready when it was requested.
     pub ready_ratio: f64,
-    /// The mean over the readers.
+    /// The stall in this epoch; the mean over readers.
     pub stall_s: f64,
     /// The same by what they waited for.
     pub stall_for_s: BTreeMap<&'static str, f64>,
@@ -228,7 +228,7 @@ impl Report {
         let waiting = facts.waiting();
         Self {
             verdict: waiting.sentence(facts.session_tiers),
-            advice: advice::advise(&facts.grounds(&waiting, &epochs)),
+            advice: advice::advise(&facts.run_figures(&waiting, &epochs)),
             job: facts.job.to_owned(),
             node: facts.node,
             generation: facts.generation,
@@ -240,8 +240,8 @@ impl Report {
             self_read_samples: progress.epochs.iter().map(|it| it.self_read_samples).sum(),
             self_read_bytes: progress.epochs.iter().map(|it| it.self_read.0).sum(),
             skipped_samples: progress.epochs.iter().map(|it| it.skipped).sum(),
-            readers: facts.readership.readers_max,
-            readers_are_workers: facts.readership.has_workers,
+            readers: facts.reader_stats.readers_max,
+            readers_are_workers: facts.reader_stats.has_workers,
             samples: progress.epochs.iter().map(|epoch| epoch.samples).sum(),
             bytes: sum(|epoch| epoch.demand_bytes),
             wall_s: seconds(facts.wall),
@@ -281,7 +281,7 @@ impl Report {
         }
     }
 
-    /// What the data plane chose, line by line, for people.
+    /// The choices of the data plane, as lines of text.
     #[must_use]
     pub fn choices(&self) -> Vec<String> {
         let at_a_time = self.cold_reads_at_a_time;
@@ -307,7 +307,7 @@ impl Report {
         lines
     }
 
-    /// Writes the report so that no reader sees half of it.
+    /// Writes the report atomically.
     ///
     /// # Errors
     ///
@@ -319,7 +319,7 @@ impl Report {
         put(path, &(text.map_err(failed)? + "\n"))
     }
 
-    /// Writes the report as a page for a browser, likewise.
+    /// Writes the report as an HTML page, atomically.
     ///
     /// # Errors
     ///
@@ -341,9 +341,9 @@ fn put(path: &Path, text: &str) -> Result<(), WriteError> {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the report {}: {source}", .path.display())]
 pub struct WriteError {
-    /// Where it should be.
+    /// The path of the report.
     pub path: PathBuf,
-    /// As the system says.
+    /// The error of the system.
     pub source: io::Error,
 }
 

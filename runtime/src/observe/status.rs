@@ -1,4 +1,4 @@
-//! Where a job stands, as `tierfeed status` shows it.
+//! The status of a job, as `tierfeed status` shows it.
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -7,14 +7,14 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace};
 
-/// Where a job stands, as `tierfeed status --json` prints it.
+/// The status of a job; `tierfeed status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobStatus {
     /// The name of the job.
     pub job: String,
-    /// Nodes of its world.
+    /// The number of nodes of the job.
     pub nodes: u32,
-    /// Whether it was asked to end.
+    /// Whether the job was asked to end.
     pub draining: bool,
     /// Batches that the whole job reads.
     pub batches: u64,
@@ -22,18 +22,18 @@ pub struct JobStatus {
     pub joined: Vec<NodeStatus>,
 }
 
-/// Where one node stands.
+/// The status of one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeStatus {
-    /// Its number.
+    /// The number of the node.
     pub node: u32,
     /// How many processes worked as this node before.
     pub generation: u32,
     /// `alive`, `lost` or `drained`.
     pub state: &'static str,
-    /// What it offers.
+    /// The tiers of the node.
     pub tiers: Vec<TierStatus>,
-    /// Batches handed over.
+    /// Batches that its trainers took.
     pub batches: u64,
     /// Samples of the batches handed over.
     pub samples: u64,
@@ -43,20 +43,20 @@ pub struct NodeStatus {
     pub cold_read_bytes: u64,
     /// Time for which its trainers waited, summed over ranks.
     pub stall_ns: u64,
-    /// Operations that failed.
+    /// The number of failed operations.
     pub faults: u64,
     /// Chunks of CXL memory that its workloads hold.
     pub lent_chunks: u32,
-    /// What it had left when it told last; `None` if it told nothing yet, or ended.
+    /// Free resources in its last report; `None` before the first report and after its end.
     pub available: Option<AvailableStatus>,
 }
 
 /// One tier of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TierStatus {
-    /// Its kind.
+    /// The kind of the tier.
     pub name: &'static str,
-    /// What the job may use of it.
+    /// The budget of the job.
     pub budget_bytes: u64,
     /// Whether its speed is imposed.
     pub emulated: bool,
@@ -64,31 +64,31 @@ pub struct TierStatus {
     pub read_bytes: u64,
 }
 
-/// What a node had left when it told last.
+/// The free resources of a node in its last report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AvailableStatus {
-    /// How long ago that was.
+    /// The age of the report.
     pub age_ns: u64,
-    /// What a new program could take on the host without swapping.
+    /// Memory that a new program could take on the host without swapping.
     pub host_bytes: u64,
-    /// What the control group of the agent still allows, `None` without a limit.
+    /// Memory that the control group of the agent still allows; `None` without a limit.
     pub cgroup_bytes: Option<u64>,
-    /// What no one uses, by NUMA node.
+    /// Free memory by NUMA node.
     pub numa_nodes: Vec<NumaStatus>,
-    /// How long tasks waited for memory, `None` on a kernel without PSI.
+    /// How long tasks waited for memory; `None` on a kernel without PSI.
     pub pressure: Option<PressureStatus>,
-    /// How many tasks want a CPU.
+    /// The load of the host's CPUs.
     pub load: Option<LoadStatus>,
     /// The directories of tiers.
     pub directories: Vec<DirectoryStatus>,
 }
 
-/// What no one uses on a NUMA node.
+/// Free memory of a NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct NumaStatus {
-    /// Its number.
+    /// The number of the NUMA node.
     pub numa_node: u32,
-    /// Page cache does not count as free.
+    /// Free bytes; page cache does not count as free.
     pub free_bytes: u64,
 }
 
@@ -105,28 +105,28 @@ pub struct PressureStatus {
     pub full_ns: u64,
 }
 
-/// How many tasks want a CPU.
+/// The number of tasks that want a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LoadStatus {
     /// Averaged over the last minute.
     pub one_minute: f64,
-    /// At that moment.
+    /// Runnable tasks at the time of the report.
     pub runnable_tasks: u32,
 }
 
-/// The room below a directory.
+/// The space of a directory's file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DirectoryStatus {
-    /// The directory.
+    /// The path of the directory.
     pub path: String,
-    /// What may still be written.
+    /// Bytes that may still be written.
     pub free_bytes: u64,
-    /// All that the file system holds.
+    /// The size of the file system.
     pub total_bytes: u64,
 }
 
 impl AvailableStatus {
-    /// What a node told `age` ago.
+    /// The status of a report that is `age` old.
     #[must_use]
     pub fn of(available: &Available, age: Nanoseconds) -> Self {
         let numa = |&(node, free): &(NumaNode, Bytes)| NumaStatus {

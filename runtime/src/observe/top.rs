@@ -1,9 +1,8 @@
-//! What `tierfeed top` shows: a running job between two looks at it.
+//! The live view `tierfeed top`: a running job between two snapshots.
 //!
-//! A look is what the manager says of all nodes and what the agent of this node measures; either may be
-//! missing. [`frame`] is a function of two looks and nothing else, so a screen can be tested. Counters
-//! become rates over the time between the looks; a process that was started again counts from 0, and is
-//! shown without rates once.
+//! A snapshot is the manager's status of all nodes and the metrics of this node's agent; either may be
+//! missing. [`frame`] is a pure function of two snapshots, so a screen can be tested. Counters become rates
+//! over the time between the snapshots; a restarted process counts from 0, and one frame has no rates of it.
 
 mod change;
 mod table;
@@ -23,33 +22,33 @@ use super::{
 
 /// A job at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
-    /// When, on any clock.
+pub struct Snapshot {
+    /// The time of the snapshot, on any one clock.
     pub at: Nanoseconds,
-    /// What the manager says.
+    /// The status of all nodes, from the manager.
     pub status: Option<JobStatus>,
-    /// What the agent of this node measures.
+    /// The metrics of this node's agent.
     pub agent: Option<Scrape>,
 }
 
-/// Rates are of at least this time: agents tell their manager how far they are twice a second.
+/// The least time that rates are taken over: agents report their progress twice a second.
 const RATES_OVER: Nanoseconds = Nanoseconds(2_000_000_000);
 
-/// The looks of the last seconds.
+/// The snapshots of the last seconds.
 #[derive(Debug, Default)]
 pub struct History {
-    looks: VecDeque<Look>,
+    snapshots: VecDeque<Snapshot>,
 }
 
 impl History {
-    /// The lines of the screen after another look.
-    pub fn frame(&mut self, now: Look) -> Vec<String> {
-        let is_old = |look: &Look| now.at.0.saturating_sub(look.at.0) >= RATES_OVER.0;
-        while self.looks.get(1).is_some_and(is_old) {
-            self.looks.pop_front();
+    /// The lines of the screen after another snapshot.
+    pub fn frame(&mut self, now: Snapshot) -> Vec<String> {
+        let is_old = |look: &Snapshot| now.at.0.saturating_sub(look.at.0) >= RATES_OVER.0;
+        while self.snapshots.get(1).is_some_and(is_old) {
+            self.snapshots.pop_front();
         }
-        let lines = frame(self.looks.front(), &now);
-        self.looks.push_back(now);
+        let lines = frame(self.snapshots.front(), &now);
+        self.snapshots.push_back(now);
         lines
     }
 }
@@ -60,9 +59,9 @@ const RANKS_MAX: usize = 16;
 /// Nodes that get a line.
 const NODES_MAX: usize = 32;
 
-/// The lines of the screen. Without an earlier look there are no rates.
+/// The lines of the screen. Without an earlier snapshot there are no rates.
 #[must_use]
-pub fn frame(before: Option<&Look>, now: &Look) -> Vec<String> {
+pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
     let passed = before.map(|before| Nanoseconds(now.at.0.saturating_sub(before.at.0)));
     let mut lines = Vec::new();
     if let Some(status) = &now.status {
@@ -205,7 +204,7 @@ fn tiers(change: &Change<'_>) -> Vec<String> {
             level(&used),
             full,
             bytes_rate(read.get(name).copied()),
-            // What was never written is in no series.
+            // A tier without writes has no series.
             bytes_rate(written.get(name).copied().or_else(|| change.passed.map(|_| 0.0))),
             format!("{:.0}", running.get(name).copied().unwrap_or(0.0)),
         ]);
@@ -250,8 +249,8 @@ fn sums(change: &Change<'_>) -> Vec<String> {
 /// A smaller share of the time is shown as none.
 const SHOWN_SHARE: f64 = 0.0005;
 
-/// For what trainers waited between the looks, the longest first, as shares of the time of all ranks; since
-/// the start before there are two looks, in seconds.
+/// The causes of waits between two snapshots, the longest first, as shares of the time of all ranks; with one
+/// snapshot only, in seconds since the start.
 fn waits(change: &Change<'_>) -> String {
     const NAME: &str = "tierfeed_stall_seconds_total";
     let ranks = change.by("tierfeed_batches_ready", "rank").len().max(1);
@@ -306,7 +305,7 @@ fn bytes_rate(rate: Option<f64>) -> String {
     rate.map_or_else(unknown, shown)
 }
 
-/// As people say it: seconds, minutes or hours.
+/// A duration in seconds, minutes or hours.
 fn span(seconds: f64) -> String {
     match seconds {
         it if it < 120.0 => format!("{it:.0} s"),

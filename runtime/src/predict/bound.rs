@@ -1,20 +1,20 @@
-//! What no policy can undercut on a node: the least that it must read cold, epoch by epoch.
+//! Lower bounds of a node's cold reads for every policy, epoch by epoch.
 //!
-//! On one node a limit holds in each epoch: a cache saves at most what it holds when the epoch begins. On
-//! several nodes the share of reads that can be saved is h* of `docs/demand.md`, the mean over the
-//! epochs of a long run; a single epoch may lie a little on either side of it.
+//! On one node the bound holds in each epoch: a cache saves at most what it holds when the epoch begins. On
+//! several nodes the share of reads that can be saved is h* of `docs/demand.md`, the mean over the epochs
+//! of a long run; a single epoch may be slightly above or below it.
 
 use tierfeed_core::{id::Epoch, session::Settings, simulator::EpochOutcome, units::Bytes};
 use tierfeed_workload_analyzer::demand::Rule;
 
-/// What limits one epoch of a node.
+/// The bound of one epoch of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// The least that the node must read from the cold store.
     pub minimal_cold: Bytes,
 }
 
-/// The limit of every epoch of a run, given what the ranks of the node read in it.
+/// The bound of every epoch of a run, given the reads of the node's ranks.
 #[must_use]
 pub fn limits(settings: &Settings, epochs: &[EpochOutcome]) -> Vec<Limit> {
     let saved = steady_share(settings);
@@ -25,7 +25,7 @@ pub fn limits(settings: &Settings, epochs: &[EpochOutcome]) -> Vec<Limit> {
     epochs.iter().map(limit).collect()
 }
 
-/// What is left of an epoch when the best share of it is saved.
+/// The cold bytes of an epoch if the best share of its demand hits.
 fn least(outcome: &EpochOutcome, first: Epoch, saved: Option<f64>) -> Bytes {
     match saved {
         Some(share) if outcome.epoch > first => part_of(outcome.read.demand, 1.0 - share),
@@ -33,8 +33,8 @@ fn least(outcome: &EpochOutcome, first: Epoch, saved: Option<f64>) -> Bytes {
     }
 }
 
-/// The best share of hits on one of several nodes, whose samples another node may read next. On one
-/// node what fits in the cache is exact, and needs no share.
+/// The best hit share on one of several nodes, whose samples another node may read next. `None` on one
+/// node, where the simulator's bound is exact.
 fn steady_share(settings: &Settings) -> Option<f64> {
     let nodes = settings.order.world.nodes;
     let chunks: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();

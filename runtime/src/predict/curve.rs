@@ -1,7 +1,7 @@
-//! Cold bytes and stalls along a run, in as many columns as a picture can show.
+//! Cold bytes and stalls over the steps of a run, summed into the columns of a picture.
 //!
-//! 1. The columns of a curve hold every step once, so their sums are those of the run.
-//! 2. What a curve takes does not grow with the run, but for one number for each epoch.
+//! 1. Each step is in one column, so the sums of the columns are those of the run.
+//! 2. The size of a curve is constant, except for one number for each epoch.
 
 use tierfeed_core::{
     id::{Epoch, Step},
@@ -9,30 +9,30 @@ use tierfeed_core::{
     simulator::StepOutcome,
 };
 
-/// More would be finer than lines are wide.
+/// The most columns; more would be narrower than a line.
 pub const COLUMNS_MAX: u64 = 240;
 
-/// What the steps of a run did, summed by column.
+/// Cold bytes and stalls of a run by column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Curve {
     columns: Vec<Column>,
-    /// The step of the run with which each epoch starts, and where the last one ends.
+    /// The first step of each epoch, and the number of steps.
     starts: Vec<u64>,
 }
 
-/// Consecutive steps.
+/// The sums over consecutive steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Column {
-    /// Steps in it, those of several nodes counted once each.
+    /// The number of steps; those of several nodes count once each.
     pub steps: u64,
-    /// Bytes that they read cold.
+    /// Bytes read from the cold store.
     pub cold: u64,
-    /// Nanoseconds for which they waited.
+    /// Stall in nanoseconds.
     pub stall: u64,
 }
 
 impl Curve {
-    /// A curve for a run of `order` on which nothing has happened.
+    /// An empty curve for a run of `order`.
     #[must_use]
     pub fn new(order: &Spec) -> Self {
         let mut starts = vec![0_u64];
@@ -45,7 +45,7 @@ impl Curve {
         Self { columns: vec![Column::default(); columns], starts }
     }
 
-    /// Takes note of a step.
+    /// Adds a step.
     pub fn add(&mut self, step: &StepOutcome) {
         let Some(at) = self.column(step.epoch, step.step) else { return };
         let column = &mut self.columns[at];

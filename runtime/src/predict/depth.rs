@@ -1,4 +1,4 @@
-//! How few batches would have to be staged ahead, by what is known of the cold store.
+//! The least staging depth by the latency and bandwidth of the cold store.
 
 use std::num::NonZeroU32;
 
@@ -11,17 +11,17 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::READ_THREADS;
 use tierfeed_workload_analyzer::demand::Demand;
 
-use super::{UNLIMITED, site::Site};
+use super::{UNLIMITED, node_model::NodeModel};
 
-/// The share of steps that shall find their batches ready.
+/// The share of steps whose batches must be ready in time.
 pub const IN_TIME: PerMillion = PerMillion(999_000);
 
-/// The least depth of staging with which batches of which every byte is cold are in time, as in the
-/// first epoch; `None` where the step time or the speed of the cold store is not known.
+/// The least staging depth with which fully cold batches are in time, as in the first epoch; `None` if the
+/// step time or the speed of the cold store is not known.
 ///
-/// The latency is taken as constant: where it spreads, more is needed.
+/// The latency is taken as constant: with a wider distribution more depth is needed.
 #[must_use]
-pub fn least(demand: &Demand, site: &Site) -> Option<Result<Depth, Shortfall>> {
+pub fn least(demand: &Demand, site: &NodeModel) -> Option<Result<Depth, Shortfall>> {
     let step_time = demand.step_time.filter(|_| site.cold != UNLIMITED)?;
     let throughput = Throughput::constant(site.cold.bandwidth);
     let latency = Spread::constant(site.cold.latency);

@@ -1,4 +1,4 @@
-//! Sums what epochs and nodes did, and sets it beside the limits.
+//! Sums the figures of epochs and nodes, and compares them with the bounds.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use tierfeed_core::{
 };
 
 use super::bound::Limit;
-use crate::observe::report::by_name;
+use crate::observe::report::seconds_by_cause;
 
-/// What an epoch or a whole run comes to.
+/// The figures of an epoch or a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// Steps of each rank.
     pub steps: u64,
     /// Samples that the ranks take.
     pub samples: u64,
-    /// Those that are read from the cold store.
+    /// Samples that are read from the cold store.
     pub cold_samples: u64,
     /// Bytes that the ranks take.
     pub demand_bytes: u64,
@@ -29,27 +29,27 @@ pub struct Figures {
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needs no cold read.
     pub hit_ratio: f64,
-    /// The share of the demand that is ready when it is asked for.
+    /// The share of the demand that is ready when it is requested.
     pub ready_ratio: f64,
-    /// Time for which training stands still.
+    /// The stall of the training, in seconds.
     pub stall_s: f64,
-    /// The same by what it is for, as in the report of a run.
+    /// The stall by cause, as in the report of a run.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// From the first request to the end of the last step.
     pub duration_s: f64,
-    /// What no policy can undercut: the longer of computing, and reading `minimal_cold_bytes`.
+    /// A lower bound for every policy: the longer of computing and of reading `minimal_cold_bytes`.
     pub lower_bound_s: f64,
     /// Bytes that no policy can avoid to read from the cold store.
     pub minimal_cold_bytes: u64,
     /// The share of the demand that the best policy saves.
     pub best_hit_ratio: f64,
-    /// How many times the least is read cold; unknown if nothing would have to be.
+    /// `cold_read_bytes` / `minimal_cold_bytes`; `None` if the latter is 0.
     pub cold_to_minimal: Option<f64>,
-    /// How many times the lower bound it takes; unknown if there is none.
+    /// `duration_s` / `lower_bound_s`; `None` if the latter is 0.
     pub duration_to_lower_bound: Option<f64>,
 }
 
-/// The same in whole numbers, which can be summed.
+/// The figures as integers, which can be summed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     steps: u64,
@@ -87,7 +87,7 @@ impl Sums {
     }
 
     /// Adds an epoch that follows.
-    pub(super) fn then(&mut self, next: &Self) {
+    pub(super) fn add_epoch(&mut self, next: &Self) {
         self.add_reads(next);
         self.steps = self.steps.saturating_add(next.steps);
         self.stall = self.stall.saturating_add(next.stall);
@@ -97,7 +97,7 @@ impl Sums {
     }
 
     /// Adds another node at the same time: training is as slow as the slowest.
-    pub(super) fn beside(&mut self, other: &Self) {
+    pub(super) fn add_node(&mut self, other: &Self) {
         self.add_reads(other);
         self.steps = self.steps.max(other.steps);
         if other.stall > self.stall {
@@ -137,7 +137,7 @@ impl Sums {
             hit_ratio: saved(self.cold, self.demand),
             ready_ratio: share(self.ready, self.demand),
             stall_s: seconds(Nanoseconds(self.stall)),
-            stall_for_s: by_name(&self.causes, kinds, 1.0),
+            stall_for_s: seconds_by_cause(&self.causes, kinds, 1.0),
             duration_s: seconds(Nanoseconds(self.duration)),
             lower_bound_s: seconds(Nanoseconds(self.lower_bound)),
             minimal_cold_bytes: self.minimal_cold,
@@ -153,7 +153,7 @@ fn saved(cold: u64, demand: u64) -> f64 {
     1.0 - share(cold, demand).min(1.0)
 }
 
-/// `value` as a multiple of `least`; 1 if both are nothing.
+/// `value` / `least`; 1 if both are 0, `None` if only `least` is.
 fn times(value: u64, least: u64) -> Option<f64> {
     match (value, least) {
         (0, 0) => Some(1.0),

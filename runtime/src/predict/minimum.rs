@@ -1,10 +1,10 @@
 //! The least cache with which the trainers of a job never wait after its first epoch.
 //!
-//! By the closed forms and not by simulations: those stall by chance, the first batches of a run always,
-//! so that "does not stall" has no sharp edge there; and a closed form costs nothing for any size. The
-//! first epoch reads everything cold, whatever the cache.
+//! Found by the closed forms and not by simulations: a simulated run always stalls at its first batches and
+//! at random later, so that "does not stall" has no sharp threshold; and closed forms cost nothing. The
+//! first epoch reads everything cold with any cache.
 //!
-//! With the answer nothing but the trainer is the brake; with one chunk less something is.
+//! With the result the trainer is the bottleneck; with one chunk less it is not.
 
 use tierfeed_core::{
     tier::Kind,
@@ -12,45 +12,45 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::demand::{Bound, Demand, Rule, Verdict, verdict};
 
-use super::site::Site;
+use super::node_model::NodeModel;
 
 /// Why no cache is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MinimumError {
-    /// It is not known how long a step computes.
+    /// The step time is not known.
     #[error(
         "how much a job needs follows from how long its steps compute; \
          give step_time in the job file, or --step-time"
     )]
     NoStepTime,
-    /// Only one epoch.
+    /// The job has one epoch only.
     #[error("a cache saves nothing in a job of one epoch: every sample is read once")]
     OneEpoch,
     /// The node has no such tier.
     #[error("the job has no tier {kind}; it has {}", names(*.present))]
     NoTier {
-        /// Which one.
+        /// The kind of the missing tier.
         kind: Kind,
         /// Whether it has main memory, CXL memory, scratch and storage.
         present: [bool; 4],
     },
-    /// Something else is the brake.
+    /// Another resource is the bottleneck.
     #[error(
         "no cache in {kind} keeps the trainers from waiting: with {most} of it an epoch takes \
          {longest}, by {}, while they compute for {compute}; `tierfeed analyze` says what would help",
         .by.name()
     )]
-    Hopeless {
-        /// In which tier.
+    Insufficient {
+        /// The tier that was varied.
         kind: Kind,
         /// The largest cache that was tried.
         most: Bytes,
-        /// What takes longest then.
+        /// The bottleneck with that cache.
         by: Bound,
-        /// How long that is.
+        /// Its time in an epoch.
         longest: Nanoseconds,
-        /// How long the trainers compute.
+        /// The time that the trainers compute in an epoch.
         compute: Nanoseconds,
     },
 }
@@ -60,14 +60,14 @@ fn names(present: [bool; 4]) -> String {
     kinds.map(|(kind, _)| kind.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// The least cache in the tiers of `kind`, with all others as they are in `site`.
+/// The least cache in the tiers of `kind`, with all other tiers as in `site`.
 ///
 /// # Errors
 ///
-/// As [`MinimumError`] tells.
+/// [`MinimumError`]
 pub fn minimum(
     demand: &Demand,
-    site: &Site,
+    site: &NodeModel,
     rule: Rule,
     kind: Kind,
 ) -> Result<Bytes, MinimumError> {
@@ -83,7 +83,7 @@ pub fn minimum(
         let cache = Bytes(chunks.saturating_mul(site.chunk.0));
         verdict(demand, &site.with_cache(kind, cache).supply(rule))
     };
-    // More room takes reads from the tiers below and from the cold store, and gives them to this one.
+    // A larger cache moves reads from lower tiers and the cold store to this tier.
     let relieves = |chunks: u64| others(&judge(chunks), kind) <= compute;
     let most = demand.epoch.0.div_ceil(site.chunk.0.max(1));
     let least = bisect(most, relieves);
@@ -93,16 +93,16 @@ pub fn minimum(
     }
     let longest = Nanoseconds(compute.0.saturating_add(found.stall.unwrap_or_default().0));
     let most = Bytes(least.saturating_mul(site.chunk.0));
-    Err(MinimumError::Hopeless { kind, most, by: found.bound_by, longest, compute })
+    Err(MinimumError::Insufficient { kind, most, by: found.bound_by, longest, compute })
 }
 
-/// What takes longest beside the trainer, its loader and the tiers of `kind`.
+/// The longest time of all resources, except for the trainer, its loader and the tiers of `kind`.
 fn others(verdict: &Verdict, kind: Kind) -> Nanoseconds {
     let tiers = verdict.tiers.iter().filter(|tier| tier.kind != kind).map(|tier| tier.time);
     tiers.fold(verdict.cold_time.max(verdict.pipeline), Nanoseconds::max)
 }
 
-/// The least number up to `most` from which on `is_enough`, or `most`.
+/// The least number below `most` from which on `is_enough` holds, else `most`.
 fn bisect(most: u64, is_enough: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -118,14 +118,14 @@ mod tests {
     use tierfeed_core::units::BytesPerSecond;
 
     use super::*;
-    use crate::predict::site::tests::{demand, job, site};
+    use crate::predict::node_model::tests::{demand, job, site};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         /// A hundred MB and half a second of computing: from 200 MB/s on no cache is needed.
         #[test]
-        fn with_the_least_nobody_waits_and_with_a_chunk_less_somebody_does(
+        fn with_the_least_cache_no_trainer_waits_and_with_a_chunk_less_one_does(
             rate in 1_u64..250, nodes in 1_u32..4, scratch in 0_u64..40,
         ) {
             let job = job(nodes, "");
@@ -161,7 +161,7 @@ mod tests {
         let mut slow = site(&job, [0, 8, 0]);
         slow.cold.bandwidth = BytesPerSecond(10_000_000);
         slow.tiers[1].speed.bandwidth = BytesPerSecond(20_000_000);
-        let of = |demand: &Demand, site: &Site, kind| {
+        let of = |demand: &Demand, site: &NodeModel, kind| {
             minimum(demand, site, Rule::Gap, kind).map_err(|error| error.to_string())
         };
         let said = of(&demand, &slow, Kind::CxlMemory).unwrap_err();

@@ -1,7 +1,7 @@
-//! What the nodes of a job will read from one another, if they share what they keep.
+//! What the nodes of a job would read from each other with a shared cache.
 //!
-//! All nodes are taken to be like this one. The plan decides who serves whom, not when: it needs no
-//! clock, so it covers the whole job at once.
+//! All nodes are assumed to be like this one. The plan decides which node serves which read, but no times:
+//! it needs no clock, so it covers the whole job at once.
 
 mod dump;
 mod table;
@@ -20,39 +20,39 @@ use tierfeed_core::{
 
 pub use dump::{DumpError, dump};
 
-/// What a plan may take to look ahead.
+/// The memory limit of the look-ahead.
 const MEMORY: Bytes = Bytes::mib(512);
 
-/// What the nodes of a job will do, as `tierfeed plan --peers --json` prints it.
+/// The plan of a shared cache; `tierfeed plan --peers --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Shared {
-    /// How many nodes share.
+pub struct SharedCachePlan {
+    /// The number of nodes.
     pub nodes: u32,
-    /// What all of them together may keep.
+    /// The capacity of all nodes together.
     pub capacity_bytes: u64,
-    /// Epochs beyond the current one that are looked into.
+    /// Epochs of look-ahead beyond the current one.
     pub ahead_epochs: u32,
     /// Steps that are decided together.
     pub round_steps: u32,
-    /// Epoch by epoch.
+    /// The figures of each epoch.
     pub epochs: Vec<Epoch>,
-    /// The whole run.
+    /// The figures of the whole run.
     pub total: Figures,
 }
 
 /// One epoch of all nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Epoch {
-    /// Which one.
+    /// The number of the epoch, counted from 0.
     pub epoch: u32,
-    /// What it comes to.
+    /// The sums over all nodes.
     #[serde(flatten)]
     pub figures: Figures,
-    /// The part of each node.
+    /// The figures of each node.
     pub by_node: Vec<Node>,
 }
 
-/// What all nodes read.
+/// The sums over all nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
     /// Bytes that the ranks take.
@@ -67,23 +67,23 @@ pub struct Figures {
     pub minimal_cold_bytes: u64,
     /// Bytes written to tiers.
     pub written_bytes: u64,
-    /// The share of the demand that its own node has.
+    /// The share of the demand that the reading node holds.
     pub local_ratio: f64,
-    /// The share that it has at most in a long run of equal samples, with as few cold reads; unknown for
-    /// orders that do not deal each epoch anew.
+    /// The largest possible `local_ratio` in a long run of equal samples with as few cold reads; `None` for
+    /// orders that do not redistribute the samples in each epoch.
     pub best_local_ratio: Option<f64>,
-    /// How many times the mean the node sends that sends most.
+    /// The most bytes that a node sends, divided by the mean.
     pub sent_imbalance: f64,
-    /// How many times the mean the node receives that receives most.
+    /// The most bytes that a node receives, divided by the mean.
     pub received_imbalance: f64,
-    /// How many times the mean the node keeps that keeps most.
+    /// The most bytes that a node keeps, divided by the mean.
     pub kept_imbalance: f64,
 }
 
-/// What one node does in an epoch.
+/// The figures of one node in an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Which one.
+    /// The number of the node.
     pub node: u32,
     /// Bytes by the tier that they are read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
@@ -97,11 +97,11 @@ pub struct Node {
     pub written_bytes: u64,
     /// Bytes that it holds after the epoch.
     pub kept_bytes: u64,
-    /// Those of them that another node holds too.
+    /// Bytes of `kept_bytes` that another node holds too.
     pub kept_twice_bytes: u64,
 }
 
-impl Shared {
+impl SharedCachePlan {
     /// Plans the whole job, whose nodes all are like the one of `settings`.
     ///
     /// # Errors
@@ -148,12 +148,12 @@ fn setting(settings: &Settings) -> Setting {
         sizes: settings.sizes.clone(),
         capacities: vec![tiers; settings.order.world.nodes as usize],
         ahead: Setting::ahead_within(MEMORY, &settings.order),
-        // What lies in staging beside the batch that the trainer works with.
+        // The batches in staging, except for the one that the trainer uses.
         round_steps: settings.staged_batches.saturating_sub(1).max(1),
     }
 }
 
-/// What figures are set beside.
+/// The bounds that figures are compared with.
 struct Limits {
     kinds: Vec<&'static str>,
     capacity: Bytes,

@@ -1,7 +1,7 @@
-//! Draws a plan: what each step reads cold and how long it stalls, one line for each policy, beside the
-//! least that any policy reads.
+//! Draws a plan: cold reads and stall of each step, a line for each policy, and the lower bound of cold
+//! reads.
 //!
-//! Long runs are drawn as means over columns of steps; the picture says over how many.
+//! Long runs are drawn as means over columns of steps; the picture states the width of a column.
 
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_plot::{Axis, COLOURS, DASHES, Point, Stroke, Svg, label};
@@ -12,12 +12,12 @@ use super::{
     figures::{number, seconds},
 };
 
-/// One policy of a picture.
+/// A policy in a picture.
 #[derive(Debug, Clone, Copy)]
-pub struct Drawn<'a> {
-    /// What it comes to.
+pub struct PlottedPolicy<'a> {
+    /// The totals.
     pub prediction: &'a Prediction,
-    /// How it comes to it.
+    /// The values over the steps.
     pub curve: &'a Curve,
 }
 
@@ -28,17 +28,17 @@ const LEFT: f64 = MARGIN + 64.0;
 const RIGHT: f64 = WIDTH - MARGIN - LEGEND;
 const PANEL: f64 = 230.0;
 
-/// More names of epochs would run into each other.
+/// The most epochs that are labelled; more labels would overlap.
 const EPOCHS_NAMED_MAX: usize = 12;
 
 const BYTES: [(f64, &str); 4] = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")];
 const SECONDS: [(f64, &str); 4] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
 
-/// The picture as the text of an SVG file; `job` names it, and `notes` stand below the title.
+/// The picture as the text of an SVG file. The title contains `job`; `notes` are below it.
 ///
 /// All curves are of one job: they have equally many steps.
 #[must_use]
-pub fn plot(job: &str, notes: &[String], policies: &[Drawn<'_>]) -> String {
+pub fn plot(job: &str, notes: &[String], policies: &[PlottedPolicy<'_>]) -> String {
     let mut svg = Svg::default();
     let mut y = MARGIN + 16.0;
     svg.text((MARGIN, y), "ink title", &format!("Plan of {job}"));
@@ -64,11 +64,11 @@ fn resolution(curve: &Curve) -> String {
     format!("{steps} steps, drawn as means of about {}", steps.div_ceil(columns.max(1)))
 }
 
-/// A level of the limit: from a step to a step, bytes in each.
+/// A level of the bound: first step, last step, bytes in each.
 type Level = (u64, u64, f64);
 
-/// The least that an epoch reads, evenly over its steps.
-fn least(drawn: &Drawn<'_>) -> Vec<Level> {
+/// The lower bound of each epoch, spread evenly over its steps.
+fn least(drawn: &PlottedPolicy<'_>) -> Vec<Level> {
     let ends = drawn.curve.epochs().skip(1).chain([drawn.curve.steps()]);
     let levels = drawn.curve.epochs().zip(ends).zip(&drawn.prediction.epochs);
     let level = |((start, end), epoch): ((u64, u64), &super::Epoch)| {
@@ -78,7 +78,7 @@ fn least(drawn: &Drawn<'_>) -> Vec<Level> {
     levels.map(level).filter(|(start, end, _)| start < end).collect()
 }
 
-/// One system of axes.
+/// A panel with axes of its own.
 struct Panel<'a> {
     heading: &'a str,
     top: f64,
@@ -87,11 +87,11 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Draws the mean of `value` in each column; where the panel ends.
+    /// Draws the mean of `value` in each column; returns the lower edge.
     fn draw(
         &self,
         svg: &mut Svg,
-        policies: &[Drawn<'_>],
+        policies: &[PlottedPolicy<'_>],
         value: impl Fn(&Column) -> f64,
         limit: &[Level],
     ) -> f64 {
@@ -128,7 +128,7 @@ fn unit_for<'a>(highest: f64, units: &[(f64, &'a str)]) -> (f64, &'a str) {
     reached.or(units.last()).copied().unwrap_or((1.0, ""))
 }
 
-/// A column is a range of steps, so its mean is a level and not a point.
+/// A column is a range of steps, so its mean is drawn as a horizontal line.
 fn staircase(curve: &Curve, x: &Axis, place: impl Fn(&Column) -> f64) -> Vec<Point> {
     let columns = curve.columns();
     let width = number(Bytes(curve.steps())) / number(Bytes(columns.len() as u64)).max(1.0);
@@ -152,7 +152,7 @@ fn axes(svg: &mut Svg, x: &Axis, y: &Axis, (upper, lower): (f64, f64)) {
     svg.line((LEFT, upper), (LEFT, lower), "axis");
 }
 
-/// Marks where epochs start; of many, those that have room for a name.
+/// Marks the starts of epochs; of many, only those that are labelled.
 fn epochs(svg: &mut Svg, x: &Axis, curve: &Curve, (upper, lower): (f64, f64)) {
     let stride = curve.epochs().count().div_ceil(EPOCHS_NAMED_MAX).max(1);
     for (epoch, start) in curve.epochs().enumerate().step_by(stride) {
@@ -167,8 +167,8 @@ fn strokes() -> impl Iterator<Item = Stroke<'static>> {
     looks.map(|(colour, dashes)| Stroke { colour, dashes })
 }
 
-/// Names the lines, and writes what each policy comes to; where it ends.
-fn legend(svg: &mut Svg, policies: &[Drawn<'_>], top: f64) -> f64 {
+/// The legend with the totals of each policy; returns its lower edge.
+fn legend(svg: &mut Svg, policies: &[PlottedPolicy<'_>], top: f64) -> f64 {
     let (x, mut y) = (RIGHT + 26.0, top);
     for (drawn, stroke) in policies.iter().zip(strokes()) {
         svg.curve_sample((x, y), (x + 30.0, y), stroke);

@@ -14,7 +14,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-use super::{curve::Curve, trace::Lines, *};
+use super::{curve::Curve, trace::TraceWriter, *};
 
 const CHUNK: Bytes = Bytes::mib(1);
 const SAMPLE: u64 = 1 << 16;
@@ -53,7 +53,7 @@ fn model() -> Model {
 
 fn of(settings: &Settings, nodes: Nodes) -> Prediction {
     let ControlFlow::Continue(prediction) =
-        Prediction::observed(settings, nodes, policy::Kind::Gap, &model(), &mut Nobody);
+        Prediction::observed(settings, nodes, policy::Kind::Gap, &model(), &mut NoObserver);
     prediction
 }
 
@@ -128,8 +128,8 @@ fn all_nodes_together_read_what_each_does_and_take_as_long_as_the_slowest() {
         assert_eq!(epoch.figures.steps, each().next().unwrap().steps);
         let slowest = each().map(|it| it.duration_s).fold(0.0, f64::max);
         assert!((epoch.figures.duration_s - slowest).abs() < 1e-9);
-        let most = apart.iter().map(|it| it.epochs[at].spreads.step_cold.unwrap().max_bytes);
-        assert_eq!(epoch.spreads.step_cold.unwrap().max_bytes, most.max().unwrap());
+        let most = apart.iter().map(|it| it.epochs[at].evenness.step_cold.unwrap().max_bytes);
+        assert_eq!(epoch.evenness.step_cold.unwrap().max_bytes, most.max().unwrap());
     }
     assert!(apart.iter().all(|it| it.digest != all.digest));
 }
@@ -149,13 +149,13 @@ fn a_prediction_is_the_simulation_of_its_node() {
 #[test]
 fn a_batch_that_is_not_full_does_not_count_as_a_burst() {
     let prediction = Prediction::of(&settings(20, 1, 0), policy::Kind::None, &model());
-    let spreads = prediction.epochs[0].spreads;
-    let ranks = spreads.rank_step_cold.unwrap();
+    let evenness = prediction.epochs[0].evenness;
+    let ranks = evenness.rank_step_cold.unwrap();
     assert_eq!((ranks.min_bytes, ranks.max_bytes), (8 * SAMPLE, 8 * SAMPLE));
-    let steps = spreads.step_cold.unwrap();
+    let steps = evenness.step_cold.unwrap();
     assert_eq!((steps.min_bytes, steps.max_bytes), (16 * SAMPLE, 16 * SAMPLE));
     let short = Prediction::of(&settings(4, 1, 0), policy::Kind::None, &model());
-    assert_eq!(short.epochs[0].spreads.step_cold, None);
+    assert_eq!(short.epochs[0].evenness.step_cold, None);
 }
 
 /// Follows a run with a curve.
@@ -198,7 +198,7 @@ proptest! {
 }
 
 /// Writes what it sees, if it can.
-struct Written<W>(Lines<W>);
+struct Written<W>(TraceWriter<W>);
 
 impl<W: std::io::Write> Observer for Written<W> {
     type Stop = std::io::Error;
@@ -216,7 +216,7 @@ impl<W: std::io::Write> Observer for Written<W> {
 fn the_lines_of_a_trace_are_json_and_say_where_every_byte_came_from() {
     let settings = settings(100, 1, 2);
     let mut bytes = Vec::new();
-    let mut lines = Written(Lines::new(&mut bytes, vec!["cxl-memory"]));
+    let mut lines = Written(TraceWriter::new(&mut bytes, vec!["cxl-memory"]));
     lines.0.begin("gap");
     let nodes = Nodes::One { node: 0 };
     let run = Prediction::observed(&settings, nodes, policy::Kind::Gap, &model(), &mut lines);
@@ -242,7 +242,7 @@ fn the_lines_of_a_trace_are_json_and_say_where_every_byte_came_from() {
 #[test]
 fn a_trace_that_cannot_be_written_ends_the_simulation() {
     let mut room = [0; 1_000];
-    let mut lines = Written(Lines::new(room.as_mut_slice(), vec!["cxl-memory"]));
+    let mut lines = Written(TraceWriter::new(room.as_mut_slice(), vec!["cxl-memory"]));
     let nodes = Nodes::One { node: 0 };
     let run =
         Prediction::observed(&settings(100, 1, 2), nodes, policy::Kind::Gap, &model(), &mut lines);

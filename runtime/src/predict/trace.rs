@@ -1,20 +1,20 @@
-//! Writes every read of a simulated run as a line of JSON.
+//! Writes each read of a simulated run as a line of JSON.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use tierfeed_core::simulator::Read;
 
-/// What lines are written from and to.
+/// A writer of reads.
 #[derive(Debug)]
-pub struct Lines<W> {
+pub struct TraceWriter<W> {
     out: W,
     policy: &'static str,
     tiers: Vec<&'static str>,
     failed: Option<io::Error>,
 }
 
-/// One line.
+/// The JSON object of one read.
 #[derive(Serialize)]
 struct Line {
     policy: &'static str,
@@ -32,13 +32,13 @@ struct Line {
     ready: bool,
 }
 
-impl<W: Write> Lines<W> {
-    /// Lines to `out` for nodes with these `tiers`.
+impl<W: Write> TraceWriter<W> {
+    /// A writer to `out` for nodes with these `tiers`.
     pub const fn new(out: W, tiers: Vec<&'static str>) -> Self {
         Self { out, policy: "", tiers, failed: None }
     }
 
-    /// Names the policy of the lines that follow.
+    /// Sets the policy of the following lines.
     pub const fn begin(&mut self, policy: &'static str) {
         self.policy = policy;
     }
@@ -65,7 +65,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// What went wrong since the last call, if anything did.
+    /// The first error since the last call.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl<W: Write> Lines<W> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Brings all lines to where they go.
+    /// Flushes all lines.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What it would cost to even out cold reads with tiers that wear out, which `gap` writes only once.
+//! What evening out cold reads would cost in writes to tiers that wear out, which `gap` writes only once.
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -7,24 +7,24 @@ use tierfeed_core::{
     session,
 };
 
-/// Bytes that are written to the tiers that wear out, in an epoch when they are full.
+/// Bytes that an epoch writes to tiers that wear out, once they are full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Wear {
-    /// As planned.
+    /// The bytes that the plan writes.
     pub written_bytes_per_epoch: u64,
-    /// The most that the job file allows, if it says.
+    /// The limit of the job file, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_bytes_per_epoch: Option<u64>,
-    /// If what lies there were chosen anew for every epoch, so that all batches miss alike.
+    /// The bytes if the cached samples were chosen anew for every epoch, so that all batches miss equally.
     pub balanced_written_bytes_per_epoch: u64,
 }
 
-/// The epoch that is looked at: the first fills the tiers.
+/// The epoch that is examined: the first one fills the tiers.
 const FULL: u32 = 1;
 
 impl Wear {
-    /// For the node of `settings`; `None` if nothing there wears out, if another policy is asked for, or
-    /// if the run has no epoch in which anything could be chosen anew.
+    /// The wear on the node of `settings`; `None` if no tier wears out, with another policy than `gap`, or if
+    /// the run is too short to choose anew.
     #[must_use]
     pub fn of(settings: &session::Settings) -> Option<Self> {
         let first = settings.order.start.epoch.0;

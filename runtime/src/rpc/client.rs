@@ -1,4 +1,4 @@
-//! The other end of the manager's line: how agents and command lines reach it.
+//! The client of the manager's service, for agents and commands.
 
 mod address;
 mod connector;
@@ -27,43 +27,43 @@ use crate::{
     transport::{keep_alive, mutual_tls::Credentials, token::Token},
 };
 
-/// A call that takes longer counts as failed.
+/// The deadline of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the manager did not do as asked.
+/// Why a call to the manager failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is nobody at the address.
+    /// No process listens at the address.
     #[error("no manager answers at {address}: {}", root_cause(.source))]
     Unreachable {
-        /// Where it should be.
+        /// The address of the manager.
         address: Address,
-        /// As the transport says.
+        /// The error of the transport.
         source: tonic::transport::Error,
     },
-    /// What answers at the address is not the manager of this job.
+    /// The process at the address is not the manager of this job.
     #[error(transparent)]
     Untrusted(Untrusted),
-    /// The manager is on a network, where each end must prove the token.
+    /// The manager is on a network, where both ends must prove the token, and none was given.
     #[error(
         "the manager at {address} wants a token: give its token file with --token-file, or its token in \
          $TIERFEED_TOKEN"
     )]
     NoToken {
-        /// Where it should be.
+        /// The address of the manager.
         address: Address,
     },
     /// The manager refuses, or was lost during the call.
     #[error("{}", .0.message())]
     Refused(#[source] Box<Status>),
-    /// The answer makes no sense.
+    /// The answer is invalid.
     #[error(transparent)]
     Answer(#[from] WireError),
 }
 
 impl CallError {
-    /// What to do about it.
+    /// What the caller can do about it.
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
@@ -73,7 +73,7 @@ impl CallError {
         }
     }
 
-    /// Whether the manager did not answer, rather than refuse.
+    /// Whether the manager did not answer; else it refused.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Untrusted(_)) || self.remedy() == Remedy::Retry
@@ -99,25 +99,25 @@ impl From<Status> for CallError {
 /// A change of the CXL memory that a node lent to workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loan {
-    /// This many chunks more.
+    /// Borrow this many chunks more.
     Ask(u32),
-    /// This many chunks less.
+    /// Return this many chunks.
     Return(u32),
 }
 
-/// A line to a manager.
+/// A connection to a manager.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: pb::manager_client::ManagerClient<Channel>,
 }
 
 impl Client {
-    /// Calls a manager. A lost line is called again by itself when it is next used.
+    /// Connects to a manager. After a loss the next call reconnects.
     ///
     /// # Errors
     ///
-    /// [`CallError::Unreachable`] if nothing answers, [`CallError::Untrusted`] if another than the manager
-    /// of the job does, [`CallError::NoToken`] if there is no token for a network address.
+    /// [`CallError::Unreachable`] if no process answers, [`CallError::Untrusted`] if another one than the
+    /// manager of the job does, [`CallError::NoToken`] if there is no token for a network address.
     pub async fn connect(address: &Address, token: Option<&Token>) -> Result<Self, CallError> {
         let channel = match (address, token) {
             (Address::Unix(path), _) => {
@@ -139,11 +139,11 @@ impl Client {
         Ok(Self { inner: pb::manager_client::ManagerClient::new(channel) })
     }
 
-    /// The job that the manager manages.
+    /// The job of the manager.
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn job(&mut self) -> Result<JobText, CallError> {
         let reply = self.inner.job(pb::JobRequest {}).await?.into_inner();
         let pb::JobReply { text, file, index_fingerprint } = reply;
@@ -151,21 +151,21 @@ impl Client {
         Ok(JobText { name: String::new(), text, file, index_fingerprint })
     }
 
-    /// Takes part in the job.
+    /// Registers an agent.
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn register(&mut self, agent: &Registration) -> Result<Assignment, CallError> {
         let reply = self.inner.register(pb::RegisterRequest::from(agent)).await?;
         Ok(reply.into_inner().try_into()?)
     }
 
-    /// Tells how far this node is, and what it has left.
+    /// Reports the progress of this node and its free resources.
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn report(
         &mut self,
         node: NodeId,
@@ -183,11 +183,11 @@ impl Client {
         self.send_report(request).await
     }
 
-    /// Tells that this node ends.
+    /// Reports that this node ends.
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn drained(
         &mut self,
         node: NodeId,
@@ -204,11 +204,11 @@ impl Client {
         self.send_report(request).await.map(drop)
     }
 
-    /// Borrows CXL memory for a workload of this node, or gives it back.
+    /// Borrows CXL memory for a workload of this node, or returns it.
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn memory(
         &mut self,
         node: NodeId,
@@ -229,17 +229,17 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn drain(&mut self) -> Result<(), CallError> {
         self.inner.drain(pb::DrainRequest {}).await?;
         Ok(())
     }
 
-    /// Where the job stands.
+    /// The status of the job.
     ///
     /// # Errors
     ///
-    /// As [`CallError`] tells.
+    /// [`CallError`]
     pub async fn status(&mut self) -> Result<JobStatus, CallError> {
         Ok(self.inner.status(pb::StatusRequest {}).await?.into_inner().try_into()?)
     }
@@ -250,7 +250,7 @@ impl Client {
     }
 }
 
-/// An endpoint that notices when the manager is gone.
+/// Adds deadlines and pings, by which a lost manager is detected.
 fn patient(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CALL_TIMEOUT)

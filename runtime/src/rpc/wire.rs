@@ -1,7 +1,8 @@
-//! What passes between manager and agents, as messages: the only place that knows the wire types.
+//! Converts between the core's types and the messages of manager and agents: the only module that knows the
+//! wire types.
 //!
-//! Whatever comes from the network is checked here: names, numbers that must fit, fields that must be
-//! there. The core gets its own types or nothing.
+//! It validates all input from the network: names, ranges of numbers, required fields. The core gets its own
+//! types or an error.
 
 mod available;
 mod messages;
@@ -28,28 +29,28 @@ use tonic::{Code, Status};
 pub(crate) use messages::{from_direction, to_direction};
 pub(crate) use status::status_reply;
 
-/// A message that no tierfeed of this version sends.
+/// An invalid message: no tierfeed of this version sends it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// A message lacks a part of it.
+    /// A message lacks a required field.
     #[error("{field} is missing; manager and agent must have the same version")]
     Missing {
-        /// The field of the message.
+        /// The name of the field.
         field: &'static str,
     },
     /// A field has a value that does not exist.
     #[error("{field} is {value}; manager and agent must have the same version")]
     Unknown {
-        /// The field of the message.
+        /// The name of the field.
         field: &'static str,
-        /// What it holds.
+        /// The value of the field.
         value: String,
     },
-    /// There is no such order.
+    /// The order is not valid.
     #[error("order: {0}; manager and agent must have the same version")]
     Order(#[source] SpecError),
-    /// A node that is none of the world's.
+    /// The node is not in the job's world.
     #[error("node is {node} of {nodes}; manager and agent must have the same version")]
     Node {
         /// The number of the node.
@@ -65,20 +66,20 @@ impl From<WireError> for Status {
     }
 }
 
-/// What to do about a call that failed.
+/// What the caller can do about a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// Try again: the manager is not there, or not yet.
+    /// Try again: the manager is not reachable now.
     Retry,
     /// Start with other settings.
     Reconfigure,
     /// Stop: the job is over.
     Gone,
-    /// Nothing that a user can do.
+    /// A bug: the user can do nothing.
     Bug,
 }
 
-/// What to do about `status`.
+/// The remedy of `status`.
 #[must_use]
 pub fn remedy(status: &Status) -> Remedy {
     match status.code() {

@@ -1,5 +1,5 @@
-//! What a trainer on this node needs to find its agent, left in the run directory for
-//! `tierfeed exec`.
+//! The trainer file: what a trainer on this node needs to find its agent. `tierfeed exec` reads it from the
+//! run directory.
 
 use std::{
     fs, io,
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainerFile {
-    /// Where the agent listens.
+    /// The socket of the agent.
     pub socket: PathBuf,
     /// The job file, as the manager read it; it may lie on another host.
     pub job: PathBuf,
-    /// The index of the dataset.
+    /// The path of the dataset's index.
     pub index: PathBuf,
     /// The number of this node in the job.
     pub node: u32,
@@ -25,13 +25,13 @@ pub struct TrainerFile {
     pub scratch: Option<PathBuf>,
 }
 
-/// Why there is no such file.
+/// Why the file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}; is an agent running in this run directory?", .path.display())]
 pub struct TrainerFileError {
-    /// Which file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// As the system or the parser says.
+    /// The error of the system or the parser.
     pub source: io::Error,
 }
 
@@ -40,7 +40,7 @@ impl TrainerFile {
     ///
     /// # Errors
     ///
-    /// If it is not there, or damaged.
+    /// If it does not exist, or is damaged.
     pub fn read(path: &Path) -> Result<Self, TrainerFileError> {
         let failed = |source| TrainerFileError { path: path.to_owned(), source };
         let text = fs::read(path).map_err(failed)?;
@@ -59,11 +59,11 @@ impl TrainerFile {
         fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(failed)
     }
 
-    /// Removes the file of an agent that is gone.
+    /// Removes the file of an agent that has ended.
     ///
     /// # Errors
     ///
-    /// If it is there and cannot be removed.
+    /// If it exists and cannot be removed.
     pub fn remove(path: &Path) -> Result<(), TrainerFileError> {
         match fs::remove_file(path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
-//! Tasks for peers that are not trusted, of which at most so many run: the oldest gives way to a new one.
+//! A bounded set of tasks for untrusted peers: at the limit, a new task aborts the oldest one.
 //!
-//! With places that are waited for, a few peers that do nothing would hold up all others. Here they are
-//! the first to go.
+//! If new peers waited for a free slot instead, a few idle peers would block all others. Here the idle ones
+//! are aborted first.
 
 use std::collections::VecDeque;
 
@@ -29,12 +29,12 @@ impl<T: Send + 'static> BoundedTasks<T> {
         self.oldest_first.push_back(self.tasks.spawn(task));
     }
 
-    /// The outcome of the next task that ends by itself; waits for ever without tasks.
+    /// The result of the next task that ends by itself; waits for ever without tasks.
     pub(crate) async fn next(&mut self) -> T {
         loop {
             match self.tasks.join_next().await {
                 Some(Ok(outcome)) => return outcome,
-                // It gave way to another.
+                // It was aborted for a newer task.
                 Some(Err(_)) => {}
                 None => std::future::pending().await,
             }

@@ -1,34 +1,34 @@
-//! How the ends of a TCP connection notice that the other host is gone.
+//! Keep-alive settings by which both ends of a TCP connection detect a lost host.
 
 use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// A connection on which nothing arrives is asked for a sign of life this often, by HTTP/2.
+/// The interval of HTTP/2 pings on an idle connection.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
 
-/// The sign must come within this time, else the connection is closed.
+/// A ping that is not answered within this time closes the connection.
 pub(crate) const PONG_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often the other end of a connection is asked for a sign of life, and how long it may take.
+/// The interval of pings, and the deadline of their answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pings {
     pub(crate) every: Duration,
     pub(crate) answered_within: Duration,
 }
 
-/// What a manager asks of agents.
+/// The pings that a manager sends to agents.
 pub(crate) const PINGS: Pings = Pings { every: PING_EVERY, answered_within: PONG_WITHIN };
 
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES_MAX: u32 = 2;
 
-/// Data that the other host did not acknowledge within this time closes the connection.
+/// Data that the other host does not acknowledge within this time closes the connection.
 const ACKNOWLEDGED_WITHIN_MS: u32 = 20_000;
 
-/// Sends small messages at once, and lets the kernel close a connection to a host that is gone.
+/// Disables Nagle's algorithm, and lets the kernel close connections to lost hosts.
 pub(crate) fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;

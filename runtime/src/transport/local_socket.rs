@@ -1,10 +1,9 @@
-//! Sockets in the run directory at which processes of this user speak to an agent or a manager.
+//! Unix sockets in the run directory, by which processes of this user reach an agent or a manager.
 //!
-//! A peer may send a descriptor whose end waits, as that of a TCP socket with `SO_LINGER` does, and whoever
-//! reads it would wait with it: two such peers would stop both threads of the runtime. The kernel refuses
-//! descriptors at the sender since Linux 6.16. On older ones each read looks before it takes anything, and
-//! a connection with descriptors in it is an error and closed by a thread of its own
-//! ([`tierfeed_handoff::Descriptors`]).
+//! A peer may send a descriptor whose `close` blocks, such as a TCP socket with `SO_LINGER`, and the thread
+//! that receives it would block: two such peers would stop both threads of the runtime. Since Linux 6.16
+//! the kernel refuses descriptors at the sender. On older kernels each read peeks first; a connection with
+//! descriptors in it is an error and is closed by a thread of its own ([`tierfeed_handoff::Descriptors`]).
 
 use std::{
     fs, io,
@@ -26,7 +25,7 @@ use tokio::{
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// Connections of one socket that wait to be closed; with more of them none is accepted.
+/// Connections of one socket that wait to be closed; beyond, none is accepted.
 const CLOSING_MAX: usize = 64;
 
 /// A listening socket with a file.
@@ -38,7 +37,7 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Listens at a new socket file that only its owner can reach. One that is there is replaced.
+    /// Listens at a new socket file that only its owner can reach. Replaces an existing file.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         let socket = UnixSocket::new_stream()?;
         let descriptors = Descriptors::refused_by(&socket);
@@ -56,7 +55,7 @@ impl LocalListener {
         Ok(Self { listener, descriptors, closing: Arc::new(Closing::new(descriptors)) })
     }
 
-    /// The next connection. An error passes with time.
+    /// The next connection. Errors are temporary.
     pub(crate) async fn accept(&self) -> io::Result<LocalStream> {
         if self.closing.waiting() >= CLOSING_MAX {
             return Err(io::Error::other("too many connections wait to be closed"));
@@ -70,7 +69,7 @@ impl LocalListener {
 /// A connection to a process of this host.
 #[derive(Debug)]
 pub(crate) struct LocalStream {
-    /// Until it is dropped.
+    /// `None` only while it is dropped.
     stream: Option<UnixStream>,
     descriptors: Descriptors,
     closing: Arc<Closing>,
@@ -82,12 +81,12 @@ impl LocalStream {
         Ok(Uid::from_raw(self.stream().peer_cred()?.uid()))
     }
 
-    /// Waits until there is something to read, or the peer is gone.
+    /// Waits until there is data to read, or the peer has disconnected.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         let stream = self.stream();
         loop {
             stream.readable().await?;
-            // A socket counts as readable until a look tells otherwise. It takes nothing out.
+            // tokio takes a socket for readable until a read would block. Peeking consumes nothing.
             let look = || Ok(recv(stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT)?);
             match stream.try_io(Interest::READABLE, look) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -1,4 +1,4 @@
-//! TLS 1.3 between manager and agents, in which each end proves that it has the token of the job.
+//! TLS 1.3 between manager and agents: each end proves that it has the token of the job.
 //!
 //! Both ends derive one Ed25519 key pair from the token (HKDF-SHA-256) and present its public key as a
 //! raw public key (RFC 7250). Each end accepts this key only, so the token is proved by a signature over
@@ -35,12 +35,12 @@ use super::token::Token;
 
 const PURPOSE: &[u8] = b"control plane, Ed25519, version 1";
 
-/// What stands before the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+/// The bytes before the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// Both roles of a handshake, for one token.
+/// The TLS settings of both roles, for one token.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     server: Arc<ServerConfig>,
@@ -66,7 +66,7 @@ pub enum HandshakeError {
 }
 
 impl Credentials {
-    /// The credentials that follow from `token`.
+    /// Derives the credentials from `token`.
     ///
     /// # Panics
     ///
@@ -95,11 +95,11 @@ impl Credentials {
         Self { server: Arc::new(server), client: Arc::new(client) }
     }
 
-    /// The handshake of the end that listened.
+    /// The handshake of the server.
     ///
     /// # Errors
     ///
-    /// As [`HandshakeError`] tells.
+    /// [`HandshakeError`]
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -108,12 +108,12 @@ impl Credentials {
         acceptor.accept(stream).await.map_err(HandshakeError::of)
     }
 
-    /// The handshake of the end that connected. Its success does not tell that the other end accepted
-    /// this one's key: data that arrives does.
+    /// The handshake of the client. Its success does not show that the server accepted this key; data from
+    /// the server does.
     ///
     /// # Errors
     ///
-    /// As [`HandshakeError`] tells.
+    /// [`HandshakeError`]
     #[expect(clippy::missing_panics_doc, reason = "the name of the peer is a constant")]
     pub async fn connect(
         &self,
@@ -184,7 +184,7 @@ impl SameKey {
     }
 }
 
-/// There is no TLS 1.2 here, so no signature of it is ever valid.
+/// TLS 1.2 is disabled, so none of its signatures is valid.
 fn refuse_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled))
 }

@@ -1,7 +1,8 @@
-//! The secret by which manager, agents and command lines know each other over the network.
+//! The secret by which manager, agents and commands authenticate each other over the network.
 //!
-//! It is never sent: each end proves that it has it ([`super::mutual_tls`]). One per job, 256 random bits, kept in a file that only its owner can read. It is never an argument
-//! of a command (`/proc/PID/cmdline` is public) and never printed.
+//! It is never sent: each end proves that it has it ([`super::mutual_tls`]). Each job has one of 256 random
+//! bits, in a file that only its owner can read. It is never an argument of a command
+//! (`/proc/PID/cmdline` is public) and never printed.
 
 use std::{
     fmt::{self, Write as _},
@@ -18,11 +19,11 @@ const BYTES: usize = 32;
 
 const SALT: &[u8] = b"tierfeed";
 
-/// A job token.
+/// The token of a job: 256 random bits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; BYTES]);
 
-/// Why there is no token.
+/// Why a token cannot be read, written or generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -35,17 +36,17 @@ pub enum TokenError {
     /// The file cannot be read or written.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Which file.
+        /// The file of the failed call.
         path: PathBuf,
-        /// As the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// Others could have read the token.
     #[error("{}: mode {mode:03o}; only its owner may read a token: chmod 600", .path.display())]
     Exposed {
-        /// Which file.
+        /// The token file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
 }
@@ -81,7 +82,7 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// If there is such a file already, or it cannot be written.
+    /// If the file exists already, or it cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TokenError> {
         let failed = |source| TokenError::Io { path: path.to_owned(), source };
         let mut options = fs::OpenOptions::new();
@@ -100,7 +101,7 @@ impl Token {
         text
     }
 
-    /// What follows from the token for `purpose`; it tells nothing of the token.
+    /// A token derived for `purpose`; it reveals nothing of this one.
     ///
     /// # Panics
     ///
@@ -121,7 +122,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether `shown` is this token. Takes as long for a near miss as for any other.
+    /// Whether `shown` is this token, compared in constant time.
     #[must_use]
     pub fn matches(&self, shown: &str) -> bool {
         let Ok(shown) = shown.parse::<Self>() else { return false };
@@ -131,7 +132,7 @@ impl Token {
     }
 }
 
-/// A number that no other process draws: tells apart the processes that work as one node.
+/// A random number that distinguishes the processes that work as one node.
 ///
 /// # Errors
 ///

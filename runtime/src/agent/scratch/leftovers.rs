@@ -1,4 +1,4 @@
-//! Finds and removes what killed runs left behind: directories whose lock nobody holds.
+//! Finds and removes directories of killed runs: those whose lock no process holds.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,7 +14,7 @@ use nix::{
 
 use super::{KEPT, PREFIX, clear_away, is_lock, is_ours};
 
-/// Looks at so many entries; a directory with more is not one of ours alone.
+/// Entries of a directory that are examined; one with more is not used by tierfeed alone.
 const LOOKED_AT_MAX: usize = 10_000;
 
 /// Removes leftovers below `tier`. What cannot be removed is logged and stays.
@@ -68,7 +68,7 @@ fn remove_one(lock_path: &Path, path: &Path) {
     drop(lock);
 }
 
-/// The lock of a process that is gone, taken, and whether its directory is to be kept.
+/// Takes the lock of a process that has ended; returns it and whether its directory is to be kept.
 fn orphaned(lock_path: &Path) -> Option<(Flock<File>, bool)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(nix::libc::O_NOFOLLOW);
@@ -78,7 +78,7 @@ fn orphaned(lock_path: &Path) -> Option<(Flock<File>, bool)> {
         return None;
     }
     let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()?;
-    // Another run may have removed it and made it anew between opening and locking.
+    // Another run may have removed and recreated it between opening and locking.
     let now = fs::symlink_metadata(lock_path).ok()?;
     if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
         return None;

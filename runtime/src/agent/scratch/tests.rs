@@ -9,12 +9,12 @@ use tierfeed_test_needs::{Need, again_without_file_rights, skip};
 
 use super::*;
 
-fn wish(after_run: AfterRun) -> JobScratch {
+fn request(after_run: AfterRun) -> JobScratch {
     JobScratch { size: Bytes::mib(1), after_run }
 }
 
 fn prepare(tier: &TempDir, after_run: AfterRun) -> Result<Scratch, ScratchError> {
-    Scratch::prepare(tier.path(), "job", NodeId(0), wish(after_run))
+    Scratch::prepare(tier.path(), "job", NodeId(0), request(after_run))
 }
 
 fn names(tier: &TempDir) -> Vec<String> {
@@ -76,7 +76,8 @@ fn trainers_that_outlive_their_agent_keep_their_scratch() {
     hold(scratch.path()).unwrap();
     // As a kill does: the lock goes, the files stay.
     drop(scratch);
-    let other = Scratch::prepare(tier.path(), "other", NodeId(0), wish(AfterRun::Remove)).unwrap();
+    let other =
+        Scratch::prepare(tier.path(), "other", NodeId(0), request(AfterRun::Remove)).unwrap();
     assert!(checkpoint.exists(), "another job takes nothing away");
     let again = prepare(&tier, AfterRun::Remove).unwrap();
     assert_eq!(fs::read(again.path().join("checkpoint")).unwrap(), b"step 7");
@@ -88,7 +89,7 @@ fn two_runs_of_a_job_do_not_share() {
     let tier = TempDir::new().unwrap();
     let first = prepare(&tier, AfterRun::Remove).unwrap();
     assert!(matches!(prepare(&tier, AfterRun::Remove), Err(ScratchError::InUse { .. })));
-    let other = Scratch::prepare(tier.path(), "job", NodeId(1), wish(AfterRun::Remove)).unwrap();
+    let other = Scratch::prepare(tier.path(), "job", NodeId(1), request(AfterRun::Remove)).unwrap();
     assert_ne!(first.path(), other.path());
 }
 
@@ -103,7 +104,7 @@ fn only_orphans_of_this_user_are_removed() {
     fs::create_dir(tier.path().join(format!("{PREFIX}no-lock-0"))).unwrap();
     fs::write(tier.path().join("notes.lock"), "").unwrap();
     let living =
-        Scratch::prepare(tier.path(), "living", NodeId(0), wish(AfterRun::Remove)).unwrap();
+        Scratch::prepare(tier.path(), "living", NodeId(0), request(AfterRun::Remove)).unwrap();
     leftovers::remove(tier.path());
     let job = |name: &str| format!("{PREFIX}{name}");
     let left = ["notes.lock".to_owned(), job("kept-0"), job("link-0"), job("link-0.lock")];
@@ -176,7 +177,7 @@ fn a_name_that_another_has_taken_keeps_no_job_from_its_scratch() {
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     let path = scratch.path().to_owned();
     drop(scratch);
-    // As a killed run leaves it: the next one finds and removes it, whatever its name is.
+    // As a killed run leaves it: the next run removes it under any name.
     let again = prepare(&tier, AfterRun::Remove).unwrap();
     assert!(!path.exists() && is_ours(again.path()));
     drop(again.end());
@@ -187,7 +188,7 @@ fn usual_lock(tier: &TempDir) -> PathBuf {
     tier.path().join(format!("{PREFIX}job-0.lock"))
 }
 
-/// The lock of the usual directory is taken by what no lock of this user can be.
+/// The lock of the usual directory is taken by a file that no lock of this user can be.
 fn check_another_name_is_taken(tier: &TempDir) {
     let kept = prepare(tier, AfterRun::Keep);
     assert!(matches!(kept, Err(ScratchError::NotOurs { .. })), "{kept:?}");

@@ -1,4 +1,4 @@
-//! Puts several traces into one, on the clock of the first.
+//! Merges several traces into one, on the clock of the first.
 
 use std::{
     fs, io,
@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-/// A longer file is not read: it would not open in a browser either.
+/// The longest file that is read; browsers do not open longer ones.
 pub const TRACE_BYTES_MAX: u64 = 2 << 30;
 
 /// Why traces cannot be merged.
@@ -17,50 +17,50 @@ pub enum MergeError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Read {
-        /// Which one.
+        /// The path of the file.
         path: PathBuf,
-        /// As the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file is too long.
     #[error("{} has {len} B; at most {TRACE_BYTES_MAX} B are read", .path.display())]
     TooLong {
-        /// Which one.
+        /// The path of the file.
         path: PathBuf,
-        /// How long it is.
+        /// Its length in bytes.
         len: u64,
     },
     /// A file is no JSON.
     #[error("{} is no JSON, which a trace must be (not compressed): {source}", .path.display())]
     Json {
-        /// Which one.
+        /// The path of the file.
         path: PathBuf,
-        /// As the parser says.
+        /// The error of the parser.
         source: serde_json::Error,
     },
-    /// A list of events alone does not say when it began.
+    /// A trace that is a list of events only has no start time.
     #[error(
         "{} does not say when it began, as profiles of a PyTorch without Kineto do not; \
          it cannot be laid beside another", .path.display()
     )]
     NoClock {
-        /// Which one.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A document is no trace.
     #[error("{}: no list `traceEvents`, which torch.profiler and tierfeed write", .path.display())]
     NoEvents {
-        /// Which one.
+        /// The path of the file.
         path: PathBuf,
     },
 }
 
-/// The first trace with the events of the others, whose times are shifted to its clock. A trace without
-/// `baseTimeNanoseconds` counts from 1970, as those of older profilers do.
+/// The first trace with the events of the others, their times shifted to its clock. Times of a trace
+/// without `baseTimeNanoseconds` count from 1970, as those of older profilers.
 ///
 /// # Errors
 ///
-/// If a file is none that can be read, or no trace.
+/// If a file cannot be read, or is no trace.
 pub fn merge(paths: &[PathBuf]) -> Result<Value, MergeError> {
     let mut merged: Option<Value> = None;
     for path in paths {
@@ -97,7 +97,7 @@ fn events<'a>(trace: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value>, M
     events.ok_or_else(|| MergeError::NoEvents { path: path.to_owned() })
 }
 
-/// Whole nanoseconds: as a float, a time since 1970 would be a quarter of a microsecond off.
+/// Whole nanoseconds: a float would round a time since 1970 by a quarter of a microsecond.
 fn base(trace: &Value) -> i128 {
     let base = trace.get("baseTimeNanoseconds");
     let whole =

@@ -11,8 +11,8 @@ use super::*;
 
 const BASE: u64 = 1_790_000_000_123_456_789;
 
-fn author() -> Author {
-    Author { pid: 77, node: 2, kinds: vec!["main-memory", "cxl-memory"] }
+fn author() -> Process {
+    Process { pid: 77, node: 2, kinds: vec!["main-memory", "cxl-memory"] }
 }
 
 fn batch(step: u32) -> BatchId {

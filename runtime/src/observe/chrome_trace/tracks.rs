@@ -1,4 +1,4 @@
-//! On which track an event lies.
+//! Assigns events to tracks.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use tierfeed_core::units::Nanoseconds;
 pub(super) struct Tracks {
     names: Vec<String>,
     shared: BTreeMap<String, u32>,
-    /// Tracks of one group, with when the last slice on each ended.
+    /// The tracks of each group, with the end of the last slice on each.
     lanes: BTreeMap<String, Vec<(u32, Nanoseconds)>>,
 }
 
 impl Tracks {
-    /// The one track of a name.
+    /// The single track of a name.
     pub(super) fn shared(&mut self, name: &str) -> u32 {
         if let Some(tid) = self.shared.get(name) {
             return *tid;
@@ -24,8 +24,7 @@ impl Tracks {
         tid
     }
 
-    /// A track of a group on which nothing else lies from `at` to `end`; slices come in the order in which
-    /// they begin.
+    /// A track of a group that is free from `at` to `end`; slices come in the order of their starts.
     pub(super) fn free(&mut self, group: &str, at: Nanoseconds, end: Nanoseconds) -> u32 {
         let lanes = self.lanes.entry(group.to_owned()).or_default();
         if let Some((tid, free_at)) = lanes.iter_mut().find(|(_, free_at)| *free_at <= at) {

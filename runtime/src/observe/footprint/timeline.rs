@@ -1,7 +1,7 @@
-//! What was held and what was left, from time to time, and every change with its reason.
+//! A time series of held and free memory, with every change and its reason.
 //!
-//! The line has a bound: when it is full, moments without a change make way, and new ones are noted half
-//! as often.
+//! Its length has a bound: when it is full, every second point without a change is dropped, and new ones are
+//! recorded half as often.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,11 +13,11 @@ use tierfeed_prefetcher::{
 };
 
 /// Moments that are kept.
-const MOMENTS_MAX: usize = 400;
+const POINTS_MAX: usize = 400;
 
 /// One look at the memory of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Moment {
+pub struct TimelinePoint {
     /// Since the agent started.
     #[serde(rename = "time_s", serialize_with = "as_seconds")]
     pub time: Nanoseconds,
@@ -41,7 +41,7 @@ pub struct Moment {
 
 /// What is noted beside a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
+pub struct MemoryState {
     /// Batches that each rank may have staged.
     pub batches: u32,
     /// The share of the time for which tasks waited for memory.
@@ -50,35 +50,41 @@ pub struct State {
     pub lent: Bytes,
 }
 
-/// The moments of a run, oldest first.
+/// The points of a run, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Timeline {
-    moments: Vec<Moment>,
+    points: Vec<TimelinePoint>,
     /// Readings since the last moment without a change.
     #[serde(skip)]
-    passed: u32,
-    /// Readings between two moments without a change are left out.
+    skipped: u32,
+    /// Readings between two points without a change are left out.
     #[serde(skip)]
-    left_out: u32,
+    skip: u32,
 }
 
 impl Timeline {
     /// Notes a reading: always if something changed, else as often as there is room.
-    pub fn note(&mut self, reading: &Reading, usage: &Usage, state: State, changes: &[Change]) {
-        if changes.is_empty() && self.passed < self.left_out {
-            self.passed += 1;
+    pub fn note(
+        &mut self,
+        reading: &Reading,
+        usage: &Usage,
+        state: MemoryState,
+        changes: &[Change],
+    ) {
+        if changes.is_empty() && self.skipped < self.skip {
+            self.skipped += 1;
             return;
         }
         if changes.is_empty() {
-            self.passed = 0;
+            self.skipped = 0;
         }
         let mut tier_bytes = BTreeMap::new();
         for tier in &usage.tiers {
             *tier_bytes.entry(tier.kind.name()).or_default() += tier.bytes.0;
         }
         let names: Vec<&str> = usage.tiers.iter().map(|tier| tier.kind.name()).collect();
-        self.push(Moment {
+        self.push(TimelinePoint {
             time: reading.now,
             free_bytes: reading.free.values().map(|free| free.bytes.0).min().unwrap_or(0),
             waiting_percent: state.waiting.map(Percent::get),
@@ -88,35 +94,35 @@ impl Timeline {
             lent_bytes: state.lent.0,
             changes: changes
                 .iter()
-                .map(|change| Told { change, names: &names }.to_string())
+                .map(|change| ChangeText { change, names: &names }.to_string())
                 .collect(),
         });
     }
 
-    /// The moments that were kept.
+    /// The points that were kept.
     #[must_use]
-    pub fn moments(&self) -> &[Moment] {
-        &self.moments
+    pub fn points(&self) -> &[TimelinePoint] {
+        &self.points
     }
 
-    fn push(&mut self, moment: Moment) {
-        if self.moments.len() >= MOMENTS_MAX {
-            self.thin();
+    fn push(&mut self, point: TimelinePoint) {
+        if self.points.len() >= POINTS_MAX {
+            self.downsample();
         }
-        self.moments.push(moment);
+        self.points.push(point);
     }
 
     /// Leaves every second moment without a change out, and where that is not enough, of all.
-    fn thin(&mut self) {
-        self.left_out = self.left_out.saturating_mul(2).saturating_add(1);
+    fn downsample(&mut self) {
+        self.skip = self.skip.saturating_mul(2).saturating_add(1);
         let mut is_odd = false;
-        self.moments.retain(|moment| {
-            is_odd ^= moment.changes.is_empty();
-            !moment.changes.is_empty() || is_odd
+        self.points.retain(|point| {
+            is_odd ^= point.changes.is_empty();
+            !point.changes.is_empty() || is_odd
         });
-        if self.moments.len() > MOMENTS_MAX / 4 * 3 {
+        if self.points.len() > POINTS_MAX / 4 * 3 {
             let mut at = 0;
-            self.moments.retain(|_| {
+            self.points.retain(|_| {
                 at += 1;
                 at % 2 == 1
             });
@@ -125,12 +131,12 @@ impl Timeline {
 }
 
 /// A change as a sentence.
-struct Told<'a> {
+struct ChangeText<'a> {
     change: &'a Change,
     names: &'a [&'a str],
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ChangeText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.change.step {
             Step::Cache { tier, from, to } => {
@@ -182,7 +188,7 @@ mod tests {
         let (kind, medium) = (Kind::Scratch, Medium::Tmpfs);
         let tiers = vec![TierUsage { kind, medium, bytes }];
         let usage = Usage { arenas: Bytes::mib(3), tiers };
-        let state = State { batches: 4, waiting: Percent::new(12), lent: Bytes(0) };
+        let state = MemoryState { batches: 4, waiting: Percent::new(12), lent: Bytes(0) };
         timeline.note(&reading, &usage, state, changes);
     }
 
@@ -195,7 +201,7 @@ mod tests {
     fn a_moment_says_what_was_held_and_why_it_changed() {
         let mut timeline = Timeline::default();
         note(&mut timeline, 2, &[cut()]);
-        let moments = serde_json::to_value(&timeline).unwrap();
+        let points = serde_json::to_value(&timeline).unwrap();
         let expected = serde_json::json!([{
             "time_s": 2.0,
             "free_bytes": 5 << 20,
@@ -206,7 +212,7 @@ mod tests {
             "lent_bytes": 0,
             "changes": ["scratch: 3 to 1 chunks, 2 MiB short of what must stay free"],
         }]);
-        assert_eq!(moments, expected);
+        assert_eq!(points, expected);
     }
 
     #[test]
@@ -215,18 +221,18 @@ mod tests {
         for second in 0..100_000 {
             let changes = if second % 2_000 == 0 { vec![cut()] } else { Vec::new() };
             note(&mut timeline, second, &changes);
-            assert!(timeline.moments().len() <= MOMENTS_MAX);
+            assert!(timeline.points().len() <= POINTS_MAX);
         }
-        let changed = timeline.moments().iter().filter(|it| !it.changes.is_empty()).count();
+        let changed = timeline.points().iter().filter(|it| !it.changes.is_empty()).count();
         assert_eq!(changed, 50);
-        assert!(timeline.moments().len() > MOMENTS_MAX / 4);
-        assert!(timeline.moments().is_sorted_by_key(|moment| moment.time));
+        assert!(timeline.points().len() > POINTS_MAX / 4);
+        assert!(timeline.points().is_sorted_by_key(|point| point.time));
     }
 
     #[test]
     fn even_nothing_but_changes_stays_within_the_bound() {
         let mut timeline = Timeline::default();
         (0..5_000).for_each(|second| note(&mut timeline, second, &[cut()]));
-        assert!(timeline.moments().len() <= MOMENTS_MAX);
+        assert!(timeline.points().len() <= POINTS_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! What a manager tells about itself and its job. docs/metrics.md lists the same.
+//! The metrics of a manager and its job. docs/metrics.md lists them; a test compares the names.
 
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
@@ -8,22 +8,22 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Families, Family, Labels, Sort, Value, seconds, view::count};
+use super::{Families, Family, FamilyKind, Labels, Value, seconds, view::count};
 
-/// What a manager was asked.
+/// The kinds of messages to a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
-    /// An agent wants to take part.
+    /// An agent registers.
     Register,
-    /// An agent says how far it is.
+    /// An agent reports its progress.
     Report,
-    /// An agent says that it ends.
+    /// An agent reports that it ends.
     Drained,
-    /// An agent lends memory or takes it back.
+    /// An agent borrows memory for a workload or returns it.
     Memory,
-    /// Somebody wants the job to end.
+    /// A command asks all agents to end.
     Drain,
-    /// Somebody wants to know where the job stands.
+    /// A command asks for the status of the job.
     Status,
 }
 
@@ -43,9 +43,9 @@ impl Message {
     }
 }
 
-/// What a manager counts.
+/// The counters of a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct ManagerCounters {
     messages: [u64; Message::ALL.len()],
     plans: u64,
     refused: u64,
@@ -53,22 +53,22 @@ pub struct Tally {
     back: u64,
 }
 
-impl Tally {
-    /// Counts a message that came.
-    pub fn heard(&mut self, message: Message) {
+impl ManagerCounters {
+    /// Counts a received message.
+    pub fn count_message(&mut self, message: Message) {
         self.messages[message as usize] += 1;
     }
 
-    /// Counts what became of a registration.
-    pub fn registered<T, E>(&mut self, outcome: &Result<T, E>) {
+    /// Counts the outcome of a registration.
+    pub fn count_registration<T, E>(&mut self, outcome: &Result<T, E>) {
         match outcome {
             Ok(_) => self.plans += 1,
             Err(_) => self.refused += 1,
         }
     }
 
-    /// Counts what the fleet has to say.
-    pub fn announced(&mut self, notice: &Notice) {
+    /// Counts a notice of the fleet.
+    pub fn count_notice(&mut self, notice: &Notice) {
         match notice {
             Notice::NodeLost { .. } => self.lost += 1,
             Notice::NodeBack { .. } => self.back += 1,
@@ -85,7 +85,7 @@ impl Tally {
 
     fn counted(&self) -> Vec<Family> {
         let help = "Messages of agents and users";
-        let mut messages = Family::new("manager_messages", help, None, Sort::Counter);
+        let mut messages = Family::new("manager_messages", help, None, FamilyKind::Counter);
         for (message, count) in Message::ALL.iter().zip(self.messages) {
             messages.add(vec![("kind", message.name().to_owned())], Value::Count(count));
         }
@@ -100,17 +100,17 @@ impl Tally {
 }
 
 fn about(job: &str, fleet: &Fleet) -> Vec<Family> {
-    let mut build = Family::new("build", "The version of tierfeed", None, Sort::Info);
+    let mut build = Family::new("build", "The version of tierfeed", None, FamilyKind::Info);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     build.add(vec![("version", version)], Value::Present);
-    let mut about = Family::new("job", "The job and its rule of retention", None, Sort::Info);
+    let mut about = Family::new("job", "The job and its rule of retention", None, FamilyKind::Info);
     let policy = fleet.settings().policy.name().to_owned();
     about.add(vec![("job", job.to_owned()), ("policy", policy)], Value::Present);
     vec![build, about]
 }
 
 fn nodes(fleet: &Fleet) -> Vec<Family> {
-    let gauge = |name, help| Family::new(name, help, None, Sort::Gauge);
+    let gauge = |name, help| Family::new(name, help, None, FamilyKind::Gauge);
     let mut nodes = gauge("manager_nodes", "Nodes that joined, by how they stand");
     for (state, name) in
         [(State::Alive, "alive"), (State::Lost, "lost"), (State::Drained, "drained")]
@@ -132,14 +132,14 @@ fn nodes(fleet: &Fleet) -> Vec<Family> {
     vec![nodes, world, epoch, draining, lent]
 }
 
-/// Sums of what the nodes told last: gauges, because a node that was started again counts from 0.
+/// Sums over the nodes' last reports: gauges, because a restarted node counts from 0.
 fn told(fleet: &Fleet) -> Vec<Family> {
     let sum = |of: fn(&Progress) -> u64| {
         let of_node = |(_, node): (_, &Node)| of(&node.progress);
         fleet.nodes().map(of_node).fold(0, u64::saturating_add)
     };
     let gauge = |name, help, unit, value| {
-        let mut family = Family::new(name, help, unit, Sort::Gauge);
+        let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
         family.add(Labels::new(), value);
         family
     };
@@ -158,7 +158,7 @@ fn told(fleet: &Fleet) -> Vec<Family> {
     ]
 }
 
-/// The epoch of a node whose ranks took so many batches together.
+/// The epoch of a node whose ranks took `batches` batches together.
 fn epoch_of(order: &Spec, batches: u64) -> u32 {
     let ranks = u64::from(order.world.ranks_per_node);
     let mut left = batches;
@@ -182,6 +182,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::observe::metrics::tests::{documented, names};
 
     /// Two nodes with two ranks each: 100 samples are 5 steps an epoch.
     fn order() -> Spec {
@@ -206,12 +207,18 @@ mod tests {
         })
     }
 
-    fn register(fleet: &mut Fleet, tally: &mut Tally, home: u64) {
+    fn register(fleet: &mut Fleet, counters: &mut ManagerCounters, home: u64) {
         let node = NodeId(u32::try_from(home).unwrap() - 1);
         let (tiers, chunk) = (Vec::new(), Bytes::mib(1));
         let agent = Registration { node, home, incarnation: home, tiers, chunk };
-        tally.heard(Message::Register);
-        tally.registered(&fleet.handle_registration(agent, Nanoseconds(0)));
+        counters.count_message(Message::Register);
+        counters.count_registration(&fleet.handle_registration(agent, Nanoseconds(0)));
+    }
+
+    #[test]
+    fn the_documentation_names_the_metrics_of_a_manager() {
+        let text = ManagerCounters::default().families("resnet", &fleet()).text();
+        assert_eq!(documented("Metrics of a manager"), names(&text));
     }
 
     #[track_caller]
@@ -221,16 +228,16 @@ mod tests {
 
     #[test]
     fn nodes_plans_messages_and_losses_are_counted() {
-        let (mut fleet, mut tally) = (fleet(), Tally::default());
-        (1..=3).for_each(|home| register(&mut fleet, &mut tally, home));
+        let (mut fleet, mut counters) = (fleet(), ManagerCounters::default());
+        (1..=3).for_each(|home| register(&mut fleet, &mut counters, home));
         let progress = Progress { batches: 11, cold_read: Bytes(70), ..Progress::default() };
         fleet.handle_progress(NodeId(0), 1, progress, Nanoseconds(20));
-        tally.heard(Message::Report);
+        counters.count_message(Message::Report);
         fleet.handle_tick(Nanoseconds(21));
         while let Some(notice) = fleet.poll_notice() {
-            tally.announced(&notice);
+            counters.count_notice(&notice);
         }
-        let text = tally.families("resnet", &fleet).text();
+        let text = counters.families("resnet", &fleet).text();
         has(&text, "tierfeed_manager_nodes{state=\"alive\"} 1");
         has(&text, "tierfeed_manager_nodes{state=\"lost\"} 1");
         has(&text, "tierfeed_manager_nodes_wanted 2");
@@ -249,9 +256,9 @@ mod tests {
 
     #[test]
     fn a_job_that_was_asked_to_end_says_so() {
-        let (mut fleet, tally) = (fleet(), Tally::default());
+        let (mut fleet, counters) = (fleet(), ManagerCounters::default());
         fleet.handle_drain();
-        has(&tally.families("resnet", &fleet).text(), "tierfeed_manager_draining 1");
+        has(&counters.families("resnet", &fleet).text(), "tierfeed_manager_draining 1");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Reads figures back from the text that [`super::Families`] writes, for whoever shows them.
+//! Parses the text that [`super::Families`] writes, for the live view.
 
 use std::collections::BTreeMap;
 
-/// The longest answer that is read.
+/// The longest answer that is read, in bytes.
 pub const SCRAPE_BYTES_MAX: u64 = 4 << 20;
 
 /// The figures of one answer.
@@ -17,11 +17,11 @@ struct Series {
     value: f64,
 }
 
-/// A line that is no figure.
+/// A line that is no sample of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the metrics is {text:?}; it should be NAME{{LABEL=\"VALUE\"}} NUMBER")]
 pub struct ScrapeError {
-    /// From 1.
+    /// The number of the line, counted from 1.
     pub line: usize,
     /// The line, cut where it is long.
     pub text: String,
@@ -65,7 +65,7 @@ impl Scrape {
         sums
     }
 
-    /// The value of a label of the first series of a name, for metrics that only inform.
+    /// The value of a label of the first series of a name, for info metrics.
     #[must_use]
     pub fn label(&self, name: &str, label: &str) -> Option<&str> {
         self.series.get(name)?.first()?.labels.get(label).map(String::as_str)

@@ -1,8 +1,8 @@
-//! Answers HTTP: `/metrics` for those who show a token at an address of the network, and for the owner of
-//! the run directory at a socket there, who also gets `/trace`.
+//! An HTTP server: `/metrics` on the network for clients with the token, and `/metrics` and `/trace` at a
+//! socket in the run directory for its owner.
 //!
-//! The socket is always there, the address only if it was asked for. Nothing of this runs unless a peer
-//! connects. A connection brings one answer and has an end, whatever its peer does.
+//! The socket always exists, the network address only on request. The server is idle unless a client
+//! connects. A connection serves one request and has a deadline.
 
 use std::{
     convert::Infallible,
@@ -33,70 +33,77 @@ use crate::transport::{
     token::Token,
 };
 
-/// Connections that are answered at a time; the oldest gives way to another.
+/// Connections that are served at a time; a new one aborts the oldest.
 const CONNECTIONS_MAX: usize = 16;
 
-/// From the connection to the last byte of the answer.
+/// The deadline from connecting to the last byte of the answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The network is given figures that are so old at most; the loop has other work.
+/// The age of answers that clients on the network share, so that they do not load the loop.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Questions that wait for the loop.
+/// Requests that wait for the loop.
 const ASKED_MAX: usize = 16;
 
-/// Who connects and says nothing is let go.
+/// The deadline of a request's headers.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the loop is asked for.
-pub type Ask = oneshot::Sender<Families>;
+/// A request to the loop: the channel for its answer.
+pub type FamiliesRequest = oneshot::Sender<Families>;
 
-/// Writes the trace of the moment.
+/// Writes the current trace.
 pub type Trace = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve metrics at {at}: {source}")]
 pub struct ServeError {
-    /// Where.
+    /// The address or socket file.
     pub at: String,
-    /// As the system says.
+    /// The error of the system.
     pub source: io::Error,
 }
 
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    asked: mpsc::Receiver<Ask>,
+    asked: mpsc::Receiver<FamiliesRequest>,
     _tasks: JoinSet<()>,
     address: Option<SocketAddr>,
     socket: PathBuf,
 }
 
-/// Where metrics are served on the network, and what those must show who ask there.
+/// Where metrics are served on the network, and the token that clients must present.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// As HOST:PORT; port 0 takes a free one.
     pub address: String,
-    /// Shown as `Authorization: Bearer TOKEN`.
+    /// The token, presented as `Authorization: Bearer TOKEN`.
     pub token: Token,
 }
 
 #[derive(Clone)]
 enum Answers {
-    ToOwner { ask: mpsc::Sender<Ask>, trace: Option<Trace> },
-    ToNetwork { ask: mpsc::Sender<Ask>, token: Token, last: Arc<Mutex<Option<Written>>> },
+    ToOwner {
+        ask: mpsc::Sender<FamiliesRequest>,
+        trace: Option<Trace>,
+    },
+    ToNetwork {
+        ask: mpsc::Sender<FamiliesRequest>,
+        token: Token,
+        last: Arc<Mutex<Option<CachedAnswer>>>,
+    },
 }
 
-/// An answer of some moment ago.
-struct Written {
+/// The last answer and its time.
+struct CachedAnswer {
     at: Instant,
     text: String,
 }
 
 impl Server {
-    /// Listens at a socket file, and on the network if it is to. `trace` writes what `/trace` shows, if
-    /// there is such a page. Must be called within a tokio runtime.
+    /// Listens at a socket file, and at `network` if given. `trace` writes the answer to `/trace`; without it
+    /// there is no such page. Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
@@ -114,11 +121,11 @@ impl Server {
             let listener = TcpListener::bind(&address).await.map_err(failed)?;
             bound = Some(listener.local_addr().map_err(failed)?);
             let answers = Answers::ToNetwork { ask: ask.clone(), token, last: Arc::default() };
-            tasks.spawn(accept(answers, Door::Tcp(listener)));
+            tasks.spawn(accept(answers, Listener::Tcp(listener)));
         }
         let failed = |source| ServeError { at: socket.display().to_string(), source };
         let listener = LocalListener::bind(socket).map_err(failed)?;
-        tasks.spawn(accept(Answers::ToOwner { ask, trace }, Door::Unix(listener)));
+        tasks.spawn(accept(Answers::ToOwner { ask, trace }, Listener::Unix(listener)));
         Ok(Self { asked, _tasks: tasks, address: bound, socket: socket.to_owned() })
     }
 
@@ -128,15 +135,15 @@ impl Server {
         self.address
     }
 
-    /// The next who wants the figures.
-    pub async fn next(&mut self) -> Option<Ask> {
+    /// The next request for metrics; `None` if the server has ended.
+    pub async fn next(&mut self) -> Option<FamiliesRequest> {
         self.asked.recv().await
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Whoever comes later finds no socket.
+        // Later clients find no socket.
         let _: io::Result<()> = fs::remove_file(&self.socket);
     }
 }
@@ -155,13 +162,13 @@ struct Labels {
 }
 
 impl Target {
-    /// The agent of `node` at `address`. One that listens everywhere is found by the name of its host.
+    /// The agent of `node` at `address`. The host name replaces an unspecified address.
     #[must_use]
     pub fn new(job: &str, node: u32, address: SocketAddr) -> Self {
         Self::named(job, node.to_string(), address)
     }
 
-    /// The manager of a job at `address`, as an agent without a number.
+    /// The manager of a job at `address`.
     #[must_use]
     pub fn manager(job: &str, address: SocketAddr) -> Self {
         Self::named(job, "manager".to_owned(), address)
@@ -181,11 +188,11 @@ impl Target {
         }
     }
 
-    /// Writes the file, so that no reader sees half of it.
+    /// Writes the file atomically.
     ///
     /// # Errors
     ///
-    /// If the system refuses.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let beside = path.with_extension("json.part");
         fs::write(&beside, serde_json::to_string_pretty(&[self])? + "\n")?;
@@ -193,7 +200,7 @@ impl Target {
     }
 }
 
-enum Door {
+enum Listener {
     Tcp(TcpListener),
     Unix(LocalListener),
 }
@@ -203,7 +210,7 @@ enum Stream {
     Unix(LocalStream),
 }
 
-impl Door {
+impl Listener {
     async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
@@ -212,12 +219,12 @@ impl Door {
     }
 }
 
-async fn accept(answers: Answers, door: Door) {
+async fn accept(answers: Answers, listener: Listener) {
     let mut connections = BoundedTasks::new(CONNECTIONS_MAX);
     loop {
         let accepted = tokio::select! {
             () = connections.next() => continue,
-            accepted = door.accept() => accepted,
+            accepted = listener.accept() => accepted,
         };
         drill::pass("metrics");
         let stream = match accepted {
@@ -269,7 +276,7 @@ async fn answer(
         },
         ("/trace", Answers::ToOwner { trace: Some(trace), .. }) => {
             let trace = Arc::clone(trace);
-            // Megabytes of text take milliseconds, which trainers need not wait.
+            // Writing megabytes of text takes milliseconds, for which the runtime must not block.
             let text = tokio::task::spawn_blocking(move || trace()).await.unwrap_or_default();
             (StatusCode::OK, "application/json", text)
         }
@@ -296,20 +303,20 @@ impl Answers {
         match self {
             Self::ToOwner { ask, .. } => ask_for(ask).await,
             Self::ToNetwork { ask, last, .. } => {
-                // Held while the loop is asked, so that all who ask meanwhile share its answer.
+                // Locked while the loop answers, so that concurrent clients share the answer.
                 let mut last = last.lock().await;
                 if let Some(written) = last.as_ref().filter(|it| it.at.elapsed() < AGE_MAX) {
                     return Some(written.text.clone());
                 }
                 let text = ask_for(ask).await?;
-                *last = Some(Written { at: Instant::now(), text: text.clone() });
+                *last = Some(CachedAnswer { at: Instant::now(), text: text.clone() });
                 Some(text)
             }
         }
     }
 }
 
-async fn ask_for(ask: &mpsc::Sender<Ask>) -> Option<String> {
+async fn ask_for(ask: &mpsc::Sender<FamiliesRequest>) -> Option<String> {
     let (reply, figures) = oneshot::channel();
     ask.send(reply).await.ok()?;
     #[expect(

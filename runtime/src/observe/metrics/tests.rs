@@ -99,7 +99,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     };
     let progress = progress();
     let mut pauses = Pauses::default();
-    let pause = |lasted, ran| Elapsed { lasted: Nanoseconds(lasted), ran: Nanoseconds(ran) };
+    let pause = |lasted, ran| Elapsed { wall: Nanoseconds(lasted), cpu: Nanoseconds(ran) };
     pauses.note("tick", pause(40_000, 30_000));
     pauses.note("request", pause(3_000_000, 25_000));
     let view = View {
@@ -129,6 +129,37 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         backend: "threads",
     };
     view.families().text()
+}
+
+/// The names of all metrics in a text, as Prometheus sees them.
+pub(super) fn names(text: &str) -> BTreeSet<String> {
+    let name = |line: &str| {
+        let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        Some(format!("{name}{suffix}"))
+    };
+    text.lines().filter_map(name).collect()
+}
+
+/// The names of metrics in the table below a heading of docs/metrics.md.
+pub(super) fn documented(heading: &str) -> BTreeSet<String> {
+    let page = include_str!("../../../../docs/metrics.md");
+    let section = page.split("\n## ").find(|it| it.lines().next() == Some(heading)).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `tierfeed_"));
+    let names = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split(','));
+    names.map(|name| name.trim().trim_matches('`').to_owned()).collect()
+}
+
+#[test]
+fn the_documentation_names_the_metrics_of_an_agent() {
+    let (requests, retries, hedges, hedges_won) = (1, 1, 1, 1);
+    let (split, discarded) = (1, Bytes(1));
+    let figures = ObjectFigures { requests, retries, hedges, hedges_won, split, discarded };
+    assert_eq!(documented("Metrics of an agent"), names(&text_of(Some(figures))));
 }
 
 fn has(line: &str) {

@@ -1,4 +1,4 @@
-//! Which metrics there are, and what each is made from. docs/metrics.md lists the same.
+//! The metrics of an agent and their sources. docs/metrics.md lists them; a test compares the names.
 
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
@@ -13,21 +13,21 @@ use tierfeed_prefetcher::{
     recorder::End,
 };
 
-use super::{Families, Family, Labels, Sort, Value, seconds};
+use super::{Families, Family, FamilyKind, Labels, Value, seconds};
 use crate::observe::{footprint::Footprint, pauses::Pauses, report};
 
-/// What an agent knows at one moment.
+/// The figures of an agent at one moment.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// What the session did.
+    /// The progress of the session.
     pub progress: &'a Progress,
-    /// What the data plane did.
+    /// The counters of the data plane.
     pub counters: &'a Counters,
-    /// What the data plane holds.
+    /// What the data plane holds, in bytes.
     pub usage: &'a Usage,
     /// The kinds of the tiers.
     pub kinds: &'a [Kind],
-    /// What each tier may hold and holds.
+    /// The capacity and the use of each tier.
     pub levels: Vec<(Bytes, Bytes)>,
     /// Batches that trainers have, by rank.
     pub leases: Vec<(Rank, usize)>,
@@ -37,13 +37,13 @@ pub struct View<'a> {
     pub batches_max: u32,
     /// Batches that trainers went on with as copies.
     pub copyouts: u64,
-    /// What the requests to a bucket came to, if that is what is read.
+    /// The requests to a bucket; `None` if the cold store is files.
     pub requests: Option<ObjectFigures>,
-    /// Reads of the cold store that may be given out now.
+    /// Reads of the cold store that may be in flight now.
     pub cold_window: usize,
-    /// For how long the loop did not look at its events.
+    /// The pauses of the agent's loop.
     pub pauses: &'a Pauses,
-    /// The memory that the agent holds, and what it may.
+    /// The memory that the agent holds, and its budget.
     pub memory: &'a Footprint,
     /// The name of the job.
     pub job: &'a str,
@@ -55,14 +55,14 @@ pub struct View<'a> {
     pub first_rank: Rank,
     /// The kind of source: `file`, `s3` and so on.
     pub source: String,
-    /// What reads it.
+    /// The engine that reads the cold store.
     pub backend: &'static str,
 }
 
 const COLD: &str = "cold";
 
 impl View<'_> {
-    /// All metrics.
+    /// All metrics of an agent.
     #[must_use]
     pub fn families(&self) -> Families {
         let groups = [
@@ -80,12 +80,14 @@ impl View<'_> {
     }
 
     fn about(&self) -> Vec<Family> {
-        let mut build = Family::new("build", "The version of tierfeed", None, Sort::Info);
+        let mut build = Family::new("build", "The version of tierfeed", None, FamilyKind::Info);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         build.add(vec![("version", version)], Value::Present);
-        let mut backend = Family::new("io_backend", "What reads the cold store", None, Sort::Info);
+        let mut backend =
+            Family::new("io_backend", "What reads the cold store", None, FamilyKind::Info);
         backend.add(vec![("backend", self.backend.to_owned())], Value::Present);
-        let mut job = Family::new("job", "The job and its rule of retention", None, Sort::Info);
+        let mut job =
+            Family::new("job", "The job and its rule of retention", None, FamilyKind::Info);
         let labels = [("job", self.job), ("policy", self.policy)];
         let labels = labels.map(|(name, value)| (name, value.to_owned()));
         job.add(labels.into(), Value::Present);
@@ -119,7 +121,7 @@ impl View<'_> {
 
     fn refusals(&self) -> Family {
         let help = "Requests of trainers that got no batch";
-        let mut family = Family::new("refusals", help, None, Sort::Counter);
+        let mut family = Family::new("refusals", help, None, FamilyKind::Counter);
         let refusals = self.progress.refusals;
         for (reason, count) in [
             ("not-in-order", refusals.not_in_order),
@@ -143,7 +145,7 @@ impl View<'_> {
         let mut stall = seconds_total("stall", "Time for which trainers waited, by what for");
         let kinds: Vec<_> = self.kinds.iter().map(|kind| kind.name()).collect();
         for (cause, part) in self.progress.epochs.iter().flat_map(|epoch| epoch.causes.parts()) {
-            let cause = report::name(cause, &kinds).to_owned();
+            let cause = report::cause_name(cause, &kinds).to_owned();
             stall.add(vec![("cause", cause)], Value::Seconds(seconds(part)));
         }
         let help = "How long batches had been ready when trainers began to wait for them";
@@ -152,12 +154,12 @@ impl View<'_> {
         let mut hold = durations("lease_hold", "How long trainers held batches");
         hold.add(Labels::new(), Value::waits(&self.progress.holds));
         let help = "Batches that trainers have or were handed";
-        let mut leases = Family::new("leases_active", help, None, Sort::Gauge);
+        let mut leases = Family::new("leases_active", help, None, FamilyKind::Gauge);
         for (rank, active) in &self.leases {
             leases.add(self.rank(*rank), Value::Count(*active as u64));
         }
         let help = "Batches that are complete and that no trainer has taken";
-        let mut ready = Family::new("batches_ready", help, None, Sort::Gauge);
+        let mut ready = Family::new("batches_ready", help, None, FamilyKind::Gauge);
         for (rank, count) in &self.ready {
             ready.add(self.rank(*rank), Value::Count(*count as u64));
         }
@@ -168,8 +170,8 @@ impl View<'_> {
 
     fn reads(&self) -> Vec<Family> {
         let help = "Bytes read for batches, by where they lay";
-        let mut read = Family::new("read", help, Some(Unit::Bytes), Sort::Counter);
-        let mut hits = Family::new("hits", "Samples read from a tier", None, Sort::Counter);
+        let mut read = Family::new("read", help, Some(Unit::Bytes), FamilyKind::Counter);
+        let mut hits = Family::new("hits", "Samples read from a tier", None, FamilyKind::Counter);
         let cold = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
         let labels = |tier: &str, source: &str| {
             vec![("tier", tier.to_owned()), ("source", source.to_owned())]
@@ -182,7 +184,7 @@ impl View<'_> {
             let samples = epochs.filter_map(|it| it.hits.get(tier)).sum();
             hits.add(vec![("tier", kind.name().to_owned())], Value::Count(samples));
         }
-        let mut errors = Family::new("read_errors", "Reads that failed", None, Sort::Counter);
+        let mut errors = Family::new("read_errors", "Reads that failed", None, FamilyKind::Counter);
         let mut time = durations("read_duration", "How long reading a sample took");
         for moves in self.counters.moves.iter().filter(|moves| moves.to == End::Staging) {
             let tier = self.end(moves.from);
@@ -197,7 +199,7 @@ impl View<'_> {
     }
 
     fn moves(&self) -> Vec<Family> {
-        let counter = |name, help, unit| Family::new(name, help, unit, Sort::Counter);
+        let counter = |name, help, unit| Family::new(name, help, unit, FamilyKind::Counter);
         let mut up = counter("promotions", "Samples copied from a tier into staging", None);
         let mut up_bytes = counter("promoted", "Their bytes", Some(Unit::Bytes));
         let mut down = counter("demotions", "Samples copied into a tier", None);
@@ -228,7 +230,7 @@ impl View<'_> {
     }
 
     fn tiers(&self) -> Vec<Family> {
-        let gauge = |name, help| Family::new(name, help, Some(Unit::Bytes), Sort::Gauge);
+        let gauge = |name, help| Family::new(name, help, Some(Unit::Bytes), FamilyKind::Gauge);
         let mut capacity = gauge("tier_capacity", "What a tier may hold");
         let mut used = gauge("tier_used", "What a tier holds");
         let mut held = gauge("tier_held", "Chunks that a tier takes up");
@@ -244,7 +246,7 @@ impl View<'_> {
         let mut staging = gauge("staging_held", "Staging memory of all ranks");
         staging.add(Labels::new(), Value::Count(self.usage.arenas.0));
         let says = "Batches that each rank may have staged";
-        let mut batches = Family::new("staging_batches_max", says, None, Sort::Gauge);
+        let mut batches = Family::new("staging_batches_max", says, None, FamilyKind::Gauge);
         batches.add(Labels::new(), Value::Count(self.batches_max.into()));
         let mut memory =
             gauge("memory_held", "Memory of the job, RAM disks included, and of the agent");
@@ -258,7 +260,7 @@ impl View<'_> {
 
     fn links(&self) -> Vec<Family> {
         let mut inflight =
-            Family::new("io_inflight", "Operations that were given out", None, Sort::Gauge);
+            Family::new("io_inflight", "Operations that were given out", None, FamilyKind::Gauge);
         let mut busy = seconds_total("link_busy", "Time for which anything was given out");
         let mut add = |tier: &str, link: &Busy| {
             let labels = || vec![("tier", tier.to_owned())];
@@ -270,7 +272,7 @@ impl View<'_> {
             add(kind.name(), link);
         }
         let help = "Reads of the cold store that may be given out at a time";
-        let mut window = Family::new("cold_window", help, None, Sort::Gauge);
+        let mut window = Family::new("cold_window", help, None, FamilyKind::Gauge);
         window.add(Labels::new(), Value::Count(self.cold_window as u64));
         vec![inflight, busy, window]
     }
@@ -293,11 +295,12 @@ impl View<'_> {
         let mut pause = durations("loop_pause", help);
         pause.add(Labels::new(), Value::waits(pauses));
         let help = "The longest of these pauses";
-        let mut longest = Family::new("loop_pause_max", help, Some(Unit::Seconds), Sort::Gauge);
+        let mut longest =
+            Family::new("loop_pause_max", help, Some(Unit::Seconds), FamilyKind::Gauge);
         longest.add(Labels::new(), Value::Seconds(seconds(pauses.max())));
         let help = "The most processor time that the loop took for one event";
-        let mut ran = Family::new("loop_ran_max", help, Some(Unit::Seconds), Sort::Gauge);
-        ran.add(Labels::new(), Value::Seconds(seconds(self.pauses.ran_max().1)));
+        let mut ran = Family::new("loop_ran_max", help, Some(Unit::Seconds), FamilyKind::Gauge);
+        ran.add(Labels::new(), Value::Seconds(seconds(self.pauses.cpu_max().1)));
         vec![pause, longest, ran]
     }
 
@@ -317,21 +320,21 @@ impl View<'_> {
 }
 
 pub(super) fn count(name: &'static str, help: &'static str, value: u64) -> Family {
-    let mut family = Family::new(name, help, None, Sort::Counter);
+    let mut family = Family::new(name, help, None, FamilyKind::Counter);
     family.add(Labels::new(), Value::Count(value));
     family
 }
 
 pub(super) fn bytes(name: &'static str, help: &'static str, value: Bytes) -> Family {
-    let mut family = Family::new(name, help, Some(Unit::Bytes), Sort::Counter);
+    let mut family = Family::new(name, help, Some(Unit::Bytes), FamilyKind::Counter);
     family.add(Labels::new(), Value::Count(value.0));
     family
 }
 
 fn durations(name: &'static str, help: &'static str) -> Family {
-    Family::new(name, help, Some(Unit::Seconds), Sort::Histogram)
+    Family::new(name, help, Some(Unit::Seconds), FamilyKind::Histogram)
 }
 
 fn seconds_total(name: &'static str, help: &'static str) -> Family {
-    Family::new(name, help, Some(Unit::Seconds), Sort::Counter)
+    Family::new(name, help, Some(Unit::Seconds), FamilyKind::Counter)
 }

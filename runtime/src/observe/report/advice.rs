@@ -1,12 +1,11 @@
 //! What would have made the trainers wait less, from what the run itself measured.
 //!
-//! Nothing here is a rule of thumb: each figure follows from bytes that were read, from how long links
-//! were busy with them, and from how long the trainers computed. Before advice is printed its premise is
-//! replayed against these figures ([`check`]): what offers no more than there is, or would not have
-//! shortened the waits of this very run, is not printed.
+//! Each figure follows from the bytes that were read, from how long links were busy with them, and from how
+//! long the trainers computed. Before advice is printed, [`check`] compares its premise with these figures:
+//! advice that changes nothing, or would not have shortened the waits of this run, is not printed.
 
 mod check;
-mod grounds;
+mod figures;
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -15,56 +14,56 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 
-pub(super) use self::grounds::Grounds;
+pub(super) use self::figures::RunFigures;
 use self::{
-    check::{Offer, Premise},
-    grounds::{number, per_second, rate, whole},
+    check::{Candidate, Premise},
+    figures::{number, per_second, rate, whole},
 };
 use super::verdict::{NOTICEABLE, STARVED};
 
 /// Causes with a smaller share of the waits get no advice.
 const WORTH_IT: f64 = 0.15;
 
-/// A link that is busy for this share of the training has nothing left to give.
+/// A link that is busy for this share of the training is saturated.
 const SATURATED: f64 = 0.9;
 
-/// Room for what varies, on top of what is needed on average.
+/// The factor over the average demand, for its variation.
 const MARGIN: f64 = 1.1;
 
-/// Something to change.
+/// A change that would shorten the waits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
-    /// What: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `faster-tier`, `staging-room`,
+    /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `faster-tier`, `staging-room`,
     /// `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`, `cheaper-decoding` or `order`.
     pub change: &'static str,
     /// A sentence with the reason.
     pub text: String,
-    /// How many bytes more, where that is the change.
+    /// Additional bytes, if the change is a size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more_bytes: Option<u64>,
-    /// To which rate, where that is the change.
+    /// The target rate, if the change is a bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_bytes_per_s: Option<u64>,
-    /// To which number, where that is the change.
+    /// The target number, if the change is a count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_count: Option<u64>,
 }
 
-/// What would help, the most important first; empty if nothing has to.
-pub(super) fn advise(grounds: &Grounds<'_>) -> Vec<Advice> {
-    let waiting = grounds.waiting;
+/// Advice, the most important first; empty if none is needed.
+pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
+    let waiting = figures.waiting;
     let mut advice: Vec<Advice> = Vec::new();
-    let starved = grounds.against_starving();
+    let starved = figures.against_starving();
     if waiting.share() < NOTICEABLE && waiting.seconds_for(Cause::SelfRead) <= 0.0 {
         advice.extend(starved);
         return advice;
     }
     let causes = waiting.by_cause.iter().map(|(cause, _)| *cause);
     let worth_it = causes.filter(|cause| waiting.share_of(*cause) >= WORTH_IT);
-    let offers = worth_it.flat_map(|cause| grounds.against(cause));
-    for offer in offers.filter(|offer| grounds.bears_out(offer)) {
-        if advice.iter().all(|given| given.change != offer.advice.change) {
-            advice.push(offer.advice);
+    let candidates = worth_it.flat_map(|cause| figures.against(cause));
+    for candidate in candidates.filter(|candidate| figures.is_supported(candidate)) {
+        if advice.iter().all(|given| given.change != candidate.advice.change) {
+            advice.push(candidate.advice);
         }
     }
     let is_new = |it: &Advice| advice.iter().all(|given| given.change != it.change);
@@ -80,8 +79,8 @@ impl Advice {
     }
 }
 
-impl Grounds<'_> {
-    fn against(&self, cause: Cause) -> Vec<Offer> {
+impl RunFigures<'_> {
+    fn against(&self, cause: Cause) -> Vec<Candidate> {
         match cause {
             Cause::Cold => self.against_cold(),
             Cause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
@@ -93,7 +92,7 @@ impl Grounds<'_> {
             )],
             Cause::Chunk => vec![self.fixed_sizes()],
             Cause::Turn | Cause::Unanswered => Vec::new(),
-            Cause::HandOff => vec![Offer::new(
+            Cause::HandOff => vec![Candidate::new(
                 Advice::new(
                     "processors",
                     "batches were ready, but the agent or the trainer got no processor to hand them \
@@ -106,7 +105,7 @@ impl Grounds<'_> {
         }
     }
 
-    fn against_cold(&self) -> Vec<Offer> {
+    fn against_cold(&self) -> Vec<Candidate> {
         let Some((epoch, computing)) = self.worst_epoch(Cause::Cold) else { return Vec::new() };
         let cold: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
         let Some(given) = rate(Bytes(cold), &self.progress.cold_busy) else { return Vec::new() };
@@ -131,7 +130,7 @@ impl Grounds<'_> {
         advice
     }
 
-    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Offer {
+    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Candidate {
         let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
         let first =
             if self.is_first_epoch_only() { " in the first epoch, which reads all" } else { "" };
@@ -140,10 +139,10 @@ impl Grounds<'_> {
         );
         let advice =
             Advice { to_bytes_per_s: Some(target.0), ..Advice::new("cold-bandwidth", text) };
-        Offer::new(advice, Premise::TooSlow { given, needed })
+        Candidate::new(advice, Premise::TooSlow { given, needed })
     }
 
-    fn better_policy(&self, epoch: &EpochProgress) -> Option<Offer> {
+    fn better_policy(&self, epoch: &EpochProgress) -> Option<Candidate> {
         let least = self.minimal_cold;
         if self.is_first_epoch_only() || number(epoch.cold.0) <= number(least.0) * MARGIN {
             return None;
@@ -153,16 +152,16 @@ impl Grounds<'_> {
              use `policy: gap`",
             self.policy, epoch.cold
         );
-        Some(Offer::new(Advice::new("policy", text), Premise::OtherPolicy))
+        Some(Candidate::new(Advice::new("policy", text), Premise::OtherPolicy))
     }
 
-    /// What is cached is not read cold in the next epoch.
+    /// Advises more cache: cached samples are not read cold in the next epoch.
     fn more_cache(
         &self,
         epoch: &EpochProgress,
         given: BytesPerSecond,
         computing: f64,
-    ) -> Option<Offer> {
+    ) -> Option<Candidate> {
         if self.progress.epochs.len() < 2 {
             return None;
         }
@@ -176,17 +175,17 @@ impl Grounds<'_> {
             self.cached
         );
         let advice = Advice { more_bytes: Some(more), ..Advice::new("cache", text) };
-        Some(Offer::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
+        Some(Candidate::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
     }
 
-    /// The link had time left, so what came late was asked for late.
+    /// Advises more batches ahead: the link was partly idle, so late batches were requested late.
     fn more_batches(
         &self,
         what: &str,
         given: BytesPerSecond,
         needed: BytesPerSecond,
         link: &Busy,
-    ) -> Offer {
+    ) -> Candidate {
         let step = self.step();
         let longest = super::seconds(self.progress.waits.percentile(99));
         let more = if step > 0.0 { (longest / step).ceil() } else { 0.0 };
@@ -198,10 +197,10 @@ impl Grounds<'_> {
             self.staged_batches
         );
         let advice = Advice { to_count: Some(count), ..Advice::new("batches-ahead", text) };
-        Offer::new(advice, Premise::Late { given, needed, busy: self.busy_share(link) })
+        Candidate::new(advice, Premise::Late { given, needed, busy: self.busy_share(link) })
     }
 
-    fn against_tier(&self, tier: TierId) -> Option<Offer> {
+    fn against_tier(&self, tier: TierId) -> Option<Candidate> {
         let at = usize::from(tier.0);
         let read: u64 =
             self.progress.epochs.iter().filter_map(|it| it.from_tier.get(at)).map(|it| it.0).sum();
@@ -219,10 +218,10 @@ impl Grounds<'_> {
              copy threads, or more of the tiers above it"
         );
         let advice = Advice { to_bytes_per_s: Some(target.0), ..Advice::new("faster-tier", text) };
-        Some(Offer::new(advice, Premise::TooSlow { given, needed }))
+        Some(Candidate::new(advice, Premise::TooSlow { given, needed }))
     }
 
-    fn against_keeping(&self) -> Option<Offer> {
+    fn against_keeping(&self) -> Option<Candidate> {
         let (at, link) =
             self.progress.tiers_busy.iter().enumerate().max_by_key(|(_, busy)| busy.time())?;
         let kind = self.kinds.get(at)?.name();
@@ -233,10 +232,10 @@ impl Grounds<'_> {
              of it",
             busy.min(1.0) * 100.0
         );
-        Some(Offer::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
+        Some(Candidate::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
     }
 
-    fn more_room(&self, waited_for: Cause) -> Offer {
+    fn more_room(&self, waited_for: Cause) -> Candidate {
         let count = u64::from(self.staged_batches) + 2;
         let text = format!(
             "trainers asked for batches that had no room in staging: `prefetch.batches: {count}` \
@@ -244,18 +243,18 @@ impl Grounds<'_> {
             self.staged_batches
         );
         let advice = Advice { to_count: Some(count), ..Advice::new("staging-room", text) };
-        Offer::new(advice, Premise::Waited(waited_for))
+        Candidate::new(advice, Premise::Waited(waited_for))
     }
 
-    fn fixed_sizes(&self) -> Offer {
+    fn fixed_sizes(&self) -> Candidate {
         let text = format!(
             "tiers grew while the trainers waited: give {} a `size` instead of a `reserve`",
             self.adapting.join(" and ")
         );
-        Offer::new(Advice::new("fixed-sizes", text), Premise::Adapting)
+        Candidate::new(Advice::new("fixed-sizes", text), Premise::Adapting)
     }
 
-    /// Other work of the node took the processors. It is no wait for data, and no loader shortens it.
+    /// Other work of the node took the processors. This is no wait for data, and no loader shortens it.
     fn against_starving(&self) -> Option<Advice> {
         let starved_s = self.waiting.starved_s?;
         let text = format!(
@@ -269,8 +268,9 @@ impl Grounds<'_> {
         is_slowed.then(|| Advice::new("processors", text))
     }
 
-    /// Trainers read what the agent refused for want of room, or what the job's order does not have.
-    fn against_reading_themselves(&self) -> Option<Offer> {
+    /// Trainers read batches themselves that the agent refused for lack of staging memory, or that the job's
+    /// order does not contain.
+    fn against_reading_themselves(&self) -> Option<Candidate> {
         let refusals = self.progress.refusals;
         if refusals.no_room > 0 {
             return Some(self.more_room(Cause::SelfRead));
@@ -283,11 +283,11 @@ impl Grounds<'_> {
         let text = "trainers read samples that the job's `order` does not have in this batch: use \
                     TierLoader, which follows it, a sampler that yields exactly this order, or \
                     `shuffle: published` with `tierfeed.torch.announce`";
-        Some(Offer::new(Advice::new("order", text), Premise::Waited(Cause::SelfRead)))
+        Some(Candidate::new(Advice::new("order", text), Premise::Waited(Cause::SelfRead)))
     }
 
-    /// As many threads as decode what training takes while it computes; on a core each.
-    fn against_decoding(&self) -> Vec<Offer> {
+    /// Advises as many threads as decode the demand while the training computes, at most one per processor.
+    fn against_decoding(&self) -> Vec<Candidate> {
         let (decoding, computing) = (self.waiting.seconds_for(Cause::Decoding), self.computing());
         let threads = u64::from(self.progress.decode_threads);
         let work = match threads {
@@ -311,7 +311,7 @@ impl Grounds<'_> {
         );
         let advice = Advice { to_count: Some(count), ..Advice::new("decode-threads", text) };
         let more =
-            Offer::new(advice, Premise::Threads { now: threads, processors: self.processors });
+            Candidate::new(advice, Premise::Threads { now: threads, processors: self.processors });
         let text = format!(
             "decoding takes all {} processors of this node: decode less (smaller images, a cheaper \
              transform), or use more processors",
@@ -319,10 +319,10 @@ impl Grounds<'_> {
         );
         let cheaper = Advice::new("cheaper-decoding", text);
         let all = Premise::AllThreads { now: threads, processors: self.processors };
-        vec![more, Offer::new(cheaper, all)]
+        vec![more, Candidate::new(cheaper, all)]
     }
 }
 
-fn earlier_start(text: &str) -> Offer {
-    Offer::new(Advice::new("start-earlier", text), Premise::FirstBatches)
+fn earlier_start(text: &str) -> Candidate {
+    Candidate::new(Advice::new("start-earlier", text), Premise::FirstBatches)
 }

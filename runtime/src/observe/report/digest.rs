@@ -1,4 +1,4 @@
-//! The order in which ranks were given samples, as one number.
+//! The digest of the order in which ranks were given samples.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use tierfeed_core::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// Samples that were handed over, at most, for a digest: four bytes for each are held meanwhile.
+/// The most samples of a digest, which holds 4 B for each meanwhile.
 const SAMPLES_MAX: u64 = 128 << 20;
 
 /// An epoch's order that a trainer published, as the agent kept it.
 pub trait Published {
-    /// What `rank` reads in `epoch`, or `None` if it never said.
+    /// What `rank` reads in `epoch`; `None` if it published no order.
     fn samples(&self, rank: Rank, epoch: Epoch) -> Option<Vec<SampleId>>;
 }
 
 /// The xxh3-64 of the sample ids (u64, little-endian) in the order the first rank was given them,
 /// then the second's, and so on.
 ///
-/// To permute an epoch of millions takes a second, and as long for as many ranks as there are. `may_go_on`
-/// is asked before each; `None` if it says no, or if more samples were handed over than may be held.
+/// Permuting an epoch of millions of samples takes a second, for all ranks together. `may_go_on` is called
+/// before each epoch; `None` if it returns `false`, or if there are more than [`SAMPLES_MAX`] samples.
 #[must_use]
 pub fn order_digest(
     order: &Spec,

@@ -1,4 +1,4 @@
-//! Whether trainers read samples of a tier where they lay, and why.
+//! Whether trainers read samples of a tier in place, and why.
 
 use serde::Serialize;
 use tierfeed_core::direct::{Choice, Way};
@@ -6,15 +6,15 @@ use tierfeed_core::direct::{Choice, Way};
 /// The choice between reading in place and copying.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DirectEntry {
-    /// What the job asks for: `auto`, `always` or `never`.
+    /// The job's setting: `auto`, `always` or `never`.
     pub asked: &'static str,
     /// Whether samples are read in place.
     pub used: bool,
     /// The choice in a sentence.
     pub why: String,
-    /// How long a MiB keeps somebody busy if it is copied, as far as it is known.
+    /// The time that a MiB takes if it is copied; `None` if the rates are not known.
     pub copied_ns_per_mib: Option<u64>,
-    /// The same if it is read in place.
+    /// The time that a MiB takes if it is read in place; `None` if the rates are not known.
     pub direct_ns_per_mib: Option<u64>,
 }
 

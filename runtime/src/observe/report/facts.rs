@@ -1,4 +1,4 @@
-//! What a report is made from, and the sums that follow.
+//! The inputs of a report, and sums over them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,34 +11,34 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    Attendance, EpochEntry, ScratchEntry, StagingEntry, TierEntry,
-    advice::Grounds,
+    EpochEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
+    advice::RunFigures,
     seconds,
-    verdict::{self, Batches, Readership, Waiting},
+    verdict::{self, Batches, ReaderStats, StallSummary},
 };
 use crate::observe::{footprint::Footprint, pauses::PauseEntry};
 
-/// What a report is made from.
+/// The inputs of a report.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// The name of the job.
     pub job: &'a str,
-    /// Which node.
+    /// The number of the node.
     pub node: u32,
-    /// Its generation.
+    /// How many processes worked as this node before.
     pub generation: u32,
-    /// Which of its ranks came.
-    pub ranks: Attendance,
-    /// The rule of retention.
+    /// Which of its ranks connected.
+    pub ranks: RanksEntry,
+    /// The name of the policy.
     pub policy: &'static str,
     /// The order of the job.
     pub order: Spec,
-    /// What the session did.
+    /// The progress of the session.
     pub progress: &'a Progress,
     /// [`super::order_digest`] of what was handed over, if there was time for it.
     pub order_digest: Option<u64>,
-    /// The connections that read batches, and what they lacked.
-    pub readership: Readership,
+    /// The connections that read batches, and their CPU starvation.
+    pub reader_stats: ReaderStats,
     /// Bytes that it read for batches that no trainer took.
     pub wasted: Bytes,
     /// Batches staged ahead for each rank.
@@ -55,11 +55,11 @@ pub struct Facts<'a> {
     pub cold: BytesPerSecond,
     /// Whether the cold store was slowed down.
     pub cold_store_emulated: bool,
-    /// How it was read.
+    /// How the cold store was read.
     pub cold_engine: &'a str,
-    /// Reads of it that ran at a time at the end, at most.
+    /// The most reads of the cold store in flight, at the end.
     pub cold_reads_at_a_time: u64,
-    /// What the requests to a bucket came to.
+    /// The requests to a bucket.
     pub requests: Option<ObjectFigures>,
     /// Batches that trainers went on with as copies.
     pub copyouts: u64,
@@ -67,15 +67,15 @@ pub struct Facts<'a> {
     pub step_time: Option<Nanoseconds>,
     /// How long the training took.
     pub wall: Nanoseconds,
-    /// For how long the agent's loop paused.
+    /// The pauses of the agent's loop.
     pub pauses: PauseEntry,
-    /// What was read from the cold store before the training began.
+    /// Bytes read from the cold store before the training began.
     pub cold_before: Bytes,
     /// Processors that trainers and agent share.
     pub processors: u64,
-    /// What the agent held.
+    /// The memory that the agent held.
     pub memory: Footprint,
-    /// The scratch of the job.
+    /// The scratch directory of the job.
     pub scratch: Option<ScratchEntry>,
 }
 
@@ -117,9 +117,9 @@ impl Facts<'_> {
         sum
     }
 
-    pub(super) fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> StallSummary {
         let (first, batches) = (self.progress.first_stall, self.batches());
-        Waiting::of(&self.causes(), first, self.wall, self.readership, batches)
+        StallSummary::of(&self.causes(), first, self.wall, self.reader_stats, batches)
     }
 
     fn batches(&self) -> Batches {
@@ -138,7 +138,7 @@ impl Facts<'_> {
 
     pub(super) fn stall_for(&self, causes: &Causes, readers: f64) -> BTreeMap<&'static str, f64> {
         let kinds: Vec<_> = self.session_tiers.iter().map(|kind| kind.name()).collect();
-        verdict::by_name(causes, &kinds, readers)
+        verdict::seconds_by_cause(causes, &kinds, readers)
     }
 
     pub(super) fn busy(&self) -> BTreeMap<&'static str, f64> {
@@ -149,13 +149,13 @@ impl Facts<'_> {
         busy
     }
 
-    pub(super) fn grounds<'g>(
+    pub(super) fn run_figures<'g>(
         &'g self,
-        waiting: &'g Waiting,
+        waiting: &'g StallSummary,
         epochs: &[EpochEntry],
-    ) -> Grounds<'g> {
+    ) -> RunFigures<'g> {
         let last = epochs.iter().rev().find(|epoch| epoch.batches > 0);
-        Grounds {
+        RunFigures {
             waiting,
             progress: self.progress,
             kinds: self.session_tiers,
@@ -191,10 +191,10 @@ impl Facts<'_> {
         self.session_tiers.get(tier).map_or("unknown", |kind| kind.name())
     }
 
-    /// The longer of what training and decoding took, and reading what must be read cold once training had
-    /// begun. Where the job declares steps or a cold store that are slower than they turned out to be, the
-    /// run itself counts, so it is never more than the run took.
-    pub(super) fn lower_bound(&self, epochs: &[EpochEntry], waiting: &Waiting) -> f64 {
+    /// The longer of computing with decoding, and of reading the minimal cold bytes after training had begun.
+    /// If the job declares a longer step time or a slower cold store than observed, the run itself counts, so
+    /// the bound never exceeds the time of the run.
+    pub(super) fn lower_bound(&self, epochs: &[EpochEntry], waiting: &StallSummary) -> f64 {
         let observed = (waiting.wall_s - waiting.stall_s).max(0.0);
         let ranks = u64::from(self.order.world.ranks_per_node.max(1));
         let declared = |step: Nanoseconds| {
@@ -210,7 +210,7 @@ impl Facts<'_> {
     }
 }
 
-/// The share of the demand that needed no cold read; 0 where nothing was demanded.
+/// The share of the demand that needed no cold read; 0 without demand.
 fn hit_ratio(cold: Bytes, demand: Bytes) -> f64 {
     if demand.0 == 0 { 0.0 } else { 1.0 - share(cold, demand).min(1.0) }
 }

@@ -1,7 +1,7 @@
-//! The report as a page: one file for a browser, which loads nothing from elsewhere.
+//! The report as an HTML page in one file without external resources.
 //!
-//! It shows what `report.json` holds, most important first. Text is escaped where an element is
-//! written, as in [`tierfeed_plot::Svg`], and nowhere else.
+//! It shows the content of `report.json`, most important first. Only the functions that write an element
+//! escape text, as in [`tierfeed_plot::Svg`].
 
 mod pictures;
 
@@ -11,12 +11,12 @@ use tierfeed_core::units::Bytes;
 use tierfeed_plot::escape;
 
 use super::{EpochEntry, FaultEntry, Report, TierEntry};
-use crate::observe::footprint::Moment;
+use crate::observe::footprint::TimelinePoint;
 
-/// Faults and changes of memory that are listed.
+/// The most faults and changes of memory that are listed.
 const LISTED_MAX: usize = 50;
 
-/// Follows the reader's scheme, as the pictures do.
+/// Follows the browser's colour scheme, as the pictures do.
 const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 980px; margin: 2em auto; padding: 0 1em;
   color: #1f2328; background: #ffffff; }
@@ -29,7 +29,7 @@ svg { max-width: 100%; height: auto; }
 ";
 
 impl Report {
-    /// The page.
+    /// The report as an HTML page.
     #[must_use]
     pub fn page(&self) -> String {
         let mut page = Page::default();
@@ -48,11 +48,11 @@ impl Report {
         page.element("h2", "Memory");
         page.picture(&pictures::memory(&self.memory));
         page.picture(&pictures::free(&self.memory));
-        let changed = |moment: &Moment| {
+        let changed = |moment: &TimelinePoint| {
             let at = moment.time.0 / 1_000_000_000;
             moment.changes.iter().map(|change| format!("{at} s: {change}")).collect::<Vec<_>>()
         };
-        page.list(self.memory.timeline.moments().iter().flat_map(changed).take(LISTED_MAX));
+        page.list(self.memory.timeline.points().iter().flat_map(changed).take(LISTED_MAX));
         page.element("h2", "Epochs");
         let titles = [
             "epoch",

@@ -1,32 +1,32 @@
-//! The directory for the trainer's own files, as the report tells it.
+//! The directory for the trainer's own files, in the report.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// What holds the budget.
+/// What enforces the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeldBy {
-    /// A RAM disk of its own: more cannot be written.
+    /// A RAM disk of its own: writes beyond it fail.
     Mount,
-    /// The agent looks from time to time.
+    /// The agent measures the directory from time to time.
     Watch,
 }
 
-/// The scratch of a job as the report tells it.
+/// The scratch directory of a job in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScratchEntry {
-    /// The directory.
+    /// The path of the directory.
     pub path: PathBuf,
-    /// What might be written there.
+    /// The budget in bytes.
     pub size_bytes: u64,
-    /// The most that was seen there.
+    /// The most bytes that were measured there.
     pub peak_bytes: u64,
-    /// What holds the size.
+    /// What enforces the budget.
     pub held_by: HeldBy,
-    /// Whether more was written than allowed: an error of the job.
+    /// Whether the job wrote more than its budget.
     pub is_exceeded: bool,
-    /// Whether it is still there.
+    /// Whether the directory is kept after the run.
     pub is_kept: bool,
 }

@@ -79,19 +79,19 @@ fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
     TierEntry { name, budget_bytes, cache_bytes, emulated, ..TierEntry::default() }
 }
 
-const TWO: Readership = Readership { readers_max: 2, has_workers: false, starved: None };
+const TWO: ReaderStats = ReaderStats { readers_max: 2, has_workers: false, starved: None };
 
 fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
     Facts {
         job: "job",
         node: 0,
-        ranks: Attendance { expected: 2, ..Attendance::default() },
+        ranks: RanksEntry { expected: 2, ..RanksEntry::default() },
         generation: 0,
         policy: "gap",
         order: order(),
         progress,
         order_digest: Some(0xf00),
-        readership: TWO,
+        reader_stats: TWO,
         wasted: Bytes(11),
         staged_batches: 4,
         chunk: Bytes(100),
@@ -124,7 +124,10 @@ fn report(facts: Facts<'_>) -> Report {
 fn sums_and_shares_follow_from_the_epochs() {
     let progress = progress();
     let report = report(facts(&progress, &TIERS));
-    assert!(!report.choices().iter().any(|line| line.contains("copied for")), "nobody kept any");
+    assert!(
+        !report.choices().iter().any(|line| line.contains("copied for")),
+        "no trainer kept any"
+    );
     assert_eq!((report.steps, report.samples, report.bytes), (8, 16, 2000));
     assert_eq!(report.cold_read_bytes, 1400);
     assert_eq!(report.tier_hits, BTreeMap::from([("main-memory", 4), ("cxl-memory", 2)]));
@@ -133,7 +136,7 @@ fn sums_and_shares_follow_from_the_epochs() {
     near(report.stall_s, 0.03);
     near(report.epochs[1].hit_ratio, 0.6);
     near(report.epochs[1].ready_ratio, 0.25);
-    // As if the caches were shared with nobody and the demand were read by them: no more than was read.
+    // With a cache as large as the demand, the bound is not above the bytes that were read.
     let mut little = progress.clone();
     little.epochs[1].cold = Bytes(100);
     let little = Report::of(facts(&little, &TIERS), |_| String::new());
@@ -310,8 +313,8 @@ fn each_cause_has_its_advice_and_no_wait_has_none() {
 fn a_training_that_other_work_slows_down_wants_processors_though_it_hardly_waited() {
     let progress = waited(&cold(S / 1000), 8 * S);
     let with = |starved| {
-        let readership = Readership { starved: Some(Nanoseconds(starved)), ..TWO };
-        let facts = Facts { wall: Nanoseconds(20 * S), readership, ..facts(&progress, &TIERS) };
+        let reader_stats = ReaderStats { starved: Some(Nanoseconds(starved)), ..TWO };
+        let facts = Facts { wall: Nanoseconds(20 * S), reader_stats, ..facts(&progress, &TIERS) };
         report(facts)
     };
     let slow = with(9 * S);

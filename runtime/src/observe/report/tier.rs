@@ -1,5 +1,4 @@
-//! One tier as it was used: how large, how its bytes were stored, by how many threads, how much was
-//! written to it.
+//! One tier in the report: its size, how its bytes were stored, by how many threads, how much was written.
 
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
@@ -8,18 +7,18 @@ use tierfeed_prefetcher::{plane::TierTraffic, tier::Way};
 
 use super::DirectEntry;
 
-/// One tier as it was used.
+/// One tier in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct TierEntry {
-    /// Its kind.
+    /// The kind of the tier.
     pub name: &'static str,
-    /// What it might use at first.
+    /// Its initial budget.
     pub budget_bytes: u64,
-    /// What of that was for the cache; the rest was staging memory.
+    /// The part of the budget that cached samples; the rest was staging memory.
     pub cache_bytes: u64,
-    /// Whether the job gives it a share of what is free, which adapts, rather than a size.
+    /// Whether the job gives it a share of free memory, which adapts; else it has a fixed size.
     pub adapts: bool,
-    /// Whether it is something else that plays this kind, or has its speed imposed.
+    /// Whether another kind of memory emulates it, or its speed is imposed.
     pub emulated: bool,
     /// How its bytes were stored: `cached-stores`, `non-temporal-stores`, `page-cache` or `direct-io`;
     /// `None` of a tier that never got a chunk.
@@ -36,50 +35,50 @@ pub struct TierEntry {
     pub written_bytes: u64,
     /// The most that an epoch wrote to it.
     pub epoch_written_max_bytes: u64,
-    /// What the job let an epoch write to it.
+    /// The bytes that the job lets an epoch write to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes_per_epoch_bytes: Option<u64>,
     /// Writes to its disk that failed.
     pub failed_writes: u64,
-    /// Whether trainers read samples of it where they lay; nothing where nobody could.
+    /// Whether trainers read samples in place; absent for files, which they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<DirectEntry>,
 }
 
-/// What one and two threads copied to a tier when the host was measured.
+/// The measured rates of copies to a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct WritersEntry {
-    /// By one thread.
+    /// The rate of one thread.
     pub one_bytes_per_s: u64,
-    /// By two.
+    /// The rate of two threads.
     pub two_bytes_per_s: u64,
 }
 
-/// Staging memory as it was used.
+/// Staging memory in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct StagingEntry {
-    /// As [`TierEntry::stored`]; `None` if no trainer came.
+    /// As [`TierEntry::stored`]; `None` if no trainer connected.
     pub stored: Option<&'static str>,
-    /// As [`TierEntry::pages`].
+    /// As [`TierEntry::pages`]; `None` if no trainer connected.
     pub pages: Option<&'static str>,
 }
 
 impl StagingEntry {
-    /// What was found on the staging memory of the first rank.
+    /// The staging memory of the first rank.
     #[must_use]
     pub fn of(way: Option<Way>) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
         Self { stored, pages }
     }
 
-    /// The same for people; `None` if no trainer came.
+    /// A line of text; `None` if no trainer connected.
     #[must_use]
     pub fn choice(self) -> Option<String> {
         Some(format!("staging: {}", words(self.stored?, self.pages).join(", ")))
     }
 }
 
-/// How something is stored, for people.
+/// How bytes are stored, as words of a sentence.
 fn words(stored: &str, pages: Option<&str>) -> Vec<String> {
     let stored = match stored {
         "cached-stores" => "stores through the caches",
@@ -109,13 +108,13 @@ impl TierEntry {
         }
     }
 
-    /// Whether samples were read in place, for people; `None` where nobody could.
+    /// A line of text on reads in place; `None` for files.
     #[must_use]
     pub fn direct_use(&self) -> Option<String> {
         Some(format!("direct use of {}: {}", self.name, self.direct.as_ref()?.why))
     }
 
-    /// What was chosen for it, for people; `None` of a tier that held nothing.
+    /// A line of text on the data plane's choices; `None` if the tier held nothing.
     #[must_use]
     pub fn choice(&self) -> Option<String> {
         let mut words = words(self.stored?, self.pages);

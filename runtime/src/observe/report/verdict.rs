@@ -11,7 +11,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 
-/// A smaller share of the time is not worth a change.
+/// A smaller stall share of the time is not worth a change.
 pub(super) const NOTICEABLE: f64 = 0.005;
 
 /// A training that had no processor for a smaller share of the time is not slowed down by that.
@@ -20,24 +20,24 @@ pub(super) const STARVED: f64 = 0.05;
 /// A cause with a smaller share of the waits is left out of the sentence.
 const MENTIONED: f64 = 0.1;
 
-/// The connections that read batches on this node, and what their processes lacked.
+/// The connections that read batches on this node, and the CPU starvation of their processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Readership {
+pub struct ReaderStats {
     /// The most connections that read batches at a time.
     pub readers_max: u32,
     /// Whether any of them worked for a loader, so that training itself may have waited less.
     pub has_workers: bool,
-    /// For how long training processes could have run and had no processor, as a mean over them; `None`
-    /// where that cannot be seen.
+    /// How long training processes were runnable without a processor, as a mean over them; `None` if the
+    /// processes are not visible.
     pub starved: Option<Nanoseconds>,
 }
 
-/// How many batches were used, and from where they came.
+/// How many batches were used, and where they came from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Batches {
     /// Taken from the agent.
     pub(super) served: u64,
-    /// Read from the cold store by who used them.
+    /// Read from the cold store by the trainers themselves.
     pub(super) self_read: u64,
     /// Ranks of the node that used none.
     pub(super) absent_ranks: u32,
@@ -47,7 +47,7 @@ pub(super) struct Batches {
 
 /// How long the trainers waited, and for what.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Waiting {
+pub(super) struct StallSummary {
     /// The mean over readers, by cause.
     pub(super) by_cause: Vec<(Cause, f64)>,
     /// The mean over readers.
@@ -56,44 +56,44 @@ pub(super) struct Waiting {
     pub(super) first_s: f64,
     /// How long the training took.
     pub(super) wall_s: f64,
-    /// What sums over readers are divided by.
+    /// The divisor of sums over readers.
     pub(super) readers: f64,
-    /// For how long the training could have run and had no processor, at most `wall_s`.
+    /// How long the training was runnable without a processor, at most `wall_s`.
     pub(super) starved_s: Option<f64>,
     batches: Batches,
     has_workers: bool,
 }
 
-impl Waiting {
+impl StallSummary {
     /// Sums over readers as means, the longest part first.
     pub(super) fn of(
         causes: &Causes,
         first: Nanoseconds,
         wall: Nanoseconds,
-        readership: Readership,
+        reader_stats: ReaderStats,
         batches: Batches,
     ) -> Self {
         let (sum, wall_s) = (super::seconds(causes.total()), super::seconds(wall));
-        // Each waits only while it is connected. Should more have come one after the other than were there
-        // at a time, their waits still fit into the time.
+        // A reader waits only while it is connected. If more readers connected one after the other than at a
+        // time, the divisor keeps the mean within the time of the run.
         let at_least = if wall_s > 0.0 { sum / wall_s } else { 1.0 };
-        let readers = f64::from(readership.readers_max.max(1)).max(at_least);
+        let readers = f64::from(reader_stats.readers_max.max(1)).max(at_least);
         let mean = |time: Nanoseconds| super::seconds(time) / readers;
         let mut by_cause: Vec<_> =
             causes.parts().map(|(cause, part)| (cause, mean(part))).collect();
         by_cause.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let has_workers = readership.has_workers;
+        let has_workers = reader_stats.has_workers;
         let (stall_s, first_s) = (sum / readers, mean(first));
-        let starved_s = readership.starved.map(|time| super::seconds(time).min(wall_s));
+        let starved_s = reader_stats.starved.map(|time| super::seconds(time).min(wall_s));
         Self { by_cause, stall_s, first_s, wall_s, readers, starved_s, batches, has_workers }
     }
 
-    /// The part of the training in which it stood still.
+    /// The share of the training's time that was stall.
     pub(super) fn share(&self) -> f64 {
         if self.wall_s > 0.0 { (self.stall_s / self.wall_s).min(1.0) } else { 0.0 }
     }
 
-    /// The part of the training in which it could have run and had no processor.
+    /// The share of the training's time in which it was runnable without a processor.
     pub(super) fn starved_share(&self) -> f64 {
         let starved_s = self.starved_s.filter(|_| self.wall_s > 0.0);
         starved_s.map_or(0.0, |starved_s| starved_s / self.wall_s)
@@ -165,21 +165,21 @@ impl Waiting {
 
 /// Seconds by the names of their causes, divided by `readers`; tiers of one kind are one.
 #[must_use]
-pub fn by_name(
+pub fn seconds_by_cause(
     causes: &Causes,
     kinds: &[&'static str],
     readers: f64,
 ) -> BTreeMap<&'static str, f64> {
     let mut named = BTreeMap::new();
     for (cause, part) in causes.parts() {
-        *named.entry(name(cause, kinds)).or_default() += super::seconds(part) / readers;
+        *named.entry(cause_name(cause, kinds)).or_default() += super::seconds(part) / readers;
     }
     named
 }
 
 /// The name of a cause in reports and metrics.
 #[must_use]
-pub fn name(cause: Cause, kinds: &[&'static str]) -> &'static str {
+pub fn cause_name(cause: Cause, kinds: &[&'static str]) -> &'static str {
     match cause {
         Cause::Start => "start",
         Cause::Room => "staging-room",
@@ -214,14 +214,14 @@ fn phrase(cause: Cause, kinds: &[Kind]) -> String {
     }
 }
 
-/// As people read it.
+/// A time with three digits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the cast of a float saturates, and no time is negative"
 )]
 pub(super) fn time(seconds: f64) -> Nanoseconds {
-    // Three digits: a sentence is no table.
+    // Three digits are enough in a sentence.
     let ns = seconds * 1e9;
     if ns < 1.0 {
         return Nanoseconds(0);
@@ -238,7 +238,7 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    const TWO: Readership = Readership { readers_max: 2, has_workers: false, starved: None };
+    const TWO: ReaderStats = ReaderStats { readers_max: 2, has_workers: false, starved: None };
 
     const ALL: Batches = Batches { served: 40, self_read: 0, absent_ranks: 0, ranks: 2 };
 
@@ -251,9 +251,9 @@ mod tests {
         }
     }
 
-    fn said(causes: &Causes, first: u64, readership: Readership, batches: Batches) -> String {
+    fn said(causes: &Causes, first: u64, reader_stats: ReaderStats, batches: Batches) -> String {
         let wall = Nanoseconds(20 * S);
-        Waiting::of(causes, Nanoseconds(first), wall, readership, batches).sentence(&KINDS)
+        StallSummary::of(causes, Nanoseconds(first), wall, reader_stats, batches).sentence(&KINDS)
     }
 
     const KINDS: [Kind; 2] = [Kind::MainMemory, Kind::CxlMemory];
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_notices_is_no_wait_and_what_the_first_batch_took_is_said() {
+    fn an_unnoticeable_wait_is_no_wait_and_what_the_first_batch_took_is_said() {
         assert_eq!(
             said(&causes(S / 100, 0, 0), 0, TWO, ALL),
             "40 of 40 batches served by the agent; trainers hardly waited: 5 ms of 20 s (0.03 %)"
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_served_nothing_is_never_said_to_have_hardly_waited() {
+    fn trainers_without_served_batches_never_hardly_waited() {
         let none = Batches { served: 0, self_read: 48, ..ALL };
         let quick = Causes { self_read: Nanoseconds(S / 100), ..Causes::none(2) };
         assert_eq!(
@@ -297,8 +297,8 @@ mod tests {
         );
         let nothing = said(&Causes::none(2), 0, TWO, Batches::default());
         assert_eq!(nothing, "no batch was used; trainers were connected for 20 s");
-        let (zero, nobody) = (Nanoseconds(0), Readership::default());
-        let idle = Waiting::of(&Causes::default(), zero, zero, nobody, Batches::default());
+        let (zero, no_readers) = (Nanoseconds(0), ReaderStats::default());
+        let idle = StallSummary::of(&Causes::default(), zero, zero, no_readers, Batches::default());
         assert_eq!(idle.sentence(&KINDS), "no batch was used: no trainer connected");
     }
 
@@ -306,7 +306,7 @@ mod tests {
     fn decoding_is_waiting_absent_ranks_are_named_and_workers_are_not_taken_for_the_training() {
         let decoding = Causes { decoding: Nanoseconds(20 * S), ..causes(S, 0, 0) };
         let batches = Batches { absent_ranks: 1, ..ALL };
-        let workers = Readership { readers_max: 4, has_workers: true, starved: None };
+        let workers = ReaderStats { readers_max: 4, has_workers: true, starved: None };
         assert_eq!(
             said(&decoding, 0, workers, batches),
             "40 of 40 batches served by the agent; 1 of 2 ranks used none; loader workers waited 5.25 s of \
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_training_without_a_processor_is_said_to_have_none_beside_what_it_waited() {
-        let starved = |time| Readership { starved: Some(Nanoseconds(time)), ..TWO };
+        let starved = |time| ReaderStats { starved: Some(Nanoseconds(time)), ..TWO };
         let said = |time| said(&causes(S / 100, 0, 0), 0, starved(time), ALL);
         assert!(said(S - 1).ends_with("hardly waited: 5 ms of 20 s (0.03 %)"), "{}", said(S - 1));
         let starved = said(8 * S);
@@ -330,18 +330,18 @@ mod tests {
     fn readers_that_come_one_after_the_other_wait_no_longer_than_the_run() {
         let causes = causes(50 * S, 0, 0);
         let wall = Nanoseconds(20 * S);
-        let waiting = Waiting::of(&causes, Nanoseconds(0), wall, TWO, ALL);
+        let waiting = StallSummary::of(&causes, Nanoseconds(0), wall, TWO, ALL);
         assert!((waiting.stall_s - 20.0).abs() < 1e-9, "{}", waiting.stall_s);
     }
 
     #[test]
     fn the_named_parts_add_up_to_the_stall() {
         let causes = causes(S, 3 * S, 7);
-        let waiting = Waiting::of(&causes, Nanoseconds(0), Nanoseconds(20 * S), TWO, ALL);
+        let waiting = StallSummary::of(&causes, Nanoseconds(0), Nanoseconds(20 * S), TWO, ALL);
         let sum: f64 = waiting.by_cause.iter().map(|(_, part)| part).sum();
         assert!((sum - waiting.stall_s).abs() < 1e-9);
         assert!((waiting.share_of(Cause::Tier(TierId(1))) - 0.75).abs() < 1e-6);
-        let named = by_name(&causes, &["main-memory", "cxl-memory"], 2.0);
+        let named = seconds_by_cause(&causes, &["main-memory", "cxl-memory"], 2.0);
         assert!((named.values().sum::<f64>() - waiting.stall_s).abs() < 1e-9);
     }
 }

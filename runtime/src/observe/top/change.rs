@@ -1,4 +1,4 @@
-//! What changed between two answers of an agent.
+//! The change between two answers of an agent.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl<'a> Change<'a> {
         self.now.sum(name).is_some()
     }
 
-    /// The sum now; 0 of what the agent does not tell.
+    /// The sum now; 0 if the agent has no such metric.
     pub(super) fn value(&self, name: &str) -> f64 {
         self.now.sum(name).unwrap_or(0.0)
     }
@@ -33,8 +33,8 @@ impl<'a> Change<'a> {
         self.now.by(name, label)
     }
 
-    /// How much each counter grew; `None` without an earlier answer, or if one fell: then the agent was
-    /// started again.
+    /// How much each counter grew; `None` without an earlier answer, or if one fell: then the agent has
+    /// restarted.
     pub(super) fn differences_by(&self, name: &str, label: &str) -> Option<BTreeMap<&'a str, f64>> {
         let (before, now) = (self.before?.by(name, label), self.now.by(name, label));
         let grew = |(key, now): (&&'a str, &f64)| {
@@ -44,7 +44,7 @@ impl<'a> Change<'a> {
         now.iter().map(grew).collect()
     }
 
-    /// The same for each second; nothing where that cannot be said.
+    /// The growth of each counter per second; empty if it is not known.
     pub(super) fn rates_by(&self, name: &str, label: &str) -> BTreeMap<&'a str, f64> {
         let Some(seconds) = self.passed.and_then(seconds) else { return BTreeMap::new() };
         let grown = self.differences_by(name, label).unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn per_second(before: u64, now: u64, passed: Nanoseconds) -> Option<f
     Some(super::float(now.checked_sub(before)?) / seconds(passed)?)
 }
 
-/// A share as people read it; 0 of nothing.
+/// A share in percent; 0 if `whole` is 0.
 pub(super) fn percent(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { part / whole } else { 0.0 };
     format!("{:.1} %", share * 100.0)

@@ -1,6 +1,6 @@
-//! Columns as wide as what stands in them: the first to the left, the others to the right.
+//! A text table with columns as wide as their cells: the first aligned left, the others right.
 
-/// Rows below their titles.
+/// The titles and the rows of a table.
 #[derive(Debug)]
 pub(super) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,

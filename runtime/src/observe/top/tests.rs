@@ -25,7 +25,7 @@ fn status(node: NodeStatus) -> JobStatus {
     JobStatus { job, nodes, draining, batches, joined: vec![node] }
 }
 
-/// An agent of two ranks that took so many batches each and waited so long.
+/// An agent of two ranks that took `steps` batches each and waited `waited` seconds.
 fn agent(steps: u64, waited: f64, cold: u64) -> Scrape {
     let text = format!(
         "tierfeed_build_info{{version=\"0\"}} 1\n\
@@ -60,8 +60,8 @@ fn agent(steps: u64, waited: f64, cold: u64) -> Scrape {
     Scrape::parse(&text).unwrap()
 }
 
-fn look(second: u64, status: Option<JobStatus>, agent: Option<Scrape>) -> Look {
-    Look { at: Nanoseconds(second * SECOND.0), status, agent }
+fn look(second: u64, status: Option<JobStatus>, agent: Option<Scrape>) -> Snapshot {
+    Snapshot { at: Nanoseconds(second * SECOND.0), status, agent }
 }
 
 /// The words of the line that begins with `first`.
@@ -139,7 +139,7 @@ fn a_node_without_an_agent_and_an_agent_without_a_manager_are_shown() {
     assert_eq!(lines.len(), 4, "{lines:#?}");
     let lines = frame(None, &look(1, None, Some(agent(1, 0.0, 0))));
     assert!(lines[0].starts_with("agent of this node: "), "{lines:#?}");
-    assert!(frame(None, &Look::default()).is_empty());
+    assert!(frame(None, &Snapshot::default()).is_empty());
 }
 
 #[test]
@@ -176,7 +176,8 @@ fn rates_are_of_two_seconds_however_often_one_looks() {
     let mut history = History::default();
     let mut samples_per_s = |tenths: u64, batches: u64| {
         let at = Nanoseconds(tenths * 100_000_000);
-        let lines = history.frame(Look { at, status: Some(status(node(batches, 0))), agent: None });
+        let lines =
+            history.frame(Snapshot { at, status: Some(status(node(batches, 0))), agent: None });
         words(&lines, "0")[3].clone()
     };
     assert_eq!(samples_per_s(0, 0), "-");

@@ -1,4 +1,4 @@
-//! Every read of a plan with peers, and what serves it: one batch a line, never more than one in memory.
+//! Writes every read of a plan with peers and its source: a line for each batch, one batch in memory at a time.
 
 use std::io::{self, Write};
 
@@ -10,14 +10,14 @@ use tierfeed_core::{
 
 use super::setting;
 
-/// Why a plan could not be written down.
+/// Why a plan could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
     /// The job is too large to be planned.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The reader takes no more.
+    /// The output cannot be written.
     #[error("cannot write the plan")]
     Write(#[source] io::Error),
 }
@@ -27,7 +27,7 @@ pub enum DumpError {
 ///
 /// # Errors
 ///
-/// As [`DumpError`] tells.
+/// [`DumpError`]
 pub fn dump(settings: &Settings, out: &mut impl Write) -> Result<(), DumpError> {
     let mut cluster = Cluster::try_new(setting(settings))?;
     let kinds: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
@@ -35,7 +35,7 @@ pub fn dump(settings: &Settings, out: &mut impl Write) -> Result<(), DumpError> 
     let mut lines = Lines { out, kinds: &kinds, batch: None, failure: None };
     while lines.failure.is_none() {
         let planned = cluster.epoch_seen(&mut |batch, sample, served| {
-            // The plan cannot be left in the middle of an epoch; the rest of it is not written.
+            // The plan cannot stop within an epoch; after a failure the rest is computed and not written.
             if lines.failure.is_none() {
                 lines.failure = lines.read(batch, sample, served).err();
             }

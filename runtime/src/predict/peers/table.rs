@@ -1,12 +1,12 @@
-//! A plan with peers as people read it.
+//! A plan with peers as a text table.
 
 use std::fmt::{self, Display};
 
 use tierfeed_core::units::Bytes;
 
-use super::{Figures, Shared};
+use super::{Figures, SharedCachePlan};
 
-impl Display for Shared {
+impl Display for SharedCachePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

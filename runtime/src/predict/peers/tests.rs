@@ -1,4 +1,4 @@
-//! The plan is told as the core made it, read by read and in sums.
+//! Dump and sums agree with the plan of the core.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +47,7 @@ fn settings() -> Settings {
 
 #[test]
 fn figures_stand_beside_their_limits_and_add_up() {
-    let shared = Shared::of(&settings()).unwrap();
+    let shared = SharedCachePlan::of(&settings()).unwrap();
     let [first, kept @ .., last] = shared.epochs.as_slice() else { panic!("five epochs") };
     assert_eq!(first.figures.cold_read_bytes, 1_536 * LEN);
     for epoch in kept.iter().chain([last]) {
@@ -73,7 +73,7 @@ fn figures_stand_beside_their_limits_and_add_up() {
 #[test]
 fn an_order_that_deals_alike_has_no_limit_of_chance() {
     let order = Spec { shuffle: Shuffle::Sequential, ..settings().order };
-    let shared = Shared::of(&Settings { order, ..settings() }).unwrap();
+    let shared = SharedCachePlan::of(&Settings { order, ..settings() }).unwrap();
     assert_eq!(shared.total.best_local_ratio, None);
     assert_eq!(shared.total.peer_read_bytes, 0, "each node reads its own samples again");
 }
@@ -84,7 +84,7 @@ fn every_read_is_written_with_its_place() {
     dump(&settings, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     let mut lines = text.lines().skip(1);
-    for epoch in &Shared::of(&settings).unwrap().epochs {
+    for epoch in &SharedCachePlan::of(&settings).unwrap().epochs {
         let order = settings.order.epoch(tierfeed_core::id::Epoch(epoch.epoch)).unwrap();
         let mut places: BTreeMap<&str, u64> = BTreeMap::new();
         for (step, rank) in (0..16).flat_map(|step| (0..6).map(move |rank| (step, rank))) {

@@ -9,7 +9,7 @@ use super::*;
 fn picture(job: &str, samples: u32, notes: &[String]) -> String {
     let runs = [policy::Kind::Gap, policy::Kind::Fifo, policy::Kind::None]
         .map(|policy| followed(&settings(samples, 1, 10), policy));
-    let drawn = runs.each_ref().map(|(prediction, curve)| Drawn { prediction, curve });
+    let drawn = runs.each_ref().map(|(prediction, curve)| PlottedPolicy { prediction, curve });
     plot(job, notes, &drawn)
 }
 
@@ -86,7 +86,7 @@ fn a_long_run_is_drawn_as_means() {
 #[test]
 fn the_picture_is_as_high_as_its_legend() {
     let run = followed(&settings(100, 1, 2), policy::Kind::Gap);
-    let drawn = vec![Drawn { prediction: &run.0, curve: &run.1 }; 12];
+    let drawn = vec![PlottedPolicy { prediction: &run.0, curve: &run.1 }; 12];
     check(&plot("job", &[], &drawn), |document| {
         let height: f64 = document.root_element().attribute("height").unwrap().parse().unwrap();
         let lowest = |it: &Node<'_, '_>| it.attribute("y").unwrap().parse::<f64>().unwrap();

@@ -1,8 +1,8 @@
-//! Where a manager is: a socket file of this host, or a host and a port.
+//! The address of a manager: a socket file of this host, or a host and a port.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-/// Where a manager is.
+/// The address of a manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A socket file of this host.
@@ -11,11 +11,11 @@ pub enum Address {
     Tcp(String),
 }
 
-/// The text is no address of a manager.
+/// A text that is no address of a manager.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is no address; write HOST:PORT or unix:/PATH")]
 pub struct NoAddress {
-    /// As given.
+    /// The text that was given.
     pub found: String,
 }
 

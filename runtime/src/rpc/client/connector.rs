@@ -1,4 +1,4 @@
-//! Connects to a manager by TCP and TLS, and says what is wrong if another answers there.
+//! Connects to a manager by TCP and TLS, and explains the error if another process answers there.
 
 use std::{error::Error, fmt, future::Future, io, pin::Pin, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::transport::{
 type Connection = TokioIo<TlsStream<TcpStream>>;
 type Connecting = Pin<Box<dyn Future<Output = Result<Connection, ConnectError>> + Send>>;
 
-/// What answers at an address is not the manager of this job.
+/// The process at an address is not the manager of this job.
 #[derive(Debug, Clone)]
 pub struct Untrusted {
     address: String,
@@ -32,7 +32,7 @@ pub(super) enum ConnectError {
     Untrusted(Untrusted),
 }
 
-/// Makes connections to `address`; the channel of the client makes one anew when one was lost.
+/// Connects to `address`; the client's channel reconnects through it after a loss.
 pub(super) fn connector(
     address: String,
     credentials: Credentials,
@@ -46,14 +46,14 @@ async fn connect(address: String, credentials: Credentials) -> Result<Connection
     keep_alive::prepare(&stream)?;
     match credentials.connect(stream).await {
         Ok(stream) => Ok(TokioIo::new(stream)),
-        // A manager that ends, or has no room, closes connections too.
+        // A manager that ends, or has no free slot, closes connections too.
         Err(HandshakeError::Lost(error)) => Err(error.into()),
         Err(why) => Err(ConnectError::Untrusted(Untrusted { address, why: Arc::new(why) })),
     }
 }
 
 impl Untrusted {
-    /// What made a call fail, if it is this.
+    /// The cause of a failed call, if it is this error.
     pub(super) fn behind(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
         while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! What nodes have left, there and back.
+//! Converts the free resources of nodes to and from messages.
 
 use tierfeed_core::{
     id::NumaNode,

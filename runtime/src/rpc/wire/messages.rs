@@ -1,4 +1,4 @@
-//! Registrations, assignments and progress, there and back.
+//! Converts registrations, assignments and progress to and from messages.
 
 use tierfeed_core::{
     fleet::{Assignment, Direction, Origin, Progress, Registration, Tier},

@@ -1,4 +1,4 @@
-//! The order of a job, there and back.
+//! Converts the order of a job to and from messages.
 
 use tierfeed_core::{
     id::Epoch,
@@ -72,7 +72,7 @@ impl TryFrom<pb::Order> for Spec {
             world: World { nodes: order.nodes, ranks_per_node: order.ranks_per_node },
             start: Position { epoch: Epoch(order.start_epoch), samples: order.start_samples },
         };
-        // What computes with an order asserts that there is one.
+        // The core asserts that an order is valid.
         order.validate().map_err(WireError::Order)?;
         Ok(order)
     }

@@ -1,4 +1,4 @@
-//! Where a job stands, there and back.
+//! Converts the status of a job to and from messages.
 
 use tierfeed_core::{
     fleet::{self, Fleet, Origin},
@@ -10,25 +10,25 @@ use tierfeed_resource_gatherer::Available;
 use super::{WireError, messages, pb};
 use crate::observe::status::{AvailableStatus, JobStatus, NodeStatus, TierStatus};
 
-/// What a node had left, and how long ago.
-pub(crate) type Told<'told> = Option<(&'told Available, Nanoseconds)>;
+/// The last free resources that a node reported, and their age.
+pub(crate) type Reported<'report> = Option<(&'report Available, Nanoseconds)>;
 
-pub(crate) fn status_reply<'told>(
+pub(crate) fn status_reply<'report>(
     job: &str,
     fleet: &Fleet,
-    told: impl Fn(NodeId) -> Told<'told>,
+    reported: impl Fn(NodeId) -> Reported<'report>,
 ) -> pb::StatusReply {
     let order = fleet.settings().order;
     pb::StatusReply {
         job: job.to_owned(),
         nodes: order.world.nodes,
         draining: fleet.is_draining(),
-        joined: fleet.nodes().map(|(id, node)| node_status(id, node, told(id))).collect(),
+        joined: fleet.nodes().map(|(id, node)| node_status(id, node, reported(id))).collect(),
         batches: order.batches_per_rank() * u64::from(order.world.ranks()),
     }
 }
 
-fn node_status(id: NodeId, node: &fleet::Node, told: Told<'_>) -> pb::NodeStatus {
+fn node_status(id: NodeId, node: &fleet::Node, reported: Reported<'_>) -> pb::NodeStatus {
     let state = match node.state {
         fleet::State::Alive => pb::State::Alive,
         fleet::State::Lost => pb::State::Lost,
@@ -41,8 +41,8 @@ fn node_status(id: NodeId, node: &fleet::Node, told: Told<'_>) -> pb::NodeStatus
         tiers: node.tiers.iter().map(Into::into).collect(),
         progress: Some((&node.progress).into()),
         lent_chunks: node.lent.lent(),
-        available: told.map(|(available, _)| available.into()),
-        available_age_ns: told.map_or(0, |(_, age)| age.0),
+        available: reported.map(|(available, _)| available.into()),
+        available_age_ns: reported.map_or(0, |(_, age)| age.0),
     }
 }
 

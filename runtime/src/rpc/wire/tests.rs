@@ -91,7 +91,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Of numbers that often make an order that exists.
+    /// Orders whose numbers are often valid together.
     fn likely_order()(
         (samples, seed, epochs, drop_last) in (0_u32..500, any::<u64>(), 0_u32..4, any::<bool>()),
         (batch_size, nodes, ranks_per_node) in (0_u32..9, 0_u32..4, 0_u32..4),
@@ -212,7 +212,7 @@ proptest! {
     }
 }
 
-/// What would be an assertion in the session that is told to work by it.
+/// The session would panic with such an order.
 #[test]
 fn an_order_that_does_not_exist_is_refused() {
     let order = Spec {
@@ -322,8 +322,8 @@ fn a_schedule_is_small() {
     assert!(bytes * 1024 < 1 << 20, "{bytes} bytes for each of 1024 nodes");
 }
 
-/// What the manager sends to each of the nodes of a job before they work, in bytes: the job file with
-/// the path of the index in it, and the schedule.
+/// The bytes that the manager sends to each node before it works: the job file with the path of the index
+/// in it, and the schedule.
 fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
     let order = Spec {
         samples,

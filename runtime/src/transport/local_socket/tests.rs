@@ -18,7 +18,7 @@ use tokio::{
 
 use super::*;
 
-/// Far longer than an answer takes, and far shorter than the hostile descriptors wait.
+/// Far longer than an answer takes, and far shorter than the hostile descriptors block.
 pub(crate) const ON_TIME: Duration = Duration::from_secs(5);
 
 /// As many threads as the runtime of a process of tierfeed has.
@@ -26,7 +26,7 @@ pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// A TCP socket whose last `close` waits for a minute, or until its peer is dropped.
+/// A TCP socket whose last `close` blocks for a minute, or until its peer is dropped.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -43,19 +43,19 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), peer)
 }
 
-/// A peer that sends a descriptor whose end waits, and what keeps it waiting.
+/// A peer that sends a descriptor whose `close` blocks, and the socket that makes it block.
 pub(crate) struct Hostile {
     _stream: net::UnixStream,
     _keeps_waiting: TcpStream,
-    /// If the kernel did not let it go. It is closed when nothing keeps it waiting any more.
+    /// If the kernel refused to send it. It is closed once its `close` does not block any more.
     _socket: Option<OwnedFd>,
-    /// Closes the copy of this side if the kernel let it go: whoever closes the last one waits.
+    /// Closes the copy of this side if the kernel sent it: the close of the last copy blocks.
     closing: Option<JoinHandle<()>>,
     pub(crate) sent: nix::Result<usize>,
 }
 
 impl Hostile {
-    /// Says `bytes` at the socket file `path`, with such a descriptor if the kernel lets it.
+    /// Sends `bytes` to the socket file `path`, with such a descriptor if the kernel permits it.
     pub(crate) fn speak(path: &Path, bytes: &[u8]) -> Self {
         use std::os::fd::AsRawFd as _;
         let mut stream = net::UnixStream::connect(path).unwrap();
@@ -73,7 +73,7 @@ impl Hostile {
         Self { _stream: stream, _keeps_waiting: keeps_waiting, _socket: socket, closing, sent }
     }
 
-    /// Waits until the socket at which it spoke has the only copy. Nobody may read there yet.
+    /// Waits until the receiving socket has the only copy. It must not have been read yet.
     fn gone(mut self) -> Self {
         self.closing.take().into_iter().for_each(|closing| closing.join().unwrap());
         self
@@ -86,7 +86,7 @@ fn kernel() -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// Says everything again that a peer says, until one of them is gone.
+/// Echoes what a peer sends, until one of them disconnects.
 fn echo(runtime: &Runtime, listener: LocalListener) {
     runtime.spawn(async move {
         while let Ok(mut stream) = listener.accept().await {

@@ -6,7 +6,7 @@ use tokio::{
 
 use super::*;
 
-/// Of the token of zeros, as its header in the handshake has it (RFC 8410).
+/// The public key of the token of zeros with its header (RFC 8410).
 const KEY_OF_ZEROS: &str = "302a300506032b6570032100\
                             f95c6477120a34845d4fc4529a289f15632a9e40be7896015daff8f2a07468df";
 
@@ -21,7 +21,7 @@ fn token(digit: char) -> Token {
     digit.to_string().repeat(64).parse().unwrap()
 }
 
-/// The public key of a token, as it goes over the network (encrypted).
+/// The public key of a token, as the (encrypted) handshake carries it.
 #[expect(clippy::format_collect, reason = "32 bytes")]
 fn public_key(token: &Token) -> String {
     let key = key_pair(token);
@@ -59,7 +59,7 @@ async fn another_token_is_refused_by_both_ends() {
     assert!(matches!(far, Err(HandshakeError::OtherToken)), "{far:?}");
 }
 
-/// A stranger need not look at the manager's key; it must show its own all the same.
+/// A client that does not check the manager's key must still present its own.
 #[tokio::test]
 async fn a_client_that_trusts_every_server_is_refused() {
     for with_key in [true, false] {
@@ -75,7 +75,7 @@ async fn a_client_that_trusts_every_server_is_refused() {
     }
 }
 
-/// Who has seen the public key of a token can show it, and has to sign with another key.
+/// A peer that knows only the public key can present it, but has to sign with another key.
 #[tokio::test]
 async fn the_public_key_alone_proves_nothing() {
     let (right, wrong) = (key_pair(&token('a')), key_pair(&token('b')));
@@ -127,7 +127,7 @@ async fn what_speaks_no_tls_is_told_from_what_has_another_token() {
     assert!(matches!(near, Err(HandshakeError::Lost(_))), "{near:?}");
 }
 
-/// What a client says proves nothing when it comes back.
+/// A peer that echoes the client's messages proves nothing.
 #[tokio::test]
 async fn an_echo_is_no_peer() {
     let (near, far) = pair().await;
@@ -144,7 +144,7 @@ async fn connect_as(
 ) -> io::Result<client::TlsStream<TcpStream>> {
     let name = ServerName::try_from("manager").unwrap();
     let mut stream = TlsConnector::from(config).connect(name, stream).await?;
-    // In TLS 1.3 a client learns of its refusal with the first data.
+    // In TLS 1.3 a client sees its refusal with the first data.
     stream.read_u8().await?;
     Ok(stream)
 }

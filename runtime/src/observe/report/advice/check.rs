@@ -1,33 +1,33 @@
-//! Replays what advice takes for granted against the figures of the run.
+//! Checks the premises of advice against the figures of the run.
 
 use tierfeed_core::{
     session::Cause,
     units::{Bytes, BytesPerSecond},
 };
 
-use super::{Advice, Grounds, SATURATED};
+use super::{Advice, RunFigures, SATURATED};
 use crate::observe::report::verdict::NOTICEABLE;
 
 /// A tier that is busy for less of the time than this is not what copies wait for.
 const HALF: f64 = 0.5;
 
-/// Advice, and what must be so for it to help.
+/// Advice and its premise.
 #[derive(Debug)]
-pub(super) struct Offer {
+pub(super) struct Candidate {
     pub(super) advice: Advice,
     premise: Premise,
 }
 
-/// What advice takes for granted.
+/// The premise of advice.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Premise {
-    /// A link gave less than training takes of it.
+    /// A link was slower than the training's demand.
     TooSlow { given: BytesPerSecond, needed: BytesPerSecond },
-    /// A link gave enough and had time left, and batches were staged late all the same.
+    /// A link was fast enough and partly idle, but batches were staged late.
     Late { given: BytesPerSecond, needed: BytesPerSecond, busy: f64 },
-    /// A link was at work for so much of the time.
+    /// A link was busy for this share of the time.
     Busy { busy: f64 },
-    /// What an epoch read cold is read again, and would fit.
+    /// Cold reads of an epoch are repeated and would fit into a cache.
     ReadAgain { cold: Bytes, chunk: Bytes },
     /// The job runs another policy than the one that is advised.
     OtherPolicy,
@@ -35,24 +35,24 @@ pub(super) enum Premise {
     FirstBatches,
     /// A tier has a size that adapts.
     Adapting,
-    /// Decoding has processors left that it does not use.
+    /// Decoding uses fewer threads than there are processors.
     Threads { now: u64, processors: u64 },
-    /// Decoding has none left.
+    /// Decoding uses as many threads as there are processors.
     AllThreads { now: u64, processors: u64 },
-    /// There were noticeable waits for this.
+    /// Trainers waited noticeably for this cause.
     Waited(Cause),
 }
 
-impl Offer {
+impl Candidate {
     pub(super) fn new(advice: Advice, premise: Premise) -> Self {
         Self { advice, premise }
     }
 }
 
-impl Grounds<'_> {
-    /// Whether the run was as the advice takes it, and what it offers is more than there was.
-    pub(super) fn bears_out(&self, offer: &Offer) -> bool {
-        self.holds(offer.premise) && self.offers_more(offer)
+impl RunFigures<'_> {
+    /// Whether the premise holds for the run, and the advice changes something.
+    pub(super) fn is_supported(&self, candidate: &Candidate) -> bool {
+        self.holds(candidate.premise) && self.exceeds_current(candidate)
     }
 
     fn holds(&self, premise: Premise) -> bool {
@@ -80,13 +80,13 @@ impl Grounds<'_> {
         }
     }
 
-    fn offers_more(&self, offer: &Offer) -> bool {
-        let Advice { more_bytes, to_bytes_per_s, to_count, change, .. } = &offer.advice;
-        let rate = match (to_bytes_per_s, offer.premise) {
+    fn exceeds_current(&self, candidate: &Candidate) -> bool {
+        let Advice { more_bytes, to_bytes_per_s, to_count, change, .. } = &candidate.advice;
+        let rate = match (to_bytes_per_s, candidate.premise) {
             (Some(to), Premise::TooSlow { given, .. }) => *to > given.0,
             _ => true,
         };
-        let bytes = match (more_bytes, offer.premise) {
+        let bytes = match (more_bytes, candidate.premise) {
             // More than what is read cold, rounded up to a chunk, can save nothing more.
             (Some(more), Premise::ReadAgain { cold, chunk }) => {
                 *more > 0 && *more <= cold.0.saturating_add(chunk.0)

@@ -1,11 +1,11 @@
-//! Draws what a run waited for, epoch by epoch, the memory that it held, and the memory that was free.
+//! Draws the waits of a run by epoch and cause, and held and free memory over time.
 
 use std::collections::BTreeMap;
 
 use tierfeed_plot::{Axis, COLOURS, DASHES, Fill, Point, Stroke, Svg, label};
 
 use crate::observe::{
-    footprint::{Footprint, Moment},
+    footprint::{Footprint, TimelinePoint},
     report::EpochEntry,
 };
 
@@ -20,17 +20,17 @@ const LEGEND: f64 = RIGHT + 24.0;
 /// Bars that are drawn; more epochs share one.
 const BARS_MAX: usize = 80;
 
-/// Bars that have their epoch written below.
+/// Bars that are labelled with their epoch.
 const BARS_NAMED_MAX: usize = 20;
 
-/// What of its slot a bar fills, and its greatest width: one epoch is a bar too, not a wall.
+/// The share of its slot that a bar fills, and its greatest width in pixels.
 const BAR_SHARE: f64 = 0.8;
 const BAR_WIDTH_MAX: f64 = 60.0;
 
-/// A budget is drawn as a line if what is held reaches at least this share of it; else it is only named.
+/// A budget is drawn as a line if the held memory reaches this share of it; else it is only named.
 const DRAWN_SHARE: f64 = 0.25;
 
-/// Shorter waits than this share of the longest sum make no legend.
+/// Causes below this share of the highest bar are left out of the legend.
 const NAMED_SHARE: f64 = 0.001;
 
 /// The time that trainers waited by cause, one bar for each epoch or for several.
@@ -86,7 +86,7 @@ fn summed(epochs: &[EpochEntry]) -> BTreeMap<&'static str, f64> {
     sum
 }
 
-/// The causes that can be seen, the longest first.
+/// The visible causes, the longest first.
 fn longest_first<'a>(bars: &[BTreeMap<&'a str, f64>]) -> Vec<&'a str> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for (cause, part) in bars.iter().flatten() {
@@ -99,9 +99,9 @@ fn longest_first<'a>(bars: &[BTreeMap<&'a str, f64>]) -> Vec<&'a str> {
     causes.into_iter().map(|(cause, _)| cause).collect()
 }
 
-/// What staging and each tier held over the time, and their budget.
+/// What staging and each tier held over time, and their budget.
 pub(super) fn memory(footprint: &Footprint) -> String {
-    let moments = footprint.timeline.moments();
+    let moments = footprint.timeline.points();
     let mut lines: Vec<(&str, Vec<f64>)> = vec![("staging", each(moments, |it| it.staging_bytes))];
     let names: Vec<&str> =
         moments.first().into_iter().flat_map(|it| it.tier_bytes.keys()).copied().collect();
@@ -117,15 +117,20 @@ pub(super) fn memory(footprint: &Footprint) -> String {
     )
 }
 
-/// What was free on the node over the time.
+/// Free memory of the node over time.
 pub(super) fn free(footprint: &Footprint) -> String {
-    let moments = footprint.timeline.moments();
+    let moments = footprint.timeline.points();
     let lines = [("free", each(moments, |it| it.free_bytes))];
     over_time("Memory free on the node, MiB", moments, &lines, 0.0)
 }
 
-/// Curves on one scale, below a line for their limit, if there is one.
-fn over_time(heading: &str, moments: &[Moment], lines: &[(&str, Vec<f64>)], limit: f64) -> String {
+/// Curves on one scale, with a line for their limit, if there is one.
+fn over_time(
+    heading: &str,
+    moments: &[TimelinePoint],
+    lines: &[(&str, Vec<f64>)],
+    limit: f64,
+) -> String {
     let mut svg = Svg::default();
     let highest = lines.iter().flat_map(|(_, values)| values).copied().fold(0.0, f64::max);
     let is_drawn = limit > 0.0 && highest >= limit * DRAWN_SHARE;
@@ -174,12 +179,12 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-fn each(moments: &[Moment], of: impl Fn(&Moment) -> u64) -> Vec<f64> {
+fn each(moments: &[TimelinePoint], of: impl Fn(&TimelinePoint) -> u64) -> Vec<f64> {
     moments.iter().map(|moment| mib(of(moment))).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
-fn seconds(moment: &Moment) -> f64 {
+fn seconds(moment: &TimelinePoint) -> f64 {
     moment.time.0 as f64 / 1e9
 }
 
@@ -212,7 +217,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::observe::footprint::State;
+    use crate::observe::footprint::MemoryState;
 
     /// Of a node with 24,000 MiB free.
     fn footprint(held: Bytes, budget: Bytes) -> Footprint {
@@ -225,7 +230,7 @@ mod tests {
             staging: Bytes(0),
         };
         let usage = Usage { arenas: held, tiers: Vec::new() };
-        let state = State { batches: 4, waiting: None, lent: Bytes(0) };
+        let state = MemoryState { batches: 4, waiting: None, lent: Bytes(0) };
         let mut footprint = Footprint { budget_bytes: budget.0, ..Footprint::default() };
         footprint.timeline.note(&reading, &usage, state, &[]);
         footprint

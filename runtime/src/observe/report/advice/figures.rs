@@ -1,4 +1,4 @@
-//! The figures of a run that advice is made from and checked against.
+//! The figures of a run on which advice is based and checked.
 
 use tierfeed_core::{
     session::{Busy, Cause, EpochProgress, Progress},
@@ -6,30 +6,30 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 
-use crate::observe::report::verdict::Waiting;
+use crate::observe::report::verdict::StallSummary;
 
-/// What advice is made from.
+/// The figures of a run.
 #[derive(Debug)]
-pub(in crate::observe::report) struct Grounds<'a> {
-    pub(in crate::observe::report) waiting: &'a Waiting,
+pub(in crate::observe::report) struct RunFigures<'a> {
+    pub(in crate::observe::report) waiting: &'a StallSummary,
     pub(in crate::observe::report) progress: &'a Progress,
     pub(in crate::observe::report) kinds: &'a [Kind],
-    /// The tiers whose size adapts.
+    /// The names of tiers whose size adapts.
     pub(in crate::observe::report) adapting: Vec<&'static str>,
     pub(in crate::observe::report) ranks: u32,
     pub(in crate::observe::report) policy: &'static str,
     pub(in crate::observe::report) staged_batches: u32,
     pub(in crate::observe::report) chunk: Bytes,
-    /// The caches of all tiers.
+    /// The sum of all caches.
     pub(in crate::observe::report) cached: Bytes,
-    /// Of the last epoch that was read.
+    /// `minimal_cold_bytes` of the last epoch with batches.
     pub(in crate::observe::report) minimal_cold: Bytes,
-    /// Of this node, for trainers and agent together.
+    /// Processors of this node, which trainers and agent share.
     pub(in crate::observe::report) processors: u64,
 }
 
-impl Grounds<'_> {
-    /// For how long each reader did not wait.
+impl RunFigures<'_> {
+    /// The time in which a reader did not wait, in seconds.
     pub(super) fn computing(&self) -> f64 {
         (self.waiting.wall_s - self.waiting.stall_s).max(0.0)
     }
@@ -40,13 +40,13 @@ impl Grounds<'_> {
         batches / u64::from(self.ranks.max(1))
     }
 
-    /// How long a rank computes between two batches.
+    /// The time in which a rank computes between two batches, in seconds.
     pub(super) fn step(&self) -> f64 {
         self.computing() / number(self.steps().max(1))
     }
 
-    /// Of the epochs of which at least half was read the one that waited longest for `cause`, and how long
-    /// each rank computed in it.
+    /// The epoch that waited longest for `cause`, of those of which at least half was read, and how long each
+    /// rank computed in it.
     pub(super) fn worst_epoch(&self, cause: Cause) -> Option<(&EpochProgress, f64)> {
         let epochs = &self.progress.epochs;
         let most = epochs.iter().map(used).max().filter(|most| *most > 0)?;
@@ -78,13 +78,13 @@ fn used(epoch: &EpochProgress) -> u64 {
     epoch.batches + epoch.self_read_batches
 }
 
-/// What a link gave while it was busy.
+/// The rate of a link while it was busy.
 pub(super) fn rate(bytes: Bytes, busy: &Busy) -> Option<BytesPerSecond> {
     let seconds = crate::observe::report::seconds(busy.time());
     (bytes.0 > 0 && seconds > 0.0).then(|| per_second(bytes, seconds))
 }
 
-/// Three digits are enough for advice; without time any rate is too low.
+/// A rate with three digits; unlimited without time.
 pub(super) fn per_second(bytes: Bytes, seconds: f64) -> BytesPerSecond {
     let rate = number(bytes.0) / seconds.max(1e-9);
     let grain = 10_f64.powf(rate.max(1.0).log10().floor() - 2.0).max(1.0);

@@ -1,6 +1,6 @@
-//! A node as predictions see it: how much its tiers keep and how fast they are, whether it exists or not.
+//! The model of a node in predictions: capacity and speed of its tiers. The node need not exist.
 //!
-//! 1. Staging comes first: a change that leaves no room for a batch of each rank is refused.
+//! 1. Staging has priority: a change that leaves no memory for a batch of each rank is refused.
 //! 2. A tier keeps whole chunks.
 
 mod change;
@@ -28,10 +28,10 @@ use crate::layout::{self, Cache, Layout};
 
 /// A node with a cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
+pub struct NodeModel {
     /// Staging memory of each rank.
     pub arena: Bytes,
-    /// Where samples are kept, fastest first.
+    /// The cache tiers, fastest first.
     pub tiers: Vec<Tier>,
     /// The unit in which tiers grow.
     pub chunk: Bytes,
@@ -40,29 +40,29 @@ pub struct Site {
     staging: Staging,
 }
 
-/// A tier of a [`Site`].
+/// A tier of a [`NodeModel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
-    /// What it is.
+    /// The kind of the tier.
     pub kind: Kind,
-    /// What it keeps for the cache.
+    /// The bytes that it caches.
     pub cache: Bytes,
-    /// How fast it is.
+    /// Its latency and bandwidth.
     pub speed: Speed,
     /// Random reads per second, or `None` if they are not limited or not known.
     pub reads_per_s: Option<u64>,
-    /// Whether trainers read samples of it where they lie.
-    pub is_shown: bool,
+    /// Whether trainers read its samples in place.
+    pub is_direct: bool,
 }
 
-/// Why a node cannot be changed so.
+/// Why a change is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SiteError {
+pub enum NodeModelError {
     /// A tier is changed more than once.
     #[error("{kind} is changed twice; say once what it shall be")]
     Twice {
-        /// Which one.
+        /// The kind of the tier.
         kind: Kind,
     },
     /// Main memory would hold no batch.
@@ -71,17 +71,17 @@ pub enum SiteError {
          it needs at least {least}", in_words(*.size)
     )]
     NoStaging {
-        /// What was asked for.
+        /// The size that was asked for.
         size: Option<Bytes>,
-        /// What would do.
+        /// The least size that is accepted.
         least: Bytes,
     },
     /// A tier would keep nothing.
     #[error("{kind}={size} holds no chunk of {chunk}; give it at least that, or none")]
     NoChunk {
-        /// Which one.
+        /// The kind of the tier.
         kind: Kind,
-        /// What was asked for.
+        /// The size that was asked for.
         size: Bytes,
         /// The unit in which tiers grow.
         chunk: Bytes,
@@ -92,7 +92,7 @@ fn in_words(size: Option<Bytes>) -> String {
     size.map_or_else(|| "none".to_owned(), |size| size.to_string())
 }
 
-impl Site {
+impl NodeModel {
     /// This node as `layout` uses it: its tiers as fast as the job imposes, else as measured, else
     /// unlimited.
     #[must_use]
@@ -103,7 +103,7 @@ impl Site {
         measured: Option<&Report>,
         cold: Speed,
     ) -> Self {
-        let tier = |place: &layout::Place| Tier {
+        let tier = |place: &layout::TierLayout| Tier {
             kind: place.settings.kind,
             cache: place.cache,
             speed: tier_speed(place, measured),
@@ -111,28 +111,32 @@ impl Site {
                 Some(_) => None,
                 None => reads_per_s(place.settings.kind, measured),
             },
-            is_shown: place.is_shown(),
+            is_direct: place.is_direct(),
         };
         Self {
             arena: layout.arena,
-            tiers: layout.places.iter().map(tier).collect(),
+            tiers: layout.tiers.iter().map(tier).collect(),
             chunk: layout.chunk,
             cold,
             staging: layout::staging(job, demand),
         }
     }
 
-    /// The node with `changes` made. A tier that it has not is as fast as measured, else unlimited.
+    /// The node with `changes`. A new tier has its measured speed, else none is imposed.
     ///
     /// # Errors
     ///
-    /// As [`SiteError`] tells.
-    pub fn with(&self, changes: &[Change], measured: Option<&Report>) -> Result<Self, SiteError> {
+    /// [`NodeModelError`]
+    pub fn with(
+        &self,
+        changes: &[Change],
+        measured: Option<&Report>,
+    ) -> Result<Self, NodeModelError> {
         let mut site = self.clone();
         for (index, change) in changes.iter().enumerate() {
             let kind = change.kind;
             if changes[..index].iter().any(|other| other.kind == kind) {
-                return Err(SiteError::Twice { kind });
+                return Err(NodeModelError::Twice { kind });
             }
             site.change(*change, measured)?;
         }
@@ -154,7 +158,7 @@ impl Site {
         site
     }
 
-    /// What the tiers of a kind keep; `None` if there is none.
+    /// The cache of all tiers of a kind; `None` if there is no such tier.
     #[must_use]
     pub fn cache(&self, kind: Kind) -> Option<Bytes> {
         let of_kind = || self.tiers.iter().filter(move |tier| tier.kind == kind);
@@ -162,7 +166,7 @@ impl Site {
         Some(Bytes(of_kind().map(|tier| tier.cache.0).sum()))
     }
 
-    /// What is staged in main memory, all ranks together.
+    /// Staging memory of all ranks together.
     #[must_use]
     pub fn staged(&self) -> Bytes {
         Bytes(self.arena.0.saturating_mul(self.staging.ranks.into()))
@@ -176,25 +180,25 @@ impl Site {
         kinds
     }
 
-    /// What a session of the first node is built from if all are like this one. `sizes` are those of all
-    /// samples of the dataset.
+    /// The settings of a session on the first of nodes like this one. `sizes` are the lengths of all samples
+    /// of the dataset.
     #[must_use]
     pub fn session(&self, job: &Job, sizes: Arc<[Bytes]>, order: Spec) -> session::Settings {
         let buffer = |tier: &Tier| Buffer::within(tier.kind, tier.cache, self.chunk);
         let tiers = self.tiers.iter().map(buffer).collect();
-        let shows = layout::shown(self.tiers.iter().map(|tier| tier.is_shown));
+        let shows = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
         session::Settings { shows, ..layout::session(job, sizes, order, self.arena, cache) }
     }
 
-    /// What a session is simulated against, if a step computes for `step_time`.
+    /// The simulator's model, with steps that compute for `step_time`.
     #[must_use]
     pub fn model(&self, step_time: Nanoseconds) -> Model {
         let tiers = self.tiers.iter().map(|tier| tier.speed).collect();
         Model { cold: self.cold, tiers, step_time }
     }
 
-    /// What the closed forms are computed for.
+    /// The inputs of the closed forms.
     #[must_use]
     pub fn supply(&self, rule: Rule) -> Supply {
         let figure = |tier: &Tier| TierFigure {
@@ -207,7 +211,7 @@ impl Site {
         Supply { tiers, cold: self.cold, rule, chunk: self.chunk }
     }
 
-    fn change(&mut self, change: Change, measured: Option<&Report>) -> Result<(), SiteError> {
+    fn change(&mut self, change: Change, measured: Option<&Report>) -> Result<(), NodeModelError> {
         let Change { kind, size } = change;
         let Some(cache) = self.cache_within(change)? else {
             self.tiers.retain(|tier| tier.kind != kind);
@@ -215,28 +219,28 @@ impl Site {
         };
         if kind != Kind::MainMemory && cache.0 < self.chunk.0 {
             let size = size.unwrap_or_default();
-            return Err(SiteError::NoChunk { kind, size, chunk: self.chunk });
+            return Err(NodeModelError::NoChunk { kind, size, chunk: self.chunk });
         }
         if self.cache(kind).is_none() {
             let speed = Speed { bandwidth: rate_of(kind, measured), ..UNLIMITED };
             let reads_per_s = reads_per_s(kind, measured);
             let at = self.tiers.iter().position(|tier| tier.kind > kind);
-            let tier = Tier { kind, cache: Bytes(0), speed, reads_per_s, is_shown: false };
+            let tier = Tier { kind, cache: Bytes(0), speed, reads_per_s, is_direct: false };
             self.tiers.insert(at.unwrap_or(self.tiers.len()), tier);
         }
         *self = self.with_cache(kind, cache);
         Ok(())
     }
 
-    /// What a change leaves for the cache, and with main memory for staging.
-    fn cache_within(&mut self, change: Change) -> Result<Option<Bytes>, SiteError> {
+    /// The cache after a change; a change of main memory sets staging too.
+    fn cache_within(&mut self, change: Change) -> Result<Option<Bytes>, NodeModelError> {
         if change.kind != Kind::MainMemory {
             return Ok(change.size);
         }
         let split = self.staging.within(change.size.unwrap_or_default());
         if split.arena < self.staging.batch {
             let least = self.staging.batch.0.saturating_mul(self.staging.ranks.into());
-            return Err(SiteError::NoStaging { size: change.size, least: Bytes(least) });
+            return Err(NodeModelError::NoStaging { size: change.size, least: Bytes(least) });
         }
         let MainMemory { arena, cache } = split;
         self.arena = arena;
@@ -244,7 +248,7 @@ impl Site {
     }
 }
 
-/// Random reads of a tier on a disk; memory is not limited by their number.
+/// The measured random reads per second of a tier; `None` for memory.
 fn reads_per_s(kind: Kind, measured: Option<&Report>) -> Option<u64> {
     measured?.tiers.iter().find(|tier| tier.kind == kind)?.random_read_iops
 }

@@ -1,8 +1,8 @@
-//! The agent's line to its manager: a task of its own, so that a slow or dead manager delays nothing.
+//! The agent's connection to its manager: a task of its own, so that a slow or dead manager delays nothing.
 //!
-//! Losing the manager changes nothing on this node: the loss is logged once, reports are left out
-//! until it is back, requests for memory are answered here. A manager that was started again knows no
-//! agents; this one registers again and tells what it has lent.
+//! A lost manager changes nothing on this node: the loss is logged once, reports are skipped until it is
+//! back, and requests for memory are granted locally. A restarted manager knows no agents; this agent
+//! registers again and reports what it has lent.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::{
     rpc::client::{CallError, Client, Loan},
 };
 
-/// Messages on their way, in each direction.
+/// Messages in flight, in each direction.
 const MESSAGES_MAX: usize = 64;
 
 const BACKOFF_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
 const BACKOFF_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
 
-/// The end of the call under way and the last report may take this long together.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// The deadline for the call in progress and the last report together.
+const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum ToManager {
@@ -38,34 +38,42 @@ pub(super) enum ToManager {
 
 #[derive(Debug)]
 pub(super) enum FromManager {
-    /// Whether to go on.
+    /// The manager's answer to a report: whether to continue.
     Direction(Direction),
-    /// Whether memory may be lent. A manager that is gone agrees to everything.
+    /// Whether memory may be lent. Without a manager every request is granted.
     Loan(Result<(), String>),
 }
 
-/// The loop's end of the line.
+/// The loop's end of the connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ManagerHandle {
     sender: mpsc::Sender<ToManager>,
     receiver: mpsc::Receiver<FromManager>,
-    task: JoinHandle<Line>,
+    task: JoinHandle<ManagerConnection>,
 }
 
-impl Link {
+impl ManagerHandle {
     pub(super) fn start(client: Client, agent: Registration, clock: Clock) -> Self {
         let (sender, inbox) = mpsc::channel(MESSAGES_MAX);
         let (outbox, receiver) = mpsc::channel(MESSAGES_MAX);
-        let line = Line { client, node: agent.node, agent, clock, lent: 0, told: 0, lost: None };
-        Self { sender, receiver, task: tokio::spawn(line.run(inbox, outbox)) }
+        let connection = ManagerConnection {
+            client,
+            node: agent.node,
+            agent,
+            clock,
+            lent: 0,
+            reported: 0,
+            outage: None,
+        };
+        Self { sender, receiver, task: tokio::spawn(connection.run(inbox, outbox)) }
     }
 
-    /// Sends if the line is free. A report that is left out is followed by the next.
+    /// Sends unless the queue is full. A skipped report is replaced by the next one.
     pub(super) fn try_send(&self, message: ToManager) -> Result<(), ToManager> {
         self.sender.try_send(message).map_err(mpsc::error::TrySendError::into_inner)
     }
 
-    /// The next answer; waits for ever if the line is closed.
+    /// The next answer; waits for ever if the connection is closed.
     pub(super) async fn next(&mut self) -> FromManager {
         match self.receiver.recv().await {
             Some(message) => message,
@@ -73,46 +81,46 @@ impl Link {
         }
     }
 
-    /// Says that the agent ends, and waits a moment for the manager to hear it.
+    /// Reports that the agent ends, and waits up to [`END_WITHIN`] for the call.
     pub(super) async fn end(self, progress: &Progress) {
         drop(self.sender);
         drop(self.receiver);
         let mut task = self.task;
-        let farewell = async {
+        let ending = async {
             match (&mut task).await {
-                Ok(line) => line.say_drained(progress).await,
-                Err(error) => tracing::warn!(%error, "the line to the manager failed"),
+                Ok(connection) => connection.report_drained(progress).await,
+                Err(error) => tracing::warn!(%error, "the connection to the manager failed"),
             }
         };
-        if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
-            tracing::warn!("the manager did not hear the farewell in time");
+        if tokio::time::timeout(END_WITHIN, ending).await.is_err() {
+            tracing::warn!("the last report did not reach the manager in time");
             task.abort();
         }
     }
 }
 
 #[derive(Debug)]
-struct Lost {
+struct Outage {
     retry_at: Nanoseconds,
     backoff: Nanoseconds,
-    /// What the last call said.
+    /// The error of the last call.
     reason: String,
 }
 
 #[derive(Debug)]
-struct Line {
+struct ManagerConnection {
     client: Client,
     agent: Registration,
     node: NodeId,
     clock: Clock,
     /// Chunks that workloads of this node hold.
     lent: u32,
-    /// Chunks that the manager knows of; what was lent or came back while it was gone is told later.
-    told: u32,
-    lost: Option<Lost>,
+    /// Chunks that the manager knows of; changes during an outage are reported afterwards.
+    reported: u32,
+    outage: Option<Outage>,
 }
 
-impl Line {
+impl ManagerConnection {
     async fn run(
         mut self,
         mut inbox: mpsc::Receiver<ToManager>,
@@ -144,15 +152,15 @@ impl Line {
         progress: &Progress,
         available: Option<&Available>,
     ) -> Option<FromManager> {
-        if self.is_resting() {
+        if self.is_backing_off() {
             return None;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
         let answer = self.client.report(node, incarnation, progress, available).await;
-        match self.heard(answer)? {
+        match self.note_answer(answer)? {
             Ok(Direction::Unknown) => self.register_again().await,
             Ok(direction) => {
-                self.settle().await;
+                self.reconcile_loans().await;
                 Some(FromManager::Direction(direction))
             }
             Err(error) => {
@@ -165,11 +173,11 @@ impl Line {
     async fn register_again(&mut self) -> Option<FromManager> {
         let agent = self.agent.clone();
         let answer = self.client.register(&agent).await;
-        match self.heard(answer)? {
+        match self.note_answer(answer)? {
             Ok(_) => {
                 tracing::info!("registered with the manager again");
-                self.told = 0;
-                self.settle().await;
+                self.reported = 0;
+                self.reconcile_loans().await;
                 None
             }
             Err(error) => {
@@ -180,7 +188,8 @@ impl Line {
     }
 
     async fn ask(&mut self, chunks: u32) -> Result<(), String> {
-        let outcome = if self.is_resting() { Ok(()) } else { self.tell(Loan::Ask(chunks)).await };
+        let outcome =
+            if self.is_backing_off() { Ok(()) } else { self.send(Loan::Ask(chunks)).await };
         if outcome.is_ok() {
             self.lent += chunks;
         }
@@ -189,61 +198,61 @@ impl Line {
 
     async fn give_back(&mut self, chunks: u32) {
         self.lent = self.lent.saturating_sub(chunks);
-        self.settle().await;
+        self.reconcile_loans().await;
     }
 
-    /// Tells the manager what it has missed. It only counts along: what is lent is lent.
-    async fn settle(&mut self) {
-        let change = if self.told > self.lent {
-            Loan::Return(self.told - self.lent)
+    /// Reports changes that the manager has missed. The manager only counts; this node has decided.
+    async fn reconcile_loans(&mut self) {
+        let change = if self.reported > self.lent {
+            Loan::Return(self.reported - self.lent)
         } else {
-            Loan::Ask(self.lent - self.told)
+            Loan::Ask(self.lent - self.reported)
         };
-        if self.told == self.lent || self.is_resting() {
+        if self.reported == self.lent || self.is_backing_off() {
             return;
         }
-        if let Err(error) = self.tell(change).await {
+        if let Err(error) = self.send(change).await {
             tracing::debug!(%error, "the manager counts loans in another way");
-            self.told = self.lent;
+            self.reported = self.lent;
         }
     }
 
-    /// Tells the manager of a loan. One that is gone agrees to everything, and is told later.
-    async fn tell(&mut self, loan: Loan) -> Result<(), String> {
+    /// Reports a loan to the manager. During an outage it is granted and reported later.
+    async fn send(&mut self, loan: Loan) -> Result<(), String> {
         let (node, incarnation) = (self.node, self.agent.incarnation);
         let answer = self.client.memory(node, incarnation, loan).await;
-        match self.heard(answer) {
+        match self.note_answer(answer) {
             None => Ok(()),
             Some(Err(error)) => Err(error.to_string()),
             Some(Ok(())) => {
-                self.told = match loan {
-                    Loan::Ask(chunks) => self.told.saturating_add(chunks),
-                    Loan::Return(chunks) => self.told.saturating_sub(chunks),
+                self.reported = match loan {
+                    Loan::Ask(chunks) => self.reported.saturating_add(chunks),
+                    Loan::Return(chunks) => self.reported.saturating_sub(chunks),
                 };
                 Ok(())
             }
         }
     }
 
-    async fn say_drained(mut self, progress: &Progress) {
-        if self.lost.is_some() {
+    async fn report_drained(mut self, progress: &Progress) {
+        if self.outage.is_some() {
             return;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
         if let Err(error) = self.client.drained(node, incarnation, progress).await {
-            tracing::warn!(%error, "the manager did not hear the farewell");
+            tracing::warn!(%error, "the last report did not reach the manager");
         }
     }
 
-    /// Notes whether the manager is there: `None` if it is not.
-    fn heard<T>(&mut self, answer: Result<T, CallError>) -> Option<Result<T, CallError>> {
+    /// Records whether the manager answered; `None` if it is lost.
+    fn note_answer<T>(&mut self, answer: Result<T, CallError>) -> Option<Result<T, CallError>> {
         match answer {
             Err(error) if error.is_loss() => {
-                self.lose(&error);
+                self.note_outage(&error);
                 None
             }
             answer => {
-                if self.lost.take().is_some() {
+                if self.outage.take().is_some() {
                     tracing::info!("the manager is back");
                 }
                 Some(answer)
@@ -251,26 +260,26 @@ impl Line {
         }
     }
 
-    /// Says why, and again when it is for another reason: another manager may answer in its place.
-    fn lose(&mut self, error: &CallError) {
+    /// Logs the reason of an outage, and again if it changes: another manager may answer at the address.
+    fn note_outage(&mut self, error: &CallError) {
         let reason = error.to_string();
-        let backoff = match &self.lost {
+        let backoff = match &self.outage {
             None => {
                 tracing::warn!(%error, "the manager is lost; this node goes on without it");
                 BACKOFF_MIN
             }
-            Some(lost) => {
-                if lost.reason != reason {
+            Some(outage) => {
+                if outage.reason != reason {
                     tracing::warn!(%error, "the manager is still lost");
                 }
-                Nanoseconds(lost.backoff.0.saturating_mul(2)).min(BACKOFF_MAX)
+                Nanoseconds(outage.backoff.0.saturating_mul(2)).min(BACKOFF_MAX)
             }
         };
         let retry_at = Nanoseconds(self.clock.now().0 + backoff.0);
-        self.lost = Some(Lost { retry_at, backoff, reason });
+        self.outage = Some(Outage { retry_at, backoff, reason });
     }
 
-    fn is_resting(&self) -> bool {
-        self.lost.as_ref().is_some_and(|lost| self.clock.now() < lost.retry_at)
+    fn is_backing_off(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| self.clock.now() < outage.retry_at)
     }
 }

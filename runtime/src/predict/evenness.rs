@@ -1,31 +1,32 @@
-//! How evenly the cold bytes of an epoch fall on its steps and ranks: bursts stall what a mean would not.
+//! How evenly the cold bytes of an epoch are distributed over its steps and ranks: bursts cause stalls that
+//! the mean does not show.
 
 use serde::Serialize;
 use tierfeed_core::simulator::StepOutcome;
 
-/// Cold bytes of the steps or batches of an epoch. Those that are not full do not count.
+/// Least, mean and most cold bytes of the full steps or batches of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
-    /// Of the one that has the least.
+pub struct Evenness {
+    /// The least cold bytes.
     pub min_bytes: u64,
-    /// On average.
+    /// The mean of the cold bytes.
     pub mean_bytes: f64,
-    /// Of the one that has the most.
+    /// The most cold bytes.
     pub max_bytes: u64,
 }
 
-/// The spreads of an epoch.
+/// The distribution over steps and over batches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct StepSpreads {
+pub struct StepEvenness {
     /// Over its steps, the ranks of a node together.
-    pub step_cold: Option<Spread>,
+    pub step_cold: Option<Evenness>,
     /// Over the batches of each rank.
-    pub rank_step_cold: Option<Spread>,
+    pub rank_step_cold: Option<Evenness>,
 }
 
-/// Both while the epoch goes on.
+/// The running sums of an epoch.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Spreads {
+pub(super) struct EvennessSums {
     steps: Extent,
     batches: Extent,
 }
@@ -38,7 +39,7 @@ struct Extent {
     count: u64,
 }
 
-impl Spreads {
+impl EvennessSums {
     pub(super) fn add(&mut self, step: &StepOutcome, batch_size: u32) {
         let mut is_whole = true;
         for rank in &step.ranks {
@@ -58,8 +59,8 @@ impl Spreads {
         self.batches.merge(&other.batches);
     }
 
-    pub(super) fn finish(&self) -> StepSpreads {
-        StepSpreads { step_cold: self.steps.finish(), rank_step_cold: self.batches.finish() }
+    pub(super) fn finish(&self) -> StepEvenness {
+        StepEvenness { step_cold: self.steps.finish(), rank_step_cold: self.batches.finish() }
     }
 }
 
@@ -79,8 +80,8 @@ impl Extent {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a mean needs no more than 53 bits")]
-    fn finish(&self) -> Option<Spread> {
-        (self.count > 0).then(|| Spread {
+    fn finish(&self) -> Option<Evenness> {
+        (self.count > 0).then(|| Evenness {
             min_bytes: self.min,
             mean_bytes: self.sum as f64 / self.count as f64,
             max_bytes: self.max,

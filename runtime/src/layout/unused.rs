@@ -9,17 +9,17 @@ use super::Layout;
 
 /// A tier that keeps no sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Idle {
-    /// What it is.
+pub struct UnusedTier {
+    /// The kind of the tier.
     pub kind: Kind,
     /// What the job may use of it.
     budget: Bytes,
-    /// What of that is for staging.
+    /// The part of `budget` that is staging memory.
     staged: Bytes,
     chunk: Bytes,
 }
 
-impl fmt::Display for Idle {
+impl fmt::Display for UnusedTier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, budget, staged, chunk } = self;
         let left = Bytes(budget.0 - staged.0);
@@ -35,24 +35,24 @@ impl fmt::Display for Idle {
 
 impl Layout {
     /// The tiers that keep no sample although the policy of `job` would keep some there. Main memory is
-    /// one of them only where no other tier keeps any, for it may be there for staging alone.
+    /// one of them only if no other tier keeps any, because it may serve for staging alone.
     #[must_use]
-    pub fn idle(&self, job: &Job) -> Vec<Idle> {
+    pub fn unused_tiers(&self, job: &Job) -> Vec<UnusedTier> {
         if job.policy == policy::Kind::None {
             return Vec::new();
         }
-        let keeps_any = self.places.iter().any(|place| place.cache.0 > 0);
+        let keeps_any = self.tiers.iter().any(|tier| tier.cache.0 > 0);
         let ranks = u64::from(job.world.ranks_per_node);
         let is_idle = |kind: Kind| kind != Kind::MainMemory || !keeps_any;
-        let empty = self.places.iter().filter(|place| place.cache.0 == 0);
-        let idle = empty.filter(|place| is_idle(place.settings.kind)).map(|place| {
-            let staged = match place.settings.kind {
-                Kind::MainMemory => self.arena.0.saturating_mul(ranks).min(place.budget.0),
+        let empty = self.tiers.iter().filter(|tier| tier.cache.0 == 0);
+        let unused = empty.filter(|tier| is_idle(tier.settings.kind)).map(|tier| {
+            let staged = match tier.settings.kind {
+                Kind::MainMemory => self.arena.0.saturating_mul(ranks).min(tier.budget.0),
                 _ => 0,
             };
-            let (kind, budget) = (place.settings.kind, place.budget);
-            Idle { kind, budget, staged: Bytes(staged), chunk: self.chunk }
+            let (kind, budget) = (tier.settings.kind, tier.budget);
+            UnusedTier { kind, budget, staged: Bytes(staged), chunk: self.chunk }
         });
-        idle.collect()
+        unused.collect()
     }
 }

@@ -27,7 +27,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // Whoever waits is told now that there is no server.
+        // Processes that wait for the server get an error now.
         drop(self.server.take());
         umount2(&self.at, MntFlags::MNT_DETACH).unwrap();
     }
@@ -40,11 +40,11 @@ fn watch() -> Watch {
 #[tokio::test]
 async fn disks_are_told_of_with_the_next_look_at_the_node() {
     let folder = tempfile::tempdir().unwrap();
-    let mut looks = Looks::new(watch(), vec![folder.path().to_owned()], None);
-    assert!(looks.next().await.is_none(), "nothing is looked at yet");
+    let mut monitor = Monitor::new(watch(), vec![folder.path().to_owned()], None);
+    assert!(monitor.next().await.is_none(), "nothing is looked at yet");
     loop {
-        looks.begin();
-        let available = looks.next().await.unwrap().available.unwrap();
+        monitor.measure();
+        let available = monitor.next().await.unwrap().available.unwrap();
         assert!(available.host.0 > 0);
         if let [disk] = &available.disks[..] {
             assert_eq!(disk.path, folder.path());
@@ -63,14 +63,14 @@ async fn a_disk_and_a_scratch_that_do_not_answer_delay_nothing_else() {
         skip(Need::Fuse, "this user may not mount a FUSE file system");
         return;
     };
-    let mut looks = Looks::new(watch(), vec![place.join("tier")], Some(scratch));
+    let mut monitor = Monitor::new(watch(), vec![place.join("tier")], Some(scratch));
     for _ in 0..20 {
-        looks.begin();
-        let room = tokio::time::timeout(Duration::from_secs(5), looks.next()).await;
-        let available = room.expect("memory is told of").unwrap().available.unwrap();
+        monitor.measure();
+        let availability = tokio::time::timeout(Duration::from_secs(5), monitor.next()).await;
+        let available = availability.expect("memory is told of").unwrap().available.unwrap();
         assert_eq!(available.disks, []);
     }
-    assert_eq!(looks.open.len(), 2, "one look at the disk and one at the scratch are open");
+    assert_eq!(monitor.open.len(), 2, "one look at the disk and one at the scratch are open");
     drop(silent);
-    assert!(looks.end().await.is_some(), "it answers again");
+    assert!(monitor.end().await.is_some(), "it answers again");
 }

@@ -1,4 +1,4 @@
-//! Where a manager listens: a socket file for its own user, or the network for those with the token.
+//! Where a manager listens: a socket file for its own user, or the network for peers with the token.
 
 use std::{
     io,
@@ -11,21 +11,21 @@ use tokio::net::TcpListener;
 use super::ManagerError;
 use crate::transport::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
 
-/// Where a manager can be reached, and who may.
+/// The listening socket of a manager.
 #[derive(Debug)]
-pub enum Door {
+pub enum Listener {
     /// A socket file, for processes of the same user.
     Unix(LocalListener, PathBuf),
     /// The network, for peers that prove the token.
     Tcp(TcpListener, Credentials),
 }
 
-impl Door {
-    /// A new socket file that only its owner can reach. A socket that a dead manager left is replaced.
+impl Listener {
+    /// A new socket file that only its owner can reach. Replaces the socket of a manager that has ended.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn unix(path: &Path) -> Result<Self, ManagerError> {
         let failed = |source| ManagerError::Listen { address: path.display().to_string(), source };
         let listener = LocalListener::bind(path).map_err(failed)?;
@@ -47,7 +47,7 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// If the system does not say.
+    /// If the system call fails.
     pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Self::Unix(..) => Ok(None),

@@ -1,4 +1,4 @@
-//! What a node keeps when its tiers are changed.
+//! The caches of a node after changes of its tiers.
 
 use std::path::Path;
 
@@ -30,17 +30,17 @@ pub(in crate::predict) fn demand(job: &Job) -> Demand {
 }
 
 /// Main memory, CXL memory and scratch with so many chunks.
-pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> Site {
+pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> NodeModel {
     let tier = |(kind, chunks): (Kind, u64)| Tier {
         kind,
         cache: Bytes(chunks * CHUNK.0),
         speed: Speed { bandwidth: BytesPerSecond(20_000_000_000), ..UNLIMITED },
         reads_per_s: None,
-        is_shown: false,
+        is_direct: false,
     };
     let kinds = [Kind::MainMemory, Kind::CxlMemory, Kind::Scratch];
     let staging = layout::staging(job, &demand(job));
-    Site {
+    NodeModel {
         arena: staging.within(Bytes(1 << 40)).arena,
         tiers: kinds.into_iter().zip(chunks).map(tier).collect(),
         chunk: CHUNK,
@@ -49,13 +49,13 @@ pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> Site {
     }
 }
 
-fn changed(changes: &[&str]) -> Result<Site, String> {
+fn changed(changes: &[&str]) -> Result<NodeModel, String> {
     let changes: Vec<Change> = changes.iter().map(|change| change.parse().unwrap()).collect();
     let site = site(&job(1, ""), [4, 8, 2]);
     site.with(&changes, None).map_err(|error| error.to_string())
 }
 
-fn tiers(site: &Site) -> Vec<(Kind, u64)> {
+fn tiers(site: &NodeModel) -> Vec<(Kind, u64)> {
     site.tiers.iter().map(|tier| (tier.kind, tier.cache.0 / CHUNK.0)).collect()
 }
 

@@ -1,23 +1,23 @@
-//! Which ranks came for their batches.
+//! Which ranks of a node connected, in the report.
 
 use serde::Serialize;
 
-/// The ranks of this node, as its agent saw them.
+/// The ranks of a node and the rejected connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Attendance {
-    /// Ranks that the job has on this node.
+pub struct RanksEntry {
+    /// The number of ranks of the job on this node.
     pub expected: u32,
-    /// Those that never connected: each reads the cold store by itself, or was not started.
+    /// Ranks that never connected: they read the cold store themselves, or were not started.
     pub absent: Vec<u32>,
-    /// Connections of processes that were none of the ranks of the job.
+    /// Rejected connections of processes that are no ranks of the job.
     pub turned_away: u64,
-    /// What the first of them was told.
+    /// The message to the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turned_away_because: Option<String>,
 }
 
-impl Attendance {
-    /// What went wrong, line by line; nothing if every rank came and no other process.
+impl RanksEntry {
+    /// A line for each problem; none if all ranks connected and no other process did.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let mut lines = Vec::new();

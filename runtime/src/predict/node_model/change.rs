@@ -1,4 +1,4 @@
-//! A change of a tier as people write it: `cxl=64GiB`, `scratch=none`.
+//! Parses a change of a tier: `cxl=64GiB`, `scratch=none`.
 
 use std::str::FromStr;
 
@@ -7,12 +7,12 @@ use tierfeed_core::{
     units::{Bytes, ParseError},
 };
 
-/// What one tier shall be instead.
+/// A change of one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Which tier.
+    /// The kind of the tier.
     pub kind: Kind,
-    /// Its size as in a job file, staging included; `None` if it shall not be there.
+    /// The new size as in a job file, staging included; `None` removes the tier.
     pub size: Option<Bytes>,
 }
 
@@ -23,25 +23,25 @@ pub enum ChangeError {
     /// It has no equals sign.
     #[error("`{text}`: expected TIER=SIZE or TIER=none, such as cxl=64GiB")]
     NoSize {
-        /// What was given.
+        /// The text that was given.
         text: String,
     },
     /// It names no tier.
     #[error("`{name}` in `{text}`: expected one of {NAMES}")]
     UnknownTier {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// Its name.
+        /// The name in the text.
         name: String,
     },
-    /// Its size is none.
+    /// Its size cannot be parsed.
     #[error("`{size}` in `{text}`: {source}, or none")]
     BadSize {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// Its size.
+        /// The size in the text.
         size: String,
-        /// What would be right.
+        /// The parser's error.
         source: ParseError,
     },
 }

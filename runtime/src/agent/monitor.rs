@@ -1,8 +1,8 @@
-//! Looks at memory, disks and scratch beside the loop, for each of them may take long or never answer.
+//! Measures free memory, disks and scratch beside the loop, because each call may take long or hang.
 //!
-//! 1. The loop never waits for a look.
-//! 2. Of each place at most one look is open at a time, so a place that does not answer holds one thread,
-//!    and delays nothing but its own next look.
+//! 1. The loop never waits for a measurement.
+//! 2. At most one measurement of each subject runs at a time, so a subject that hangs holds one thread and
+//!    delays its own next measurement only.
 
 use std::{panic, path::PathBuf, sync::Arc};
 
@@ -14,17 +14,17 @@ use super::scratch::Scratch;
 
 /// What the node has left, and the limit of its control group.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Availability {
     /// `None` if it could not be read.
     pub(super) available: Option<Available>,
     /// `None` if it could not be read.
-    #[expect(clippy::option_option, reason = "not looked at, or looked at and without a limit")]
+    #[expect(clippy::option_option, reason = "not measured, or measured and without a limit")]
     pub(super) group_limit: Option<Option<Bytes>>,
 }
 
-/// What a look brought.
-enum Seen {
-    Room(Room),
+/// The result of one measurement.
+enum Observation {
+    Availability(Availability),
     Disk(usize, Option<DiskSpace>),
     Scratch(Scratch),
 }
@@ -33,37 +33,37 @@ enum Seen {
 #[derive(Debug)]
 struct Disk {
     path: PathBuf,
-    /// What it had when it was looked at last; `None` while it does not answer.
+    /// Its last result; `None` while it does not answer.
     space: Option<DiskSpace>,
     is_open: bool,
 }
 
-/// The looks of an agent, open ones and results.
+/// The measurements of an agent, running ones and last results.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct Monitor {
     watch: Arc<Watch>,
-    is_room_open: bool,
+    is_availability_open: bool,
     disks: Vec<Disk>,
-    /// `None` while it is looked at, and without one.
+    /// `None` while it is measured, and if the job has none.
     scratch: Option<Scratch>,
-    open: JoinSet<Seen>,
+    open: JoinSet<Observation>,
 }
 
-impl Looks {
-    /// Nothing is looked at before [`Self::begin`].
+impl Monitor {
+    /// Nothing is measured before [`Self::measure`].
     pub(super) fn new(watch: Watch, directories: Vec<PathBuf>, scratch: Option<Scratch>) -> Self {
         let disk = |path| Disk { path, space: None, is_open: false };
         Self {
             watch: Arc::new(watch),
-            is_room_open: false,
+            is_availability_open: false,
             disks: directories.into_iter().map(disk).collect(),
             scratch,
             open: JoinSet::new(),
         }
     }
 
-    /// Looks at everything once more that has answered the last look.
-    pub(super) fn begin(&mut self) {
+    /// Starts a measurement of every subject whose last one has ended.
+    pub(super) fn measure(&mut self) {
         for (at, disk) in self.disks.iter_mut().enumerate() {
             if disk.is_open {
                 if disk.space.take().is_some() {
@@ -73,66 +73,66 @@ impl Looks {
             }
             disk.is_open = true;
             let path = disk.path.clone();
-            self.open.spawn_blocking(move || Seen::Disk(at, DiskSpace::read(&path)));
+            self.open.spawn_blocking(move || Observation::Disk(at, DiskSpace::read(&path)));
         }
         if let Some(mut scratch) = self.scratch.take() {
             self.open.spawn_blocking(move || {
                 scratch.look();
-                Seen::Scratch(scratch)
+                Observation::Scratch(scratch)
             });
         }
-        if !self.is_room_open {
-            self.is_room_open = true;
+        if !self.is_availability_open {
+            self.is_availability_open = true;
             let watch = Arc::clone(&self.watch);
-            self.open.spawn_blocking(move || Seen::Room(room(&watch)));
+            self.open.spawn_blocking(move || Observation::Availability(availability(&watch)));
         }
     }
 
-    /// The next answer about the node, with what the disks last said; `None` if nothing is looked at.
-    /// Nothing is lost if the wait is given up.
-    pub(super) async fn next(&mut self) -> Option<Room> {
+    /// The next result for the node, with the last ones of the disks; `None` if nothing is measured.
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Availability> {
         loop {
-            let seen = self.open.join_next().await?;
-            if let Some(room) = self.note(seen) {
-                return Some(room);
+            let observation = self.open.join_next().await?;
+            if let Some(availability) = self.note(observation) {
+                return Some(availability);
             }
         }
     }
 
-    /// The scratch of the job once no look is open there; `None` if there is none.
+    /// The scratch of the job once no measurement of it runs; `None` if there is none.
     pub(super) async fn end(mut self) -> Option<Scratch> {
         while self.scratch.is_none() {
-            let seen = self.open.join_next().await?;
-            self.note(seen);
+            let observation = self.open.join_next().await?;
+            self.note(observation);
         }
         self.scratch
     }
 
-    fn note(&mut self, seen: Result<Seen, JoinError>) -> Option<Room> {
-        match seen {
-            Ok(Seen::Disk(at, space)) => {
+    fn note(&mut self, observation: Result<Observation, JoinError>) -> Option<Availability> {
+        match observation {
+            Ok(Observation::Disk(at, space)) => {
                 let disk = &mut self.disks[at];
                 (disk.space, disk.is_open) = (space, false);
             }
-            Ok(Seen::Scratch(scratch)) => self.scratch = Some(scratch),
-            Ok(Seen::Room(mut room)) => {
-                self.is_room_open = false;
+            Ok(Observation::Scratch(scratch)) => self.scratch = Some(scratch),
+            Ok(Observation::Availability(mut availability)) => {
+                self.is_availability_open = false;
                 let disks = self.disks.iter().filter_map(|disk| disk.space.clone());
-                room.available.iter_mut().for_each(|it| it.disks = disks.clone().collect());
-                return Some(room);
+                availability.available.iter_mut().for_each(|it| it.disks = disks.clone().collect());
+                return Some(availability);
             }
-            // A watch that is lost would never be missed: better no agent than one that is blind.
+            // Without it memory pressure would go unnoticed: the agent ends instead.
             Err(error) => panic::resume_unwind(error.into_panic()),
         }
         None
     }
 }
 
-fn room(watch: &Watch) -> Room {
+fn availability(watch: &Watch) -> Availability {
     let unread = |error: &dyn std::error::Error| {
         tracing::warn!(%error, "free memory cannot be read; tiers stay as they are");
     };
-    Room {
+    Availability {
         available: watch.read().inspect_err(|error| unread(error)).ok(),
         group_limit: watch.group_limit().inspect_err(|error| unread(error)).ok(),
     }
