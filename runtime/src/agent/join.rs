@@ -65,9 +65,8 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let run_dir = settings.run_dir.clone();
     let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let look = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref());
-    let local =
-        tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
+    let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref());
+    let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
     let LocalJob { job, post, number, index, index_path, node, layout } = local;
     let agent = Registration {
         node: number,
