@@ -1,7 +1,7 @@
 //! Caches the indexes of datasets from run to run, named by source and format.
 //!
 //! A run gets the index by a hard link into its run directory, so that removing or rebuilding it here does
-//! not change a running job. Each run still lists the dataset, because nothing else shows objects that were
+//! not change a running job. Each run still lists the dataset, because only a listing shows objects that were
 //! rewritten in place. Only the extents of unchanged objects come from the cached index.
 //!
 //! 1. At most [`INDEXES_MAX`] indexes are kept; the least recently used are removed.

@@ -112,8 +112,8 @@ impl RunFigures<'_> {
         let needed = per_second(epoch.cold, computing);
         if self.waiting.first_s > self.waiting.stall_s / 2.0 {
             return vec![earlier_start(
-                "most of it was for the first batches, which nobody can read before there is an \
-                 agent: start the agent while the trainer still loads its framework",
+                "most of it was for the first batches, which are not read before the agent has \
+                 started: start the agent while the trainer still loads its framework",
             )];
         }
         if needed.0 <= given.0 {
