@@ -13,8 +13,8 @@ use std::{
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tierfeed_core::{
     batch::Batch,
+    fleet::launch::Post,
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
-    launch::Post,
     order::{Position, Shuffle, Spec, World},
     tier::Locality,
     units::Bytes,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tierfeed_core::{
     id::{Epoch, NodeId},
     order::{Position, Shuffle, Spec, World},
-    policy::{Aim, Kind},
+    retention::policy::{Aim, Kind},
     session::{OnError, Settings as Session, Windows},
     simulator::{Machine, Model, Observer, Read, StepOutcome, simulate_observed},
     tier::{Buffer, Kind as Tier, Speed},

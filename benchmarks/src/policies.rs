@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tierfeed_core::policy;
+use tierfeed_core::retention::policy;
 
 use crate::{files, judgement::Judgement, programs::Programs};
 

@@ -26,8 +26,8 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use tierfeed_core::{
+    fleet::launch::{self, Identity},
     id::{BatchId, Epoch, Rank, SampleId, Step},
-    launch::{self, Identity},
     order::{EpochOrder, Spec},
     session::{Tally, Wait},
     units::{Bytes, Nanoseconds},

@@ -12,7 +12,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use tierfeed_core::{
-    policy, tier,
+    retention::policy,
+    tier,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::hog::Profile;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use tierfeed_core::launch::{self, Identity};
+use tierfeed_core::fleet::launch::{self, Identity};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
@@ -53,7 +53,7 @@ pub(crate) fn program_folders() -> Vec<PathBuf> {
     env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
 }
 
-/// The launcher's variables of this process, by the table in `tierfeed_core::launch`.
+/// The launcher's variables of this process, by the table in `tierfeed_core::fleet::launch`.
 pub(crate) fn launch_variables() -> BTreeMap<String, String> {
     let set = |name: &'static str| Some((name.to_owned(), variable(name)?));
     launch::variables().filter_map(set).collect()

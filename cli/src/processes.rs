@@ -7,7 +7,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tierfeed_core::launch::{self, Launcher};
+use tierfeed_core::fleet::launch::{self, Launcher};
 use tokio::{
     process::{Child, Command},
     signal::unix::{self, SignalKind, signal},

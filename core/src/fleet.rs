@@ -19,6 +19,9 @@
 //! Deliberately absent: plans for single nodes and the memory itself; agents have both.
 
 pub mod budget;
+pub mod launch;
+pub mod peers;
+
 mod ledger;
 mod message;
 
@@ -30,7 +33,7 @@ use alloc::{
 pub use ledger::{Denial, Ledger};
 pub use message::{Assignment, Direction, Notice, Origin, Progress, Refusal, Registration, Tier};
 
-use crate::{id::NodeId, order::Spec, policy, units::Nanoseconds};
+use crate::{id::NodeId, order::Spec, retention::policy, units::Nanoseconds};
 
 /// What is the same for all nodes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,9 +37,9 @@ pub struct OpId(pub u64);
 
 /// A connection of a trainer, or of one of its worker processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HolderId(pub u64);
+pub struct ConnectionId(pub u64);
 
-/// The right of one holder to one staged batch.
+/// The right of one connection to one staged batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 

@@ -13,28 +13,22 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod id;
-pub mod launch;
-pub mod order;
-pub mod spread;
-pub mod throughput;
-pub mod wear;
-
-pub mod assignment;
 pub mod batch;
-pub mod books;
-pub mod cache;
-pub mod direct;
-pub mod fleet;
-pub mod horizon;
-pub mod peers;
+pub mod id;
+pub mod latency_quantiles;
 pub mod place;
-pub mod policy;
-pub mod replay;
-pub mod session;
-pub mod simulator;
 pub mod space;
-pub mod staging_depth;
+pub mod throughput;
 pub mod tier;
+
+pub mod order;
+
+pub mod retention;
+
+pub mod session;
+
+pub mod fleet;
+
+pub mod simulator;
 
 pub use tierfeed_units as units;

@@ -13,7 +13,7 @@
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. Every batch that is asked for is leased or refused, once, whatever fails, and every holder gets
+//! 1. Every batch that is asked for is leased or refused, once, whatever fails, and every connection gets
 //!    its answers in the order of its requests.
 //! 2. A batch is leased only when every sample of it arrived or was skipped.
 //! 3. A place is never written while it is read, nor read before it was written.
@@ -25,10 +25,12 @@
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 //! 9. A place that a batch names holds its sample when the batch is handed over, and until it is released.
 
+pub mod assignment;
+pub mod staging_depth;
+
 mod ahead;
 mod answers;
 mod busy;
-mod causes;
 mod command;
 mod depth;
 mod jumps;
@@ -40,6 +42,7 @@ mod progress;
 mod show;
 mod stage;
 mod staging;
+mod stall;
 mod tally;
 mod work;
 
@@ -53,12 +56,12 @@ use core::num::NonZeroU32;
 
 pub use ahead::{Finished, Job};
 pub use busy::Busy;
-pub use causes::{Cause, Causes};
 pub use command::{Command, Event, Fault, Origin, Refusal, Retention, Slot};
 pub use line::{Adaptation, Windows};
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
 };
+pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
 
 pub use crate::place::Place;
@@ -74,16 +77,14 @@ use self::{
     work::{Kind, Work},
 };
 use crate::{
-    assignment::{Assignment, Division, Queue},
-    books::Level,
-    cache::Cache,
-    horizon::Horizon,
-    id::{BatchId, Epoch, HolderId, NodeId, OpId, Rank, SampleId, TierId},
+    id::{BatchId, ConnectionId, Epoch, NodeId, OpId, Rank, SampleId, TierId},
     order::Spec,
-    policy,
+    retention::{
+        cache::Cache, future_accesses::FutureAccesses, policy, residency::Level, wear::Wear,
+    },
+    session::assignment::{Assignment, Division, Queue},
     tier::Buffer,
     units::{Bytes, Nanoseconds},
-    wear::Wear,
 };
 
 /// Batches that each rank may have staged however short memory is: one that its trainer works with, and
@@ -159,17 +160,17 @@ impl Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
-    horizon: Horizon,
+    future: FutureAccesses,
     cache: Cache,
     ranks: BTreeMap<Rank, Staging>,
     ops: Ops,
     works: OpTable<Work>,
     /// The operation that brings a cached sample to its place, while it is in flight.
     writers: BTreeMap<SampleId, OpId>,
-    /// What each holder waits for, in the order of its requests, with the refusals among them.
-    waiting: BTreeMap<HolderId, VecDeque<(BatchId, Option<Refusal>)>>,
-    /// When all was there that holders were answered so far.
-    turns: BTreeMap<HolderId, Nanoseconds>,
+    /// What each connection waits for, in the order of its requests, with the refusals among them.
+    waiting: BTreeMap<ConnectionId, VecDeque<(BatchId, Option<Refusal>)>>,
+    /// When all was there that connections were answered so far.
+    turns: BTreeMap<ConnectionId, Nanoseconds>,
     /// Work for other threads.
     jobs: VecDeque<Job>,
     /// The epoch that the node is in ([`ahead`]).
@@ -219,11 +220,11 @@ impl Session {
         let first = order.world.ranks_of(settings.node).next().expect("a node has ranks");
         let ranks_per_node = order.world.ranks_per_node;
         let policy = policy::build(settings.policy, &settings.policy_setting());
-        let horizon = Horizon::new(order, settings.node, policy.lookahead())
+        let future = FutureAccesses::new(order, settings.node, policy.lookahead())
             .with_next_uses(policy.next_uses());
         let sizes = Arc::clone(&settings.sizes);
         let mut session = Self {
-            horizon,
+            future,
             cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
                 .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
             ranks: ranks.collect(),
@@ -261,7 +262,7 @@ impl Session {
     /// Takes note of something that happened at a time on the caller's clock. The session's own clock
     /// does not go back: of an event that is told late only the marks of its batch know when it was.
     ///
-    /// Events about what the session does not know (an operation that ended before, a holder that is
+    /// Events about what the session does not know (an operation that ended before, a connection that is
     /// gone) change nothing.
     pub fn handle(&mut self, event: Event, now: Nanoseconds) {
         self.now = self.now.max(now);
@@ -269,12 +270,16 @@ impl Session {
         let is_delivery = matches!(event, Event::Delivered { .. });
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
-            Event::Attached { holder, rank } => self.handle_attached(holder, rank),
-            Event::Requested { holder, batch } => self.handle_requested(holder, batch),
-            Event::Delivered { holder, lease, wait } => self.handle_delivered(holder, lease, wait),
-            Event::Tallied { holder, rank, tally } => self.handle_tallied(holder, rank, &tally),
-            Event::Released { holder, lease } => self.handle_released(holder, lease),
-            Event::Gone { holder } => self.handle_gone(holder),
+            Event::Attached { connection, rank } => self.handle_attached(connection, rank),
+            Event::Requested { connection, batch } => self.handle_requested(connection, batch),
+            Event::Delivered { connection, lease, wait } => {
+                self.handle_delivered(connection, lease, wait)
+            }
+            Event::Tallied { connection, rank, tally } => {
+                self.handle_tallied(connection, rank, &tally)
+            }
+            Event::Released { connection, lease } => self.handle_released(connection, lease),
+            Event::Gone { connection } => self.handle_gone(connection),
             Event::Published { rank, epoch, samples } => {
                 self.handle_published(rank, epoch, samples);
             }
@@ -367,7 +372,7 @@ impl Session {
     }
 
     /// What is in line for each rank, and what its next batch needs: all that dividing loader threads
-    /// over ranks asks for ([`crate::assignment`]).
+    /// over ranks asks for ([`crate::session::assignment`]).
     #[must_use]
     pub fn queues(&self) -> Vec<Queue> {
         let next = |staging: &Staging| {
@@ -413,7 +418,7 @@ impl Session {
 
     /// A batch as deadlines count it.
     fn need_of(&self, batch: BatchId) -> Need {
-        let spec = self.horizon.spec();
+        let spec = self.future.spec();
         let number = spec.batches_between(spec.first(batch.rank), Some(batch)) + 1;
         Need { rank: batch.rank, number }
     }

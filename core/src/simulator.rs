@@ -23,7 +23,7 @@ pub use trace::{Observer, RankStep, Read, StepOutcome};
 use self::{links::Links, trace::Trace, trainer::Trainer};
 use crate::{
     id::{Epoch, OpId},
-    session::{Busy, Causes, EpochProgress, Event, Session, Settings},
+    session::{Busy, EpochProgress, Event, Session, Settings, StallBreakdown},
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
@@ -51,7 +51,7 @@ pub struct EpochOutcome {
     /// Time for which training stood still, ranks in lock-step.
     pub stall: Nanoseconds,
     /// The same by what the ranks waited for that waited for more than each other.
-    pub causes: Causes,
+    pub causes: StallBreakdown,
     /// From the first request to the end of the last step.
     pub duration: Nanoseconds,
     /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.

@@ -11,7 +11,7 @@
 use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy::{Aim, Kind},
+    retention::policy::{Aim, Kind},
     session::{OnError, Settings, Windows},
     simulator::{Model, simulate},
     tier::{Buffer, Kind as TierKind, Speed},

@@ -14,12 +14,14 @@ use std::{
 
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use tierfeed_core::{
-    books::Books,
-    horizon::{Horizon, Publication},
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
     order::{Position, Shuffle, Spec, World},
-    policy::{self, Aim, Kind, Read, Setting},
-    replay::Replay,
+    retention::{
+        future_accesses::{FutureAccesses, Publication},
+        policy::{self, Aim, Kind, Read, Setting},
+        replay::Replay,
+        residency::Residency,
+    },
     units::Bytes,
 };
 
@@ -68,11 +70,11 @@ fn tierings(most: u64) -> Vec<Vec<u64>> {
     all
 }
 
-fn assert_books_hold(books: &Books) {
-    for (tier, level) in books.tiers().zip(books.levels()) {
-        let of_tier = (0_u32..).map(SampleId).take(books.samples());
-        let lies = of_tier.filter(|sample| books.tier_of(*sample) == Some(tier));
-        let used: u64 = lies.map(|sample| books.len_of(sample).0).sum();
+fn assert_books_hold(residency: &Residency) {
+    for (tier, level) in residency.tiers().zip(residency.levels()) {
+        let of_tier = (0_u32..).map(SampleId).take(residency.samples());
+        let lies = of_tier.filter(|sample| residency.tier_of(*sample) == Some(tier));
+        let used: u64 = lies.map(|sample| residency.len_of(sample).0).sum();
         assert!(
             used == level.used.0 && level.used <= level.capacity,
             "{tier:?}: {used}, {level:?}"
@@ -139,19 +141,22 @@ mod published {
         let samples = SAMPLES.max(u32::try_from(order.len()).expect("at most 8"));
         let setting = equal(spec(Shuffle::Published, samples, 1), tiers);
         let mut policy = policy::build(Kind::Gap, &setting);
-        let mut horizon = Horizon::new(setting.order, setting.node, policy.lookahead());
-        let mut books = Books::new(setting.sizes, setting.capacities);
+        let mut future = FutureAccesses::new(setting.order, setting.node, policy.lookahead());
+        let mut residency = Residency::new(setting.sizes, setting.capacities);
         let published: Vec<_> = order.iter().copied().map(SampleId).collect();
-        assert_eq!(horizon.publish(Rank(0), Epoch(0), published.into()), Publication::New);
+        assert_eq!(future.publish(Rank(0), Epoch(0), published.into()), Publication::New);
         let mut served = Vec::new();
         for (step, sample) in (0..).zip(order) {
             let batch = BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) };
-            let (sample, at) = (SampleId(*sample), horizon.read_of(batch, 0));
-            served.push(books.tier_of(sample).map_or(tiers.len(), |tier| usize::from(tier.0)));
-            policy.read(Read { sample, at }, &horizon, &mut books);
-            assert!(books.levels().iter().all(|level| level.used <= level.capacity), "{order:?}");
+            let (sample, at) = (SampleId(*sample), future.read_of(batch, 0));
+            served.push(residency.tier_of(sample).map_or(tiers.len(), |tier| usize::from(tier.0)));
+            policy.read(Read { sample, at }, &future, &mut residency);
+            assert!(
+                residency.levels().iter().all(|level| level.used <= level.capacity),
+                "{order:?}"
+            );
         }
-        assert_books_hold(&books);
+        assert_books_hold(&residency);
         served
     }
 
@@ -223,9 +228,9 @@ mod computed {
             if replay.epoch_seen(see).is_none() {
                 return epochs;
             }
-            assert_books_hold(replay.books());
+            assert_books_hold(replay.residency());
             let samples = 0..setting.order.samples;
-            let lies = samples.filter(|it| replay.books().tier_of(SampleId(*it)).is_some());
+            let lies = samples.filter(|it| replay.residency().tier_of(SampleId(*it)).is_some());
             seen.kept = lies.map(|sample| 1 << sample).sum();
             epochs.push(seen);
         }
@@ -420,7 +425,7 @@ mod random {
         let mut replay = Replay::new(kind, setting);
         let mut cold = Vec::new();
         while let Some(served) = replay.epoch() {
-            assert_books_hold(replay.books());
+            assert_books_hold(replay.residency());
             cold.push(served.cold.bytes.0);
         }
         cold

@@ -7,15 +7,17 @@
 use std::sync::Arc;
 
 use tierfeed_core::{
-    cache::{Cache, Change},
-    horizon::Horizon,
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
     order::{Position, Shuffle, Spec, World},
-    policy::{self, Aim, Kind, Read, Setting},
+    retention::{
+        cache::{Cache, Change},
+        future_accesses::FutureAccesses,
+        policy::{self, Aim, Kind, Read, Setting},
+        wear::Wear,
+    },
     space::PIECES_MAX,
     tier::{self, Buffer},
     units::Bytes,
-    wear::Wear,
 };
 
 const SAMPLES: u32 = 24_000;
@@ -47,7 +49,7 @@ fn sizes() -> Arc<[Bytes]> {
 /// A node that reads the whole dataset in each epoch.
 struct Node {
     cache: Cache,
-    horizon: Horizon,
+    future: FutureAccesses,
     sizes: Arc<[Bytes]>,
     buffers: Vec<Buffer>,
 }
@@ -83,21 +85,21 @@ impl Node {
         let setting =
             Setting { order, node: NodeId(0), sizes: Arc::clone(&sizes), capacities, aim };
         let policy = policy::build(kind, &setting);
-        let horizon = Horizon::new(order, NodeId(0), policy.lookahead());
+        let future = FutureAccesses::new(order, NodeId(0), policy.lookahead());
         let cache = Cache::new(&buffers, CHUNK, Arc::clone(&sizes), policy);
-        Self { cache: cache.with_wear(Wear::within(writes)), horizon, sizes, buffers }
+        Self { cache: cache.with_wear(Wear::within(writes)), future, sizes, buffers }
     }
 
     /// Reads an epoch; returns what was written to each tier.
     fn epoch(&mut self, epoch: u32) -> Vec<u64> {
         let epoch = Epoch(epoch);
-        self.horizon.prepare(epoch);
+        self.future.prepare(epoch);
         let mut written = vec![0; self.buffers.len()];
         for step in (0..SAMPLES).map(Step) {
             let batch = BatchId { epoch, step, rank: Rank(0) };
-            let sample = self.horizon.batch(batch).expect("the epoch is prepared")[0];
-            let at = self.horizon.read_of(batch, 0);
-            self.cache.read(Read { sample, at }, &self.horizon);
+            let sample = self.future.batch(batch).expect("the epoch is prepared")[0];
+            let at = self.future.read_of(batch, 0);
+            self.cache.read(Read { sample, at }, &self.future);
             for change in self.cache.take_changes() {
                 if let Change::Kept { sample, to } | Change::Demoted { sample, to, .. } = change {
                     written[usize::from(to.tier.0)] += self.sizes[sample.0 as usize].0;

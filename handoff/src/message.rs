@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, process};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tierfeed_core::{id::Rank, launch};
+use tierfeed_core::{fleet::launch, id::Rank};
 
 use super::briefing::Briefing;
 

@@ -35,8 +35,8 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId, TierId},
-    launch::Post,
+    fleet::launch::Post,
+    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
     session::{Refusal, Tally, Wait},
     units::Bytes,
 };
@@ -100,7 +100,7 @@ pub enum ClientEvent {
     /// A reader of batches connected. Answer with [`Server::admit`] or [`Server::close`].
     Attached {
         /// The connection.
-        holder: HolderId,
+        holder: ConnectionId,
         /// The rank that it reads for: one of the job and of this node.
         rank: Rank,
         /// Whether it trains or works for a loader, as it says.
@@ -117,14 +117,14 @@ pub enum ClientEvent {
     /// It wants a batch. Answer with [`Server::lease`] or [`Server::refuse`].
     Requested {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// What.
         batch: BatchId,
     },
     /// Its trainer starts to use a batch.
     Delivered {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// What; never one that it does not hold, and each at most once.
         lease: LeaseId,
         /// From when until when the trainer waited for it, as it says: any two numbers.
@@ -133,7 +133,7 @@ pub enum ClientEvent {
     /// Its trainer tells what it did itself.
     Tallied {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// The rank of the connection.
         rank: Rank,
         /// What, as it says: any numbers.
@@ -142,7 +142,7 @@ pub enum ClientEvent {
     /// It gave a batch back.
     Released {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// What; never one that it does not hold.
         lease: LeaseId,
         /// Whether it goes on with a copy.
@@ -152,7 +152,7 @@ pub enum ClientEvent {
     /// publishes nothing else.
     Published {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// Names the publication in the answer.
         request: RequestId,
         /// The rank of the connection.
@@ -165,7 +165,7 @@ pub enum ClientEvent {
     /// It wants memory. Answer with [`Server::grant`] or [`Server::deny`].
     MemoryRequested {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// Names the request in the answer.
         request: RequestId,
         /// How much, at least one byte.
@@ -174,14 +174,14 @@ pub enum ClientEvent {
     /// It gave memory back.
     MemoryFreed {
         /// Who.
-        holder: HolderId,
+        holder: ConnectionId,
         /// What; never one that it does not have.
         grant: GrantId,
     },
     /// It is gone, with its requests, leases, grants and published orders.
     Gone {
         /// Which connection.
-        holder: HolderId,
+        holder: ConnectionId,
         /// Why, for the log.
         cause: Departure,
     },
@@ -239,12 +239,12 @@ struct Shared {
     channel: Channel,
     watch: Watch,
     shelves: OnceLock<Vec<Shelved>>,
-    connections: Mutex<BTreeMap<HolderId, Connection>>,
+    connections: Mutex<BTreeMap<ConnectionId, Connection>>,
 }
 
 impl Shared {
     /// Never held while an event is reported, so the receiver may call the server.
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<HolderId, Connection>> {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, Connection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,7 +315,7 @@ impl Server {
     /// then; close it.
     pub fn admit(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         briefing: &Briefing,
         arena: Arc<Region>,
     ) -> Result<Delivery, AdmitError> {
@@ -334,7 +334,7 @@ impl Server {
     /// handed over then.
     pub fn lease(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         lease: LeaseId,
         offset: Bytes,
         batch: &Batch,
@@ -352,7 +352,7 @@ impl Server {
     /// If the holder did not ask or was not admitted.
     pub fn refuse(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         batch: BatchId,
         refusal: Refusal,
     ) -> Result<Delivery, LeaseError> {
@@ -363,7 +363,7 @@ impl Server {
 
     /// Tells a client that the order which it published holds from now on, so that it may ask for batches
     /// of it.
-    pub fn took_order(&self, holder: HolderId, request: RequestId) -> Delivery {
+    pub fn took_order(&self, holder: ConnectionId, request: RequestId) -> Delivery {
         let mut connections = self.shared.connections();
         let Some(connection) = living(&mut connections, holder) else { return Delivery::Gone };
         connection.took_order(request)
@@ -378,7 +378,7 @@ impl Server {
     /// chunks.
     pub fn grant(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         request: RequestId,
         grant: GrantId,
         chunks: &[&Region],
@@ -395,7 +395,7 @@ impl Server {
     /// If the request is not open.
     pub fn deny(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         request: RequestId,
         reason: impl fmt::Display,
     ) -> Result<Delivery, GrantError> {
@@ -405,7 +405,7 @@ impl Server {
     }
 
     /// Ends a connection and tells its client why. [`ClientEvent::Gone`] follows.
-    pub fn close(&self, holder: HolderId, reason: impl fmt::Display) {
+    pub fn close(&self, holder: ConnectionId, reason: impl fmt::Display) {
         if let Some(connection) = self.shared.connections().get_mut(&holder) {
             connection.dismiss(&reason);
         }
@@ -433,8 +433,8 @@ impl Server {
 
 /// A connection that is not over.
 fn living(
-    connections: &mut BTreeMap<HolderId, Connection>,
-    holder: HolderId,
+    connections: &mut BTreeMap<ConnectionId, Connection>,
+    holder: ConnectionId,
 ) -> Option<&mut Connection> {
     connections.get_mut(&holder).filter(|connection| !connection.is_dismissed())
 }

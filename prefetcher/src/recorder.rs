@@ -16,7 +16,7 @@ use std::{
 
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId, TierId},
-    session::{Cause, Fault},
+    session::{Fault, StallCause},
     units::{Bytes, Nanoseconds},
 };
 
@@ -67,7 +67,7 @@ pub enum What {
     /// A trainer waited for a batch.
     Waited(BatchId),
     /// A part of such a wait.
-    Part(BatchId, Cause),
+    Part(BatchId, StallCause),
     /// A trainer held a batch.
     Held(BatchId),
     /// A tier may hold so many chunks from now on.

@@ -1,7 +1,7 @@
 //! Who this process is, by the table of launchers that all of tierfeed uses.
 
 use pyo3::prelude::*;
-use tierfeed_core::launch;
+use tierfeed_core::fleet::launch;
 
 /// The variables of an environment that say who a process is.
 #[pyfunction]

@@ -36,7 +36,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
     fleet::{Assignment, Direction},
-    id::HolderId,
+    id::ConnectionId,
     session::{Event as SessionEvent, Finished, Session},
     units::Nanoseconds,
 };
@@ -84,7 +84,7 @@ pub struct Settings {
     pub manager: Address,
     /// The token of the job; needed on a network.
     pub token: Option<Token>,
-    /// The launcher's variables, which number the node (see [`tierfeed_core::launch`]).
+    /// The launcher's variables, which number the node (see [`tierfeed_core::fleet::launch`]).
     pub launch: BTreeMap<String, String>,
     /// The job, if the process that starts the agent has read it; else the manager sends its text.
     pub job: Option<LoadedJob>,
@@ -161,7 +161,7 @@ pub struct Agent {
     published: Publications,
     footprint: Footprint,
     observer: Observer,
-    holders: BTreeMap<HolderId, Option<trainers::BatchReader>>,
+    connections: BTreeMap<ConnectionId, Option<trainers::BatchReader>>,
     readers: Readers,
     starvation: Starvation,
     training: Option<trainers::TrainingSpan>,
@@ -234,7 +234,7 @@ impl Agent {
         }
         self.carry_out();
         self.poll_room();
-        if matches!(self.phase, Phase::Ending { .. }) && self.holders.is_empty() {
+        if matches!(self.phase, Phase::Ending { .. }) && self.connections.is_empty() {
             self.phase = Phase::Over;
         }
     }

@@ -20,14 +20,13 @@ use std::{
 };
 
 use tierfeed_core::{
-    direct::Choice,
     fleet::{
         self, Origin,
         budget::{MainMemory, Staging},
     },
     id::{NodeId, NumaNode, TierId},
     order::Spec,
-    policy::Aim,
+    retention::{in_place::Choice, policy::Aim},
     session::{self, Windows},
     tier::{Buffer, Kind, Locality},
     units::Bytes,

@@ -21,7 +21,8 @@ use std::{convert::Infallible, ops::ControlFlow};
 use serde::Serialize;
 use tierfeed_core::{
     id::NodeId,
-    policy, session,
+    retention::policy,
+    session,
     simulator::{Model, Observer, Outcome, Read, StepOutcome, simulate_observed},
     tier::{Kind, Speed},
     units::{BytesPerSecond, Nanoseconds},

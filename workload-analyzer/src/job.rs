@@ -19,11 +19,10 @@ use std::{
 };
 
 use tierfeed_core::{
-    assignment::Assignment,
-    direct,
     id::NumaNode,
     order::{Position, Shuffle, Spec, SpecError, World},
-    policy,
+    retention::{in_place, policy},
+    session::assignment::Assignment,
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
@@ -164,7 +163,7 @@ pub struct TierRequest {
     pub speed: Option<Speed>,
     /// For memory, whether trainers read samples where they lie; unless given `auto` for
     /// [`tier::Kind::CxlMemory`] and `never` for [`tier::Kind::MainMemory`].
-    pub direct: direct::Wish,
+    pub direct: in_place::Wish,
 }
 
 /// A directory for intermediate data and checkpoints of a job, on its scratch tier.

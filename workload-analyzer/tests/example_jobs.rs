@@ -9,7 +9,7 @@ use std::{
 
 use tierfeed_core::{
     order::Shuffle,
-    policy,
+    retention::policy,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };

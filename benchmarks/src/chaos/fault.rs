@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierfeed_core::spread::Draws;
+use tierfeed_core::latency_quantiles::Draws;
 
 use super::{
     part::RANKS,

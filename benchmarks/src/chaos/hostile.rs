@@ -28,9 +28,9 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{
+    fleet::launch::RANK_ARGUMENT,
     id::{BatchId, Epoch, Rank, Step},
-    launch::RANK_ARGUMENT,
-    spread::Draws,
+    latency_quantiles::Draws,
     units::Bytes,
 };
 use tierfeed_handoff::{Client, ConnectError, Hello, PROTOCOL, Reply, RequestError, Role};

@@ -7,7 +7,7 @@ use tierfeed_core::{
     fleet::{self, Progress, Registration},
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy,
+    retention::policy,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_runtime::{

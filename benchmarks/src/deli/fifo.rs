@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use tierfeed_core::{
     id::NodeId,
     order::Spec,
-    policy,
-    replay::{Amount, Replay},
+    retention::{
+        policy,
+        replay::{Amount, Replay},
+    },
     space::Space,
     units::Bytes,
 };

@@ -9,7 +9,7 @@ mod earliest;
 mod staged;
 
 use serde::Serialize;
-use tierfeed_core::{policy::Kind, replay::Replay};
+use tierfeed_core::retention::{policy::Kind, replay::Replay};
 
 use self::staged::Staging;
 use super::{

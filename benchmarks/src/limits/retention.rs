@@ -4,8 +4,10 @@ use serde::Serialize;
 use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy::{Aim, Kind, Setting},
-    replay::{Replay, Served},
+    retention::{
+        policy::{Aim, Kind, Setting},
+        replay::{Replay, Served},
+    },
     units::Bytes,
 };
 

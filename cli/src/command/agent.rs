@@ -1,6 +1,6 @@
 //! `tierfeed agent`.
 
-use tierfeed_core::launch::NODE_ARGUMENT;
+use tierfeed_core::fleet::launch::NODE_ARGUMENT;
 use tierfeed_runtime::{
     agent::{Agent, Settings},
     shutdown,

@@ -15,8 +15,8 @@ use std::{
 use anyhow::anyhow;
 use serde::{Deserialize, de::DeserializeOwned};
 use tierfeed_core::{
+    fleet::launch::{Identity, Misfit},
     id::Rank,
-    launch::{Identity, Misfit},
 };
 use tierfeed_dataset::{Dataset, Index, source::Location};
 use tierfeed_runtime::agent::briefing;

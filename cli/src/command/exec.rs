@@ -7,7 +7,7 @@ use std::{os::unix::process::CommandExt, process::Command, thread, time::Duratio
 
 use anyhow::anyhow;
 
-use tierfeed_core::launch::Identity;
+use tierfeed_core::fleet::launch::Identity;
 
 use super::{expansion, run::trainer_variables};
 use crate::{arguments::Exec, environment, failure::Failure, program};

@@ -14,8 +14,8 @@ use anyhow::anyhow;
 use serde::Serialize;
 use tierfeed_core::{
     order::Shuffle,
-    policy,
-    staging_depth::{Depth, Shortfall},
+    retention::policy,
+    session::staging_depth::{Depth, Shortfall},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;

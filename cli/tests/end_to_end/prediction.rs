@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs};
 
 use serde_json::Value;
-use tierfeed_core::policy::Kind;
+use tierfeed_core::retention::policy::Kind;
 
 use crate::fixture::{EPOCHS, Fixture, assert_ended, example};
 

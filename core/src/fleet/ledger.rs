@@ -87,7 +87,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets what was lent: its holders are gone.
+    /// Forgets what was lent: its connections are gone.
     pub fn clear(&mut self) {
         self.lent = 0;
     }

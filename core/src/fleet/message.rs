@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use crate::{
     id::NodeId,
     order::Spec,
-    policy, tier,
+    retention::policy,
+    tier,
     units::{Bytes, Nanoseconds},
 };
 

@@ -5,7 +5,7 @@
 //!
 //! 1. Samples `k * shard .. (k + 1) * shard` are shard `k`; the last may be shorter.
 //! 2. The shards are shuffled, and their samples laid out in a row, ascending in each shard.
-//! 3. Places `w * window .. (w + 1) * window` of the row are window `w`; each is shuffled by itself.
+//! 3. Positions `w * window .. (w + 1) * window` of the row are window `w`; each is shuffled by itself.
 //!
 //! Both shuffles go from the first place to the last and swap place `i` with `i + (word * left >> 32)`,
 //! where `left` counts the places from `i` to the end. The words are Philox4x32-10 with the seed as

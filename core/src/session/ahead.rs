@@ -14,9 +14,11 @@ use alloc::vec::Vec;
 
 use super::Session;
 use crate::{
-    horizon::{DRIFT_MAX, Dropped, Expanded, Expansion, Reach},
     id::{BatchId, Epoch},
-    policy::{self, Need, Planned, Preparation},
+    retention::{
+        future_accesses::{DRIFT_MAX, Dropped, Expanded, Expansion, Reach},
+        policy::{self, Need, Planned, Preparation},
+    },
     units::Nanoseconds,
 };
 
@@ -78,7 +80,7 @@ impl Session {
     pub fn finish(&mut self, finished: Finished, now: Nanoseconds) {
         self.now = self.now.max(now);
         match finished {
-            Finished::Expanded(expanded) => self.horizon.expanded(expanded),
+            Finished::Expanded(expanded) => self.future.expanded(expanded),
             Finished::Planned(planned) => self.cache.prepared(planned),
             Finished::Dropped => return,
         }
@@ -119,7 +121,7 @@ impl Session {
 
     /// Takes note of a batch that got its place: begins the next epoch when half of this one has.
     pub(super) fn note_staged(&mut self, batch: BatchId) {
-        let steps = self.horizon.spec().steps_in(batch.epoch);
+        let steps = self.future.spec().steps_in(batch.epoch);
         if batch.epoch == self.main && batch.step.0 >= steps / 2 && !self.is_looking_ahead {
             self.is_looking_ahead = true;
             self.look_ahead();
@@ -154,27 +156,27 @@ impl Session {
     fn enter(&mut self, epoch: Epoch) {
         self.main = epoch;
         self.is_looking_ahead = false;
-        self.horizon.follow(epoch);
+        self.future.follow(epoch);
         self.drop_elsewhere();
     }
 
     fn look_ahead(&mut self) {
         let next = Epoch(self.main.0 + 1);
-        if next.0 < self.horizon.spec().epochs && self.expand(next, Reach::View) {
+        if next.0 < self.future.spec().epochs && self.expand(next, Reach::View) {
             self.plan_epoch(next, Need::Soon);
         }
     }
 
     /// Begins what is missing of the orders from `epoch` on; returns whether nothing is.
     fn expand(&mut self, epoch: Epoch, reach: Reach) -> bool {
-        let expansions = self.horizon.expand(epoch, reach);
+        let expansions = self.future.expand(epoch, reach);
         self.jobs.extend(expansions.into_iter().map(Job::Expand));
-        self.horizon.is_expanded(epoch, reach)
+        self.future.is_expanded(epoch, reach)
     }
 
     /// Begins the plan of an epoch if it is missing; returns whether it is not.
     fn plan_epoch(&mut self, epoch: Epoch, need: Need) -> bool {
-        match self.cache.prepare(epoch, need, &self.horizon) {
+        match self.cache.prepare(epoch, need, &self.future) {
             Preparation::Ready => true,
             Preparation::Pending => false,
             Preparation::Job(job) => {
@@ -185,7 +187,7 @@ impl Session {
     }
 
     pub(super) fn drop_elsewhere(&mut self) {
-        let dropped = self.horizon.take_dropped();
+        let dropped = self.future.take_dropped();
         if !dropped.is_empty() {
             self.jobs.push_back(Job::Drop(dropped));
         }

@@ -4,7 +4,7 @@ use alloc::{sync::Arc, vec::Vec};
 
 use crate::{
     batch::Batch,
-    id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
+    id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, OpId, Rank, SampleId, TierId},
     place::Place,
     session::{Tally, Wait},
     units::Bytes,
@@ -136,21 +136,21 @@ pub enum Command {
     /// Let a connection in: the arena of its rank is there.
     Admit {
         /// The connection.
-        holder: HolderId,
+        connection: ConnectionId,
         /// Its rank.
         rank: Rank,
     },
     /// Turn a connection away: there is no staging memory here for its rank.
     Reject {
         /// The connection.
-        holder: HolderId,
+        connection: ConnectionId,
         /// The rank that it asked for.
         rank: Rank,
     },
     /// Hand a batch over. Its bytes are complete and stay until the lease comes back.
     Lease {
         /// To whom.
-        holder: HolderId,
+        connection: ConnectionId,
         /// Under which name it comes back.
         lease: LeaseId,
         /// Where the batch starts in the arena of its rank.
@@ -158,10 +158,10 @@ pub enum Command {
         /// Its layout.
         batch: Batch,
     },
-    /// Tell a holder that it will not get a batch.
+    /// Tell a connection that it will not get a batch.
     Refuse {
         /// Who asked.
-        holder: HolderId,
+        connection: ConnectionId,
         /// For what.
         batch: BatchId,
         /// Why not.
@@ -266,21 +266,21 @@ pub enum Event {
     /// A trainer, or one of its worker processes, connected.
     Attached {
         /// The connection.
-        holder: HolderId,
+        connection: ConnectionId,
         /// The rank that it reads for.
         rank: Rank,
     },
-    /// A holder asks for a batch; it may ask for several ahead.
+    /// A connection asks for a batch; it may ask for several ahead.
     Requested {
         /// Who asks.
-        holder: HolderId,
+        connection: ConnectionId,
         /// For what.
         batch: BatchId,
     },
     /// A trainer took a batch out of the hand-off and starts to use it.
     Delivered {
         /// Who took it.
-        holder: HolderId,
+        connection: ConnectionId,
         /// Under which lease.
         lease: LeaseId,
         /// From the moment when the trainer wanted it until it had it, as the trainer measured.
@@ -289,23 +289,23 @@ pub enum Event {
     /// A trainer tells what it did itself, without the agent.
     Tallied {
         /// Who did it.
-        holder: HolderId,
+        connection: ConnectionId,
         /// For which rank.
         rank: Rank,
         /// What.
         tally: Tally,
     },
-    /// A holder is done with a batch.
+    /// A connection is done with a batch.
     Released {
         /// Who had it.
-        holder: HolderId,
+        connection: ConnectionId,
         /// The lease that comes back.
         lease: LeaseId,
     },
-    /// A holder is gone, with everything it held.
+    /// A connection is gone, with everything it held.
     Gone {
         /// Which connection.
-        holder: HolderId,
+        connection: ConnectionId,
     },
     /// A trainer handed over what its rank reads in an epoch.
     Published {

@@ -2,7 +2,7 @@
 //!
 //! What waits for a link stands in a queue for each rank, in the order in which the rank needs it. At
 //! most a window of operations runs on a link at a time, so that a rank that fell behind or jumped finds
-//! no deep prefetch of others before it. Where threads are divided over ranks ([`crate::assignment`]),
+//! no deep prefetch of others before it. Where threads are divided over ranks ([`crate::session::assignment`]),
 //! each rank has a part of the window of the cold store, and no more. Deadlines are asked for when an operation is given out, not
 //! when it was planned: a pace that changes moves a whole queue at once.
 //!
@@ -19,8 +19,8 @@ use core::num::NonZeroU32;
 
 use super::{depth::Depth, pace::Need};
 use crate::{
-    assignment::{self, Assignment, Division},
     id::{OpId, Rank, TierId},
+    session::assignment::{self, Assignment, Division},
     units::{Bytes, Nanoseconds},
 };
 

@@ -1,6 +1,6 @@
 //! Operations in flight, and which must wait for which.
 //!
-//! The books of the cache change hands at once, bytes take their time: a place may be promised to a
+//! The residency of the cache change hands at once, bytes take their time: a place may be promised to a
 //! new sample while the old one is still being read from it. Two operations that touch the same bytes
 //! of a tier, at least one of them writing, run in the order in which they were planned; so does a
 //! write after the chunk it goes to was added. Everything else runs at the same time.

@@ -4,7 +4,7 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Busy, Cause, Causes, Fault, Place, Refusal, Tally, line::Link},
+    session::{Busy, Fault, Place, Refusal, StallBreakdown, StallCause, Tally, line::Link},
     units::{Bytes, Nanoseconds},
 };
 
@@ -53,7 +53,7 @@ pub struct EpochProgress {
     /// Time for which trainers waited for batches, decoding included, summed over them.
     pub stall: Nanoseconds,
     /// The same by what they waited for.
-    pub causes: Causes,
+    pub causes: StallBreakdown,
 }
 
 /// A batch that a trainer took.
@@ -70,7 +70,7 @@ pub struct Taken {
     /// How long the trainer waited for it.
     pub waited: Nanoseconds,
     /// And for what.
-    pub causes: Causes,
+    pub causes: StallBreakdown,
 }
 
 impl Taken {
@@ -175,7 +175,7 @@ fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
 pub struct Progress {
     /// By epoch number.
     pub epochs: Vec<EpochProgress>,
-    /// What each rank took, in the order in which it took it; batches that several holders of a rank
+    /// What each rank took, in the order in which it took it; batches that several connections of a rank
     /// took a little out of turn are put in turn.
     pub handed: BTreeMap<Rank, Vec<Run>>,
     /// The first faults, in the order in which they came.
@@ -215,7 +215,7 @@ impl Progress {
             from_tier: vec![Bytes(0); tiers],
             hits: vec![0; tiers],
             written: vec![Bytes(0); tiers],
-            causes: Causes::none(tiers),
+            causes: StallBreakdown::none(tiers),
             ..EpochProgress::default()
         };
         Self {
@@ -274,9 +274,9 @@ impl Progress {
         epoch.self_read.0 = epoch.self_read.0.saturating_add(tally.self_read_bytes.0);
         epoch.skipped += u64::from(tally.skipped_samples);
         epoch.stall.0 = epoch.stall.0.saturating_add(tally.waited().0);
-        epoch.causes.note(Cause::Unanswered, tally.unanswered);
-        epoch.causes.note(Cause::SelfRead, tally.self_read);
-        epoch.causes.note(Cause::Decoding, tally.decoding);
+        epoch.causes.note(StallCause::Unanswered, tally.unanswered);
+        epoch.causes.note(StallCause::SelfRead, tally.self_read);
+        epoch.causes.note(StallCause::Decoding, tally.decoding);
         self.decode_threads = self.decode_threads.max(tally.decode_threads);
         if let Some(each) =
             tally.unanswered.0.saturating_add(tally.self_read.0).checked_div(batches)

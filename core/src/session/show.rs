@@ -2,7 +2,7 @@
 //!
 //! A sample is shown if its tier is one that trainers map, if it lies in one piece, and if the policy
 //! lets it stay there. Nothing moves then: the batch is complete as soon as the sample is in its place.
-//! The place stays until the batch is gone, in the books of the cache and not as an operation that
+//! The place stays until the batch is gone, in the residency of the cache and not as an operation that
 //! others wait for: a trainer may hold one batch while it asks for the next.
 //!
 //! What the policy may give up when it is read again is copied in the last steps of an epoch. Batches
@@ -16,7 +16,7 @@ use super::{Command, Fault, Place, Retention, Session, Slot, staging::Taker, wor
 use crate::{
     batch::{Entry, Shown},
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
-    policy::Stay,
+    retention::policy::Stay,
     units::Bytes,
 };
 
@@ -72,7 +72,7 @@ impl Session {
     }
 
     fn may_show(&self, batch: BatchId, tier: TierId) -> bool {
-        let spec = self.horizon.spec();
+        let spec = self.future.spec();
         if !self.settings.shows.contains(&tier) {
             return false;
         }
@@ -88,7 +88,7 @@ impl Session {
     }
 
     fn is_last(&self, batch: BatchId) -> bool {
-        batch.epoch.0 + 1 >= self.horizon.spec().epochs
+        batch.epoch.0 + 1 >= self.future.spec().epochs
     }
 
     /// Takes note that a batch does not name the place of one of its samples any more.

@@ -5,17 +5,16 @@ use alloc::vec;
 use super::{
     Command, Origin, Place, Refusal, Retention, Session, Slot,
     ahead::Reading,
-    causes::Marks,
     ops::{Access, Touch},
     show::Needed,
     staging::{Staged, Taker},
+    stall::Marks,
     work::Kind,
 };
 use crate::{
     batch::Batch,
-    cache::Change,
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
-    policy::Read,
+    retention::{cache::Change, policy::Read},
     space::Piece,
     units::Bytes,
 };
@@ -62,7 +61,7 @@ impl Session {
     /// Gives one batch its place; what it needs is planned next. Returns `false` if the rank must wait: for
     /// room, for its trainer to publish the order, or for someone to ask.
     fn stage_batch(&mut self, id: BatchId) -> bool {
-        let after = self.horizon.spec().after(id);
+        let after = self.future.spec().after(id);
         let need = self.need_of(id);
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
         if let Some(staged) = staging.staged.get_mut(&id) {
@@ -81,9 +80,9 @@ impl Session {
             return false;
         }
         let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        let Some(samples) = self.horizon.batch(id) else { return false };
+        let Some(samples) = self.future.batch(id) else { return false };
         if samples.is_empty() {
-            staging.cursor = self.horizon.spec().next_epoch(id);
+            staging.cursor = self.future.spec().next_epoch(id);
             return true;
         }
         let sizes = &self.settings.sizes;
@@ -94,8 +93,8 @@ impl Session {
             return self.refuse_wanted(id, reason);
         }
         let Some(piece) = staging.make_room(id, batch.len) else {
-            let holder = staging.wanted_by(id);
-            let is_stuck = holder.is_some_and(|holder| staging.is_stuck_for(holder));
+            let connection = staging.wanted_by(id);
+            let is_stuck = connection.is_some_and(|connection| staging.is_stuck_for(connection));
             return is_stuck && !staging.restore() && self.refuse_wanted(id, Refusal::NoRoom);
         };
         staging.advance(id, after);
@@ -149,11 +148,11 @@ impl Session {
 
     /// Refuses a batch if someone asked for it, and returns whether someone did.
     fn refuse_wanted(&mut self, batch: BatchId, reason: Refusal) -> bool {
-        let after = self.horizon.spec().after(batch);
+        let after = self.future.spec().after(batch);
         let Some(staging) = self.ranks.get_mut(&batch.rank) else { return false };
-        let Some(holder) = staging.take_wanted(batch) else { return false };
+        let Some(connection) = staging.take_wanted(batch) else { return false };
         staging.advance(batch, after);
-        self.refuse(holder, batch, reason);
+        self.refuse(connection, batch, reason);
         true
     }
 
@@ -171,8 +170,8 @@ impl Session {
         let mut shown = None;
         if reading == Reading::Planned {
             shown = self.name(batch, sample, slot.len);
-            let read = Read { sample, at: self.horizon.read_of(batch, entry) };
-            self.cache.read(read, &self.horizon);
+            let read = Read { sample, at: self.future.read_of(batch, entry) };
+            self.cache.read(read, &self.future);
         }
         if !place.as_ref().is_some_and(|place| self.show(op, needed, shown, place)) {
             self.bring(op, needed, place);
@@ -284,7 +283,7 @@ impl Session {
         // What nobody asked for may make way from now on.
         staging.is_blocked = false;
         match staged.taker {
-            Taker::Requested(holder) => self.answer(holder),
+            Taker::Requested(connection) => self.answer(connection),
             Taker::Dropped => staging.sweep(),
             Taker::Nobody | Taker::Leased(..) | Taker::Held(..) => {}
         }

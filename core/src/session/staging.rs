@@ -16,10 +16,10 @@ use core::mem;
 
 pub(super) use arena::Passage;
 
-use super::{causes::Marks, pace::Need};
+use super::{pace::Need, stall::Marks};
 use crate::{
     batch::{Batch, Entry, Shown},
-    id::{BatchId, ChunkId, Epoch, HolderId, LeaseId, SampleId},
+    id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, SampleId},
     order::Spec,
     session::{Fault, Slot},
     space::{Piece, Space},
@@ -39,21 +39,21 @@ pub(super) enum Taker {
     /// Staged ahead; no one has asked.
     Nobody,
     /// Asked for, not complete yet.
-    Requested(HolderId),
+    Requested(ConnectionId),
     /// Handed over, waiting in the ring.
-    Leased(HolderId, LeaseId),
+    Leased(ConnectionId, LeaseId),
     /// The trainer works with it.
-    Held(HolderId, LeaseId),
+    Held(ConnectionId, LeaseId),
     /// Not wanted any more; freed once nothing is on its way into it.
     Dropped,
 }
 
 impl Taker {
-    fn holder(self) -> Option<HolderId> {
+    fn connection(self) -> Option<ConnectionId> {
         match self {
-            Self::Requested(holder) | Self::Leased(holder, _) | Self::Held(holder, _) => {
-                Some(holder)
-            }
+            Self::Requested(connection)
+            | Self::Leased(connection, _)
+            | Self::Held(connection, _) => Some(connection),
             Self::Nobody | Self::Dropped => None,
         }
     }
@@ -109,16 +109,16 @@ pub(super) enum Arena {
 pub(super) struct Staging {
     pub(super) arena: Arena,
     pub(super) staged: BTreeMap<BatchId, Staged>,
-    /// Requests for batches that have no place yet, in the order in which they came: what a holder
+    /// Requests for batches that have no place yet, in the order in which they came: what a connection
     /// asked for first is staged first, so that no answer waits for one behind it.
-    pub(super) wanted: VecDeque<(BatchId, HolderId)>,
-    pub(super) holders: BTreeSet<HolderId>,
+    pub(super) wanted: VecDeque<(BatchId, ConnectionId)>,
+    pub(super) connections: BTreeSet<ConnectionId>,
     /// Whether a trainer has come in yet. Before the first one, batches are staged for whoever will come.
     was_entered: bool,
-    /// What each holder asked for last.
-    reached: BTreeMap<HolderId, BatchId>,
+    /// What each connection asked for last.
+    reached: BTreeMap<ConnectionId, BatchId>,
     /// Connections that wait for the arena to open.
-    pub(super) knocking: Vec<HolderId>,
+    pub(super) knocking: Vec<ConnectionId>,
     /// The batch to stage next when nobody asks for another.
     pub(super) cursor: Option<BatchId>,
     /// The next batch was tried in vain, and nothing has changed since.
@@ -129,7 +129,7 @@ pub(super) struct Staging {
     pub(super) opened_at: Nanoseconds,
     /// Bytes read for batches that nobody took.
     pub(super) wasted: Bytes,
-    /// Places that are named no more, by batches that are gone.
+    /// Positions that are named no more, by batches that are gone.
     pub(super) unnamed: Vec<Shown>,
     /// Batches that may be staged, while memory is short.
     limit: Option<u32>,
@@ -144,7 +144,7 @@ impl Staging {
             arena: Arena::Closed,
             staged: BTreeMap::new(),
             wanted: VecDeque::new(),
-            holders: BTreeSet::new(),
+            connections: BTreeSet::new(),
             was_entered: false,
             reached: BTreeMap::new(),
             knocking: Vec::new(),
@@ -165,21 +165,21 @@ impl Staging {
     }
 
     /// The arena is there. Returns who waited for it; if all of them are gone again, it is to be closed.
-    pub(super) fn opened(&mut self, now: Nanoseconds) -> Vec<HolderId> {
+    pub(super) fn opened(&mut self, now: Nanoseconds) -> Vec<ConnectionId> {
         self.arena = Arena::Open;
         self.is_blocked = false;
         self.opened_at = now;
         self.space.add_chunk(ARENA, self.len());
         let knocking = mem::take(&mut self.knocking);
-        knocking.iter().for_each(|holder| self.enter(*holder));
-        if self.was_entered && self.holders.is_empty() {
+        knocking.iter().for_each(|connection| self.enter(*connection));
+        if self.was_entered && self.connections.is_empty() {
             self.arena = Arena::Closing;
         }
         knocking
     }
 
-    pub(super) fn enter(&mut self, holder: HolderId) {
-        self.holders.insert(holder);
+    pub(super) fn enter(&mut self, connection: ConnectionId) {
+        self.connections.insert(connection);
         self.was_entered = true;
     }
 
@@ -198,8 +198,8 @@ impl Staging {
         match (self.wanted.front(), self.limit) {
             (Some((batch, _)), None) => Some(*batch),
             // A trainer that keeps as many as it may have must not wait for ever.
-            (Some((batch, holder)), Some(limit)) => {
-                (has_room(limit) || self.is_stuck_for(*holder)).then_some(*batch)
+            (Some((batch, connection)), Some(limit)) => {
+                (has_room(limit) || self.is_stuck_for(*connection)).then_some(*batch)
             }
             (None, limit) => {
                 self.cursor.filter(|_| has_room(staged_max.min(limit.unwrap_or(u32::MAX))))
@@ -224,10 +224,10 @@ impl Staging {
         self.sweep();
     }
 
-    /// Notes how far a holder has come, which makes room: what lies behind all holders was skipped.
+    /// Notes how far a connection has come, which makes room: what lies behind all connections was skipped.
     /// `ahead` is how many batches the cursor is beyond the request; a jump back takes it along.
-    pub(super) fn reach(&mut self, holder: HolderId, batch: BatchId, ahead: u64) {
-        self.reached.insert(holder, batch);
+    pub(super) fn reach(&mut self, connection: ConnectionId, batch: BatchId, ahead: u64) {
+        self.reached.insert(connection, batch);
         let behind = self.reached.values().min().copied().unwrap_or(batch);
         for (id, staged) in &mut self.staged {
             if *id < behind && staged.taker == Taker::Nobody {
@@ -253,20 +253,20 @@ impl Staging {
         batch < cursor || spec.batches_between(cursor, Some(batch)) > near
     }
 
-    pub(super) fn want(&mut self, batch: BatchId, holder: HolderId) {
-        self.wanted.push_back((batch, holder));
+    pub(super) fn want(&mut self, batch: BatchId, connection: ConnectionId) {
+        self.wanted.push_back((batch, connection));
         self.is_blocked = false;
     }
 
     /// Who asked for a batch that has no place yet.
-    pub(super) fn wanted_by(&self, batch: BatchId) -> Option<HolderId> {
-        self.wanted.iter().find(|(other, _)| *other == batch).map(|(_, holder)| *holder)
+    pub(super) fn wanted_by(&self, batch: BatchId) -> Option<ConnectionId> {
+        self.wanted.iter().find(|(other, _)| *other == batch).map(|(_, connection)| *connection)
     }
 
     /// As [`Self::wanted_by`]; the request is answered elsewhere from now on.
-    pub(super) fn take_wanted(&mut self, batch: BatchId) -> Option<HolderId> {
+    pub(super) fn take_wanted(&mut self, batch: BatchId) -> Option<ConnectionId> {
         let index = self.wanted.iter().position(|(other, _)| *other == batch)?;
-        self.wanted.remove(index).map(|(_, holder)| holder)
+        self.wanted.remove(index).map(|(_, connection)| connection)
     }
 
     /// Finds room for a batch; what nobody asked for makes way if `batch` was asked for: first what
@@ -286,11 +286,12 @@ impl Staging {
         }
     }
 
-    /// Whether `holder` would wait for ever for room: nothing is on its way that could make some, and
+    /// Whether `connection` would wait for ever for room: nothing is on its way that could make some, and
     /// no lease waits in its ring that it could take and give back.
-    pub(super) fn is_stuck_for(&self, holder: HolderId) -> bool {
+    pub(super) fn is_stuck_for(&self, connection: ConnectionId) -> bool {
         let may_help = |staged: &Staged| {
-            staged.pending > 0 || matches!(staged.taker, Taker::Leased(other, _) if other == holder)
+            staged.pending > 0
+                || matches!(staged.taker, Taker::Leased(other, _) if other == connection)
         };
         !self.memory.is_moving() && !self.staged.values().any(may_help)
     }
@@ -310,20 +311,25 @@ impl Staging {
         self.staged.values().filter(is_ready).count()
     }
 
-    /// The lease of a batch, if `holder` has it.
-    pub(super) fn leased(&mut self, holder: HolderId, lease: LeaseId) -> Option<&mut Staged> {
+    /// The lease of a batch, if `connection` has it.
+    pub(super) fn leased(
+        &mut self,
+        connection: ConnectionId,
+        lease: LeaseId,
+    ) -> Option<&mut Staged> {
         self.staged.values_mut().find(|staged| {
-            [Taker::Leased(holder, lease), Taker::Held(holder, lease)].contains(&staged.taker)
+            [Taker::Leased(connection, lease), Taker::Held(connection, lease)]
+                .contains(&staged.taker)
         })
     }
 
-    /// Takes back everything that `holder` asked for or has.
-    pub(super) fn leave(&mut self, holder: HolderId) {
-        self.holders.remove(&holder);
-        self.reached.remove(&holder);
-        self.knocking.retain(|other| *other != holder);
-        self.wanted.retain(|(_, other)| *other != holder);
-        let of_holder = |staged: &&mut Staged| staged.taker.holder() == Some(holder);
+    /// Takes back everything that `connection` asked for or has.
+    pub(super) fn leave(&mut self, connection: ConnectionId) {
+        self.connections.remove(&connection);
+        self.reached.remove(&connection);
+        self.knocking.retain(|other| *other != connection);
+        self.wanted.retain(|(_, other)| *other != connection);
+        let of_holder = |staged: &&mut Staged| staged.taker.connection() == Some(connection);
         for staged in self.staged.values_mut().filter(of_holder) {
             staged.taker = Taker::Dropped;
             self.has_leftovers = true;
@@ -340,22 +346,22 @@ impl Staging {
     }
 
     /// Drops an epoch whose order changed. Returns the requests that will get no batch.
-    pub(super) fn drop_epoch(&mut self, epoch: Epoch) -> Vec<(BatchId, HolderId)> {
+    pub(super) fn drop_epoch(&mut self, epoch: Epoch) -> Vec<(BatchId, ConnectionId)> {
         let mut refused = Vec::new();
         for (id, staged) in self.staged.iter_mut().filter(|(id, _)| id.epoch == epoch) {
             staged.is_stale = true;
             self.has_leftovers = true;
             match staged.taker {
-                Taker::Requested(holder) => refused.push((*id, holder)),
+                Taker::Requested(connection) => refused.push((*id, connection)),
                 Taker::Nobody => {}
                 Taker::Leased(..) | Taker::Held(..) | Taker::Dropped => continue,
             }
             staged.taker = Taker::Dropped;
         }
-        self.wanted.retain(|(id, holder)| {
+        self.wanted.retain(|(id, connection)| {
             let stays = id.epoch != epoch;
             if !stays {
-                refused.push((*id, *holder));
+                refused.push((*id, *connection));
             }
             stays
         });

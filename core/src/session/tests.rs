@@ -176,7 +176,7 @@ fn link_of(command: &Command) -> Option<Link> {
 /// A trainer of one rank that asks ahead and checks what it gets.
 #[derive(Debug)]
 struct Trainer {
-    holder: HolderId,
+    connection: ConnectionId,
     rank: Rank,
     is_admitted: bool,
     next: Option<BatchId>,
@@ -193,7 +193,7 @@ impl Trainer {
     fn new(rank: u32) -> Self {
         let rank = Rank(rank);
         Self {
-            holder: HolderId(u64::from(rank.0) + 10),
+            connection: ConnectionId(u64::from(rank.0) + 10),
             rank,
             is_admitted: false,
             next: Some(BatchId { epoch: Epoch(0), step: Step(0), rank }),
@@ -239,8 +239,8 @@ impl Play {
             moves: BTreeMap::new(),
         };
         for i in 0..world.trainers.len() {
-            let (holder, rank) = (world.trainers[i].holder, world.trainers[i].rank);
-            world.tell(Event::Attached { holder, rank });
+            let (connection, rank) = (world.trainers[i].connection, world.trainers[i].rank);
+            world.tell(Event::Attached { connection, rank });
         }
         world
     }
@@ -286,8 +286,8 @@ impl Play {
             *self.moves.entry(moved).or_default() += 1;
         }
         match command {
-            Command::Admit { holder, .. } => self.trainer(holder).is_admitted = true,
-            Command::Lease { holder, lease, offset, batch } => {
+            Command::Admit { connection, .. } => self.trainer(connection).is_admitted = true,
+            Command::Lease { connection, lease, offset, batch } => {
                 for entry in &batch.entries {
                     let is_broken = |it: Shown| self.body.broken.contains(&(it.tier, it.chunk));
                     assert!(!entry.shown.is_some_and(is_broken), "{entry:?} is known to be broken");
@@ -303,12 +303,12 @@ impl Play {
                         None => self.skipped += 1,
                     }
                 }
-                let trainer = self.trainer(holder);
+                let trainer = self.trainer(connection);
                 assert!(trainer.asked.remove(&batch.id), "invariant 1: leased unasked");
                 trainer.leases.push_back((lease, batch.id));
             }
-            Command::Refuse { holder, batch, reason } => {
-                let trainer = self.trainer(holder);
+            Command::Refuse { connection, batch, reason } => {
+                let trainer = self.trainer(connection);
                 assert!(trainer.asked.remove(&batch), "invariant 1: refused unasked");
                 trainer.refused.push((batch, reason));
             }
@@ -352,8 +352,8 @@ impl Play {
         }
     }
 
-    fn trainer(&mut self, holder: HolderId) -> &mut Trainer {
-        self.trainers.iter_mut().find(|it| it.holder == holder).unwrap()
+    fn trainer(&mut self, connection: ConnectionId) -> &mut Trainer {
+        self.trainers.iter_mut().find(|it| it.connection == connection).unwrap()
     }
 
     /// One step of the world, chosen by `pick`. Returns whether anything could happen.
@@ -375,7 +375,7 @@ impl Play {
 
     fn take(&mut self, which: usize) -> bool {
         let trainer = &mut self.trainers[which];
-        let holder = trainer.holder;
+        let connection = trainer.connection;
         let Some((lease, batch)) = trainer.leases.pop_front() else { return false };
         let waited = Nanoseconds(trainer.got.len() as u64 % 5 * 3000);
         trainer.got.push(batch);
@@ -383,7 +383,7 @@ impl Play {
             trainer.kept.push((lease, batch));
         }
         let keeps = trainer.keeps;
-        self.tell(Event::Delivered { holder, lease, wait: Wait::ending(self.now, waited) });
+        self.tell(Event::Delivered { connection, lease, wait: Wait::ending(self.now, waited) });
         if !keeps {
             self.give_back(which, lease);
         }
@@ -392,12 +392,12 @@ impl Play {
 
     /// What the trainer read is what lay there all the time.
     fn give_back(&mut self, which: usize, lease: LeaseId) {
-        let holder = self.trainers[which].holder;
+        let connection = self.trainers[which].connection;
         let staged = self.session.ranks.values().flat_map(|staging| staging.staged.values());
-        let staged = staged.filter(|staged| staged.taker == Taker::Held(holder, lease));
+        let staged = staged.filter(|staged| staged.taker == Taker::Held(connection, lease));
         let entries = staged.flat_map(|staged| &staged.batch.entries);
         entries.filter(|entry| entry.shown.is_some()).for_each(|entry| self.assert_shown(entry));
-        self.tell(Event::Released { holder, lease });
+        self.tell(Event::Released { connection, lease });
     }
 
     /// Every sample that a staged batch names where it lies: batch, who it is for, and which of its entries.
@@ -444,13 +444,14 @@ impl Play {
 
     fn ask(&mut self, which: usize) -> bool {
         let trainer = &mut self.trainers[which];
-        let (holder, outstanding) = (trainer.holder, trainer.asked.len() + trainer.leases.len());
+        let (connection, outstanding) =
+            (trainer.connection, trainer.asked.len() + trainer.leases.len());
         let Some(batch) = trainer.next.filter(|_| trainer.is_admitted && outstanding < 3) else {
             return false;
         };
         trainer.asked.insert(batch);
-        trainer.next = self.session.horizon.spec().after(batch);
-        self.tell(Event::Requested { holder, batch });
+        trainer.next = self.session.future.spec().after(batch);
+        self.tell(Event::Requested { connection, batch });
         true
     }
 
@@ -499,7 +500,7 @@ impl Play {
 
     fn expected(&self, rank: u32) -> Vec<BatchId> {
         let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
-        let spec = *self.session.horizon.spec();
+        let spec = *self.session.future.spec();
         core::iter::successors(Some(first), |batch| spec.after(*batch)).collect()
     }
 }

@@ -253,7 +253,7 @@ impl Session {
         self.fetch_what_is_shown_in(tier, chunk);
     }
 
-    /// Strikes an operation from the books. Returns those that may run now.
+    /// Strikes an operation from the residency. Returns those that may run now.
     fn leave(&mut self, op: OpId, kind: &Kind) -> Vec<OpId> {
         let runnable = self.ops.end(op);
         if let Kind::AddChunk { .. } = kind {
@@ -306,8 +306,8 @@ impl Session {
         match kind {
             Kind::OpenArena(rank) => {
                 let Some(staging) = self.ranks.get_mut(rank) else { return };
-                for holder in staging.opened(self.now) {
-                    self.messages.push_back(Command::Admit { holder, rank: *rank });
+                for connection in staging.opened(self.now) {
+                    self.messages.push_back(Command::Admit { connection, rank: *rank });
                 }
             }
             Kind::Pass { rank, passage } => {
@@ -338,8 +338,8 @@ impl Session {
             Kind::OpenArena(rank) => {
                 let Some(staging) = self.ranks.get_mut(rank) else { return };
                 staging.arena = Arena::Refused;
-                for holder in core::mem::take(&mut staging.knocking) {
-                    self.messages.push_back(Command::Reject { holder, rank: *rank });
+                for connection in core::mem::take(&mut staging.knocking) {
+                    self.messages.push_back(Command::Reject { connection, rank: *rank });
                 }
             }
             Kind::Pass { rank, passage } => {

@@ -9,7 +9,7 @@
 //!
 //! What must hold, and is a [`Violation`] if it does not:
 //!
-//! 1. A holder gets one answer to each request, in the order of its requests.
+//! 1. A connection gets one answer to each request, in the order of its requests.
 //! 2. A batch that is handed over holds its samples. Its trainer writes over them at once, as one that
 //!    normalises in place; what it wrote stays until the batch goes back, and is never taken for a sample.
 //! 3. Every rank uses every batch of its order, once, in order.
@@ -29,9 +29,9 @@ use self::{
 };
 use super::{Clock, Machine, links::Links};
 use crate::{
-    id::{BatchId, HolderId, LeaseId, OpId, Rank, SampleId, TierId},
+    id::{BatchId, ConnectionId, LeaseId, OpId, Rank, SampleId, TierId},
+    latency_quantiles::{Draws, PerMillion},
     session::{Command, Event, Job, Refusal, Session, Settings, Wait},
-    spread::{Draws, PerMillion},
     units::Nanoseconds,
 };
 
@@ -90,7 +90,7 @@ impl Incident {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
     /// An answer that nobody asked for, or not at this point.
-    Unasked(HolderId, BatchId),
+    Unasked(ConnectionId, BatchId),
     /// A batch was handed over with something else in the place of a sample.
     WrongBytes(BatchId, SampleId),
     /// The bytes of a batch changed while a trainer had it.
@@ -149,7 +149,7 @@ enum Due {
     TierBack(TierId),
     TierGrown(TierId),
     TrainerBack { seat: usize },
-    GivenBack { seat: usize, holder: HolderId, lease: LeaseId },
+    GivenBack { seat: usize, connection: ConnectionId, lease: LeaseId },
     AgentBack,
     Worked { life: u32, job: u64 },
 }
@@ -263,7 +263,7 @@ impl<'a> Play<'a> {
                 self.attach(seat)?;
                 self.go_on(seat)
             }
-            Due::GivenBack { seat, holder, lease } => self.give_back(seat, holder, lease),
+            Due::GivenBack { seat, connection, lease } => self.give_back(seat, connection, lease),
             Due::AgentBack => self.start_agent(),
         }
     }
@@ -323,34 +323,34 @@ impl<'a> Play<'a> {
         match command {
             Command::CloseArena { rank } => self.body.close_arena(rank),
             Command::DropChunk { tier, chunk } => self.body.drop_chunk(tier, chunk),
-            Command::Admit { holder, .. } => {
-                if let Some(seat) = self.seat_of(holder) {
+            Command::Admit { connection, .. } => {
+                if let Some(seat) = self.seat_of(connection) {
                     self.seats[seat].is_admitted = true;
                     self.admitted.insert(self.seats[seat].rank);
                     self.ask(seat)?;
                 }
             }
-            Command::Reject { holder, .. } => {
-                if let Some(seat) = self.seat_of(holder) {
+            Command::Reject { connection, .. } => {
+                if let Some(seat) = self.seat_of(connection) {
                     self.seats[seat].detach();
                     self.go_on(seat)?;
                 }
             }
-            Command::Lease { holder, lease, offset, batch } => {
+            Command::Lease { connection, lease, offset, batch } => {
                 self.body.check(&batch, offset)?;
-                if let Some(seat) = self.seat_of(holder) {
+                if let Some(seat) = self.seat_of(connection) {
                     let id = batch.id;
-                    let handed = Handed { holder, lease, offset, batch };
+                    let handed = Handed { connection, lease, offset, batch };
                     self.body.write_over(&handed);
                     self.seats[seat].receive(id, Some(handed))?;
                     self.go_on(seat)?;
                 }
             }
-            Command::Refuse { holder, batch, reason } => {
+            Command::Refuse { connection, batch, reason } => {
                 if !matches!(reason, Refusal::NoRoom | Refusal::Unreadable(..)) {
                     return Err(Violation::Groundless(batch, reason));
                 }
-                if let Some(seat) = self.seat_of(holder) {
+                if let Some(seat) = self.seat_of(connection) {
                     self.seats[seat].receive(batch, None)?;
                     self.go_on(seat)?;
                 }
@@ -360,26 +360,26 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn seat_of(&self, holder: HolderId) -> Option<usize> {
-        self.seats.iter().position(|seat| seat.holder == Some(holder))
+    fn seat_of(&self, connection: ConnectionId) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.connection == Some(connection))
     }
 
     fn attach(&mut self, seat: usize) -> Result<(), Violation> {
         if self.session.is_none() || !self.seats[seat].is_alive || self.seats[seat].is_done() {
             return Ok(());
         }
-        let holder = self.seats[seat].attach(&self.settings.order);
+        let connection = self.seats[seat].attach(&self.settings.order);
         let rank = self.seats[seat].rank;
         self.admitted.remove(&rank);
-        self.tell(Event::Attached { holder, rank })
+        self.tell(Event::Attached { connection, rank })
     }
 
     fn ask(&mut self, seat: usize) -> Result<(), Violation> {
         let window = self.settings.staged_batches.max(1) as usize;
-        while let Some((holder, batch)) =
+        while let Some((connection, batch)) =
             self.seats[seat].next_request(&self.settings.order, window)
         {
-            self.tell(Event::Requested { holder, batch })?;
+            self.tell(Event::Requested { connection, batch })?;
         }
         Ok(())
     }
@@ -387,20 +387,20 @@ impl<'a> Play<'a> {
     /// Has a trainer start its next step, if it has what it needs.
     fn go_on(&mut self, seat: usize) -> Result<(), Violation> {
         let own = &mut self.seats[seat];
-        let (current, life) = (own.holder, own.life);
+        let (current, life) = (own.connection, own.life);
         // Reading alone takes its time too.
         let (times, delivered) = match own.begin(&self.settings.order) {
             None => return Ok(()),
             Some(Step::Alone) => (2, None),
-            Some(Step::Handed(Handed { holder, lease, .. })) => {
-                (1, (current == Some(*holder)).then_some((*holder, *lease)))
+            Some(Step::Handed(Handed { connection, lease, .. })) => {
+                (1, (current == Some(*connection)).then_some((*connection, *lease)))
             }
         };
         let time = self.machine.step_time.draw(&mut self.draws).0.max(1).saturating_mul(times);
         self.clock.at(Nanoseconds(self.clock.now.0.saturating_add(time)), Due::Used { seat, life });
         match delivered {
-            Some((holder, lease)) => self.tell(Event::Delivered {
-                holder,
+            Some((connection, lease)) => self.tell(Event::Delivered {
+                connection,
                 lease,
                 wait: Wait::ending(self.clock.now, Nanoseconds(0)),
             }),
@@ -414,19 +414,19 @@ impl<'a> Play<'a> {
         let Some(step) = own.end(&self.settings.order) else { return Ok(()) };
         match step {
             Step::Handed(handed) => {
-                let Handed { holder, lease, .. } = handed;
+                let Handed { connection, lease, .. } = handed;
                 self.ordeal.from_agent += 1;
                 // What an agent that is gone handed over goes back to nobody.
-                if own.holder == Some(holder) {
+                if own.connection == Some(connection) {
                     own.held += 1;
                     let later = own.hoards_until.max(self.clock.now);
-                    self.clock.at(later, Due::GivenBack { seat, holder, lease });
+                    self.clock.at(later, Due::GivenBack { seat, connection, lease });
                     self.body.check_held(&handed)?;
                 }
             }
             Step::Alone => self.ordeal.alone += 1,
         }
-        if self.seats[seat].holder.is_none() {
+        if self.seats[seat].connection.is_none() {
             self.attach(seat)?;
         }
         self.ask(seat)?;
@@ -436,20 +436,20 @@ impl<'a> Play<'a> {
     fn give_back(
         &mut self,
         seat: usize,
-        holder: HolderId,
+        connection: ConnectionId,
         lease: LeaseId,
     ) -> Result<(), Violation> {
-        if self.seats[seat].holder != Some(holder) {
+        if self.seats[seat].connection != Some(connection) {
             return Ok(());
         }
         self.seats[seat].held -= 1;
-        self.tell(Event::Released { holder, lease })?;
+        self.tell(Event::Released { connection, lease })?;
         self.ask(seat)
     }
 
     fn leave(&mut self, seat: usize) -> Result<(), Violation> {
         match self.seats[seat].detach() {
-            Some(holder) => self.tell(Event::Gone { holder }),
+            Some(connection) => self.tell(Event::Gone { connection }),
             None => Ok(()),
         }
     }

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use super::machine::{LinkModel, Machine};
 use crate::{
     id::{OpId, TierId},
+    latency_quantiles::Draws,
     session::{Command, Origin},
-    spread::Draws,
     units::{Bytes, Nanoseconds},
 };
 
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        spread::{PerMillion, Spread},
+        latency_quantiles::{LatencyQuantiles, PerMillion},
         throughput::Throughput,
         tier::Speed,
         units::BytesPerSecond,
@@ -142,7 +142,7 @@ mod tests {
     fn threads_limit_how_many_latencies_overlap() {
         let model = LinkModel {
             throughput: Throughput::constant(BytesPerSecond(0)),
-            latency: Spread::constant(Nanoseconds(10 * MS)),
+            latency: LatencyQuantiles::constant(Nanoseconds(10 * MS)),
             threads: NonZeroU32::new(2),
         };
         assert_eq!(ends(&model, 5, 1), [10, 10, 20, 20, 30].map(|ms| ms * MS));
@@ -154,7 +154,7 @@ mod tests {
         let throughput = Throughput::measured(&[point(1, 1_000_000), point(4, 4_000_000)]).unwrap();
         let model = |threads| LinkModel {
             throughput: throughput.clone(),
-            latency: Spread::constant(Nanoseconds(0)),
+            latency: LatencyQuantiles::constant(Nanoseconds(0)),
             threads: NonZeroU32::new(threads),
         };
         // 100 reads of 1 kB: one thread moves 1 MB/s, two 2 MB/s, four 4 MB/s, once they all run.
@@ -170,7 +170,7 @@ mod tests {
             [(PerMillion(500_000), Nanoseconds(MS)), (PerMillion::ALL, Nanoseconds(3 * MS))];
         let model = LinkModel {
             throughput: Throughput::constant(BytesPerSecond(0)),
-            latency: Spread::measured(&quantiles).unwrap(),
+            latency: LatencyQuantiles::measured(&quantiles).unwrap(),
             threads: None,
         };
         let drawn = ends(&model, 1000, 1);

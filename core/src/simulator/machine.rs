@@ -6,9 +6,11 @@ use core::num::NonZeroU32;
 
 use super::Model;
 use crate::{
-    assignment::{Assignment, Costs, Division},
-    session::{Session, Windows},
-    spread::Spread,
+    latency_quantiles::LatencyQuantiles,
+    session::{
+        Session, Windows,
+        assignment::{Assignment, Costs, Division},
+    },
     throughput::Throughput,
     tier::Speed,
     units::{BytesPerSecond, Nanoseconds},
@@ -20,7 +22,7 @@ pub struct LinkModel {
     /// What all operations together move in a second, by how many run at the same time.
     pub throughput: Throughput,
     /// What each operation waits for beside its bytes.
-    pub latency: Spread,
+    pub latency: LatencyQuantiles,
     /// Operations that run at the same time; without a number, all that were given out.
     pub threads: Option<NonZeroU32>,
 }
@@ -29,7 +31,7 @@ impl From<Speed> for LinkModel {
     fn from(speed: Speed) -> Self {
         Self {
             throughput: Throughput::constant(speed.bandwidth),
-            latency: Spread::constant(speed.latency),
+            latency: LatencyQuantiles::constant(speed.latency),
             threads: None,
         }
     }
@@ -54,7 +56,7 @@ pub struct Machine {
     pub tiers: Vec<LinkModel>,
     /// What a rank computes in a training step, loading excluded. A step takes as long as its slowest
     /// rank of the node.
-    pub step_time: Spread,
+    pub step_time: LatencyQuantiles,
     /// Of everything that is drawn at random.
     pub seed: u64,
     /// How the threads of the cold store are divided over ranks, anew at each step.
@@ -89,7 +91,7 @@ impl From<&Model> for Machine {
         Self {
             cold: model.cold.into(),
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
-            step_time: Spread::constant(model.step_time),
+            step_time: LatencyQuantiles::constant(model.step_time),
             seed: 0,
             assignment: Assignment::Shared,
         }

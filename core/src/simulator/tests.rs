@@ -7,13 +7,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    assignment::Assignment,
     id::{NodeId, TierId},
+    latency_quantiles::{LatencyQuantiles, PerMillion},
     order::{Position, Shuffle, Spec, World},
-    policy,
-    session::{Adaptation, Cause, OnError, Windows},
-    spread::{PerMillion, Spread},
-    staging_depth,
+    retention::policy,
+    session::{Adaptation, OnError, StallCause, Windows, assignment::Assignment, staging_depth},
     throughput::Throughput,
     tier::{Buffer, Kind},
     units::BytesPerSecond,
@@ -93,8 +91,8 @@ fn gap_reads_the_least_that_any_policy_can() {
 }
 
 /// What most of the stall of a run is put down to.
-fn chief_cause(outcome: &Outcome) -> Cause {
-    let mut causes = Causes::default();
+fn chief_cause(outcome: &Outcome) -> StallCause {
+    let mut causes = StallBreakdown::default();
     for epoch in &outcome.epochs {
         assert_eq!(epoch.causes.total(), epoch.stall);
         causes.add(&epoch.causes);
@@ -114,16 +112,16 @@ fn a_stall_is_put_down_to_what_is_too_slow() {
     let slow = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(20_000_000) };
     let mut cold = model(2);
     cold.cold = slow;
-    assert_eq!(chief_cause(&simulate(&tier(20), &cold)), Cause::Cold);
+    assert_eq!(chief_cause(&simulate(&tier(20), &cold)), StallCause::Cold);
     let mut second = model(2);
     second.tiers[1] = slow;
     // The slow tier gets a copy of what it keeps in the first epoch, and is read in the others.
     let outcome = simulate(&tier(60), &second);
     let chief = chief_cause(&outcome);
-    assert!([Cause::Tier(TierId(1)), Cause::Keep].contains(&chief), "{chief:?}");
+    assert!([StallCause::Tier(TierId(1)), StallCause::Keep].contains(&chief), "{chief:?}");
     assert_eq!(
         chief_cause(&Outcome { epochs: outcome.epochs[1..].to_vec(), ..outcome }),
-        Cause::Tier(TierId(1))
+        StallCause::Tier(TierId(1))
     );
 }
 
@@ -249,9 +247,9 @@ fn a_run_that_starts_in_an_epoch_reads_the_rest_of_it() {
     assert!(epochs[2].read.cold < epochs[2].read.demand);
 }
 
-fn spread(quantiles: &[(u32, u64)]) -> Spread {
+fn spread(quantiles: &[(u32, u64)]) -> LatencyQuantiles {
     let quantile = |(share, time): &(u32, u64)| (PerMillion(*share), Nanoseconds(*time));
-    Spread::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>()).unwrap()
+    LatencyQuantiles::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>()).unwrap()
 }
 
 #[test]
@@ -289,7 +287,7 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
     let machine = |threads| Machine {
         cold: LinkModel {
             throughput: Throughput::constant(BytesPerSecond(0)),
-            latency: Spread::constant(Nanoseconds(10_000_000)),
+            latency: LatencyQuantiles::constant(Nanoseconds(10_000_000)),
             threads: NonZeroU32::new(threads),
         },
         ..Machine::from(&model(0))
@@ -306,7 +304,7 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
 fn curves() -> [LinkModel; 3] {
     let link = |points: &[(u32, u64)], latency| LinkModel {
         throughput: table(points),
-        latency: Spread::constant(Nanoseconds(latency)),
+        latency: LatencyQuantiles::constant(Nanoseconds(latency)),
         threads: None,
     };
     [
@@ -330,7 +328,7 @@ fn a_window_that_is_measured_is_about_as_good_as_the_best_one() {
     for cold in curves() {
         let machine = Machine {
             cold,
-            step_time: Spread::constant(Nanoseconds(1_000)),
+            step_time: LatencyQuantiles::constant(Nanoseconds(1_000)),
             ..Machine::from(&model(0))
         };
         let took = |windows: Windows| {
@@ -396,7 +394,7 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
             threads: Some(threads),
         },
         tiers: Vec::new(),
-        step_time: Spread::constant(step_time),
+        step_time: LatencyQuantiles::constant(step_time),
         seed: 5,
         assignment: Assignment::Shared,
     };

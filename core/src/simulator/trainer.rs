@@ -7,10 +7,10 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use super::{EpochOutcome, Machine, trace::Started};
 use crate::{
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, Step},
+    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, Step},
+    latency_quantiles::{Draws, LatencyQuantiles},
     order::Spec,
     session::{Command, EpochProgress, Event, Settings, Wait},
-    spread::{Draws, Spread},
     units::{Bytes, Nanoseconds},
 };
 
@@ -26,7 +26,7 @@ pub(super) struct Reaction {
 #[derive(Debug)]
 struct Seat {
     rank: Rank,
-    holder: HolderId,
+    connection: ConnectionId,
     /// The batch to ask for next.
     next: Option<BatchId>,
     /// Handed over, by batch; `None` for a batch that was refused.
@@ -40,7 +40,7 @@ struct Seat {
 pub(super) struct Trainer {
     order: Spec,
     window: u32,
-    step_time: Spread,
+    step_time: LatencyQuantiles,
     draws: Draws,
     seats: Vec<Seat>,
     epoch: Epoch,
@@ -57,7 +57,7 @@ impl Trainer {
         let order = settings.order;
         let seats = order.world.ranks_of(settings.node).map(|rank| Seat {
             rank,
-            holder: HolderId(u64::from(rank.0)),
+            connection: ConnectionId(u64::from(rank.0)),
             next: Some(order.first(rank)),
             here: BTreeMap::new(),
             outstanding: 0,
@@ -81,7 +81,7 @@ impl Trainer {
     }
 
     pub(super) fn attach(&self) -> Vec<Event> {
-        let attach = |seat: &Seat| Event::Attached { holder: seat.holder, rank: seat.rank };
+        let attach = |seat: &Seat| Event::Attached { connection: seat.connection, rank: seat.rank };
         self.seats.iter().map(attach).collect()
     }
 
@@ -89,18 +89,18 @@ impl Trainer {
     pub(super) fn handle(&mut self, command: &Command, now: Nanoseconds) -> Reaction {
         let (order, window) = (self.order, self.window);
         let events = match command {
-            Command::Admit { holder, .. } => {
-                let Some(seat) = self.seat(*holder) else { return Reaction::default() };
+            Command::Admit { connection, .. } => {
+                let Some(seat) = self.seat(*connection) else { return Reaction::default() };
                 seat.is_admitted = true;
                 seat.ask(&order, window)
             }
-            Command::Lease { holder, lease, batch, .. } => {
-                let Some(seat) = self.seat(*holder) else { return Reaction::default() };
+            Command::Lease { connection, lease, batch, .. } => {
+                let Some(seat) = self.seat(*connection) else { return Reaction::default() };
                 seat.here.insert(batch.id, Some(*lease));
                 Vec::new()
             }
-            Command::Refuse { holder, batch, .. } => {
-                let Some(seat) = self.seat(*holder) else { return Reaction::default() };
+            Command::Refuse { connection, batch, .. } => {
+                let Some(seat) = self.seat(*connection) else { return Reaction::default() };
                 seat.here.insert(*batch, None);
                 Vec::new()
             }
@@ -119,7 +119,7 @@ impl Trainer {
             let batch = BatchId { epoch: current.0, step: current.1, rank: seat.rank };
             seat.outstanding -= 1;
             if let Some(Some(lease)) = seat.here.remove(&batch) {
-                events.push(Event::Released { holder: seat.holder, lease });
+                events.push(Event::Released { connection: seat.connection, lease });
             }
             events.extend(seat.ask(&order, window));
         }
@@ -185,7 +185,11 @@ impl Trainer {
         self.computed[epoch.0 as usize].0 += step_time.0;
         let deliver = |seat: &Seat| {
             let lease = seat.here[&BatchId { epoch, step, rank: seat.rank }]?;
-            Some(Event::Delivered { holder: seat.holder, lease, wait: Wait::ending(now, waited) })
+            Some(Event::Delivered {
+                connection: seat.connection,
+                lease,
+                wait: Wait::ending(now, waited),
+            })
         };
         let events = self.seats.iter().filter_map(deliver).collect();
         let started = Started { epoch, step, needed: self.needed_at, stall: waited };
@@ -199,8 +203,8 @@ impl Trainer {
         self.seats.iter().map(|_| spread.draw(draws)).max().unwrap_or_default()
     }
 
-    fn seat(&mut self, holder: HolderId) -> Option<&mut Seat> {
-        self.seats.iter_mut().find(|seat| seat.holder == holder)
+    fn seat(&mut self, connection: ConnectionId) -> Option<&mut Seat> {
+        self.seats.iter_mut().find(|seat| seat.connection == connection)
     }
 }
 
@@ -209,7 +213,7 @@ impl Seat {
         let mut events = Vec::new();
         while self.is_admitted && self.outstanding < window {
             let Some(batch) = self.next else { break };
-            events.push(Event::Requested { holder: self.holder, batch });
+            events.push(Event::Requested { connection: self.connection, batch });
             self.next = order.after(batch);
             self.outstanding += 1;
         }

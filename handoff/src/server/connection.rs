@@ -10,7 +10,7 @@ use std::{
 use rustix::net::{Shutdown, shutdown};
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, Rank, SampleId},
+    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId},
     session::Refusal,
     units::Bytes,
 };
@@ -98,7 +98,7 @@ impl Connection {
     /// Takes what a reader has put into its ring up to now.
     pub(super) fn drain(
         &mut self,
-        holder: HolderId,
+        holder: ConnectionId,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {
         match &mut self.stage {
@@ -150,7 +150,7 @@ impl Connection {
 
     pub(super) fn admit(
         &mut self,
-        holder: HolderId,
+        holder: ConnectionId,
         briefing: &Briefing,
         arena: Arc<Region>,
         shared: &Shared,
@@ -269,7 +269,7 @@ impl Connection {
 
     pub(super) fn request_memory(
         &mut self,
-        holder: HolderId,
+        holder: ConnectionId,
         request: RequestId,
         bytes: Bytes,
     ) -> Result<ClientEvent, Rule> {
@@ -288,7 +288,7 @@ impl Connection {
 
     pub(super) fn free_memory(
         &mut self,
-        holder: HolderId,
+        holder: ConnectionId,
         grant: GrantId,
     ) -> Result<ClientEvent, Rule> {
         if !self.grants.remove(&grant) {

@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
-use tierfeed_core::{batch::Shown, id::HolderId};
+use tierfeed_core::{batch::Shown, id::ConnectionId};
 use tierfeed_numa_memory::{AllocateError, RangeError};
 
 use crate::message::{GRANT_CHUNKS_MAX, RequestId};
@@ -25,7 +25,7 @@ pub enum AdmitError {
     #[error("connection {} does not wait to be let in", .holder.0)]
     NotWaiting {
         /// The connection.
-        holder: HolderId,
+        holder: ConnectionId,
     },
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
+    fleet::launch::{Identity, Misfit, Post, Said},
     id::Rank,
-    launch::{Identity, Misfit, Post, Said},
 };
 
 use super::trainer::Trainer;

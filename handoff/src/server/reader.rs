@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     batch::{Batch, Shown},
-    id::{BatchId, HolderId, LeaseId, Rank, SampleId},
+    id::{BatchId, ConnectionId, LeaseId, Rank, SampleId},
     session::Refusal,
     tier::Locality,
     units::Bytes,
@@ -116,7 +116,7 @@ impl Reader {
     /// What comes later comes with another ring of the bell, so one call does bounded work.
     pub(super) fn drain(
         &mut self,
-        holder: HolderId,
+        holder: ConnectionId,
         rank: Rank,
         events: &mut Vec<ClientEvent>,
     ) -> Result<(), Rule> {

@@ -6,8 +6,8 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::io::Errno;
 use tierfeed_core::{
-    id::{Epoch, HolderId},
-    launch::Post,
+    fleet::launch::Post,
+    id::{ConnectionId, Epoch},
     units::Bytes,
 };
 use tierfeed_numa_memory::drill;
@@ -120,7 +120,7 @@ impl Reception {
     }
 
     /// Watches a connection that may stay. Another one was told why not, or the process has no room.
-    fn admit(&mut self, connection: &mut Connection) -> Result<HolderId, Option<Errno>> {
+    fn admit(&mut self, connection: &mut Connection) -> Result<ConnectionId, Option<Errno>> {
         if let Err(stranger) = peer::check(connection.socket())? {
             connection.dismiss(&stranger);
             return Err(None);
@@ -132,7 +132,7 @@ impl Reception {
             connection.dismiss(&reason);
             return Err(None);
         }
-        let holder = HolderId(self.holders);
+        let holder = ConnectionId(self.holders);
         self.holders += 1;
         self.shared.watch.add(connection.socket(), Source::Socket(holder))?;
         if let Some(process) = &connection.process {
@@ -152,7 +152,7 @@ impl Reception {
     }
 
     /// Takes one packet; if more are there, the next wait returns at once.
-    fn listen(&mut self, holder: HolderId) {
+    fn listen(&mut self, holder: ConnectionId) {
         let arrival = {
             let connections = self.shared.connections();
             let Some(connection) = connections.get(&holder) else { return };
@@ -175,7 +175,7 @@ impl Reception {
         }
     }
 
-    fn understand(&mut self, holder: HolderId, bytes: &[u8]) -> Result<(), Rule> {
+    fn understand(&mut self, holder: ConnectionId, bytes: &[u8]) -> Result<(), Rule> {
         let message: FromClient = message::from_bytes(bytes).map_err(|malformed| {
             // Other versions have other messages, so the version is looked for in what makes no sense.
             match message::protocol_of(bytes) {
@@ -218,13 +218,13 @@ impl Reception {
     /// Lets a living connection do something.
     fn with<T>(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         action: impl FnOnce(&mut Connection) -> Result<T, Rule>,
     ) -> Result<Option<T>, Rule> {
         self.shared.connections().get_mut(&holder).map(action).transpose()
     }
 
-    fn drain(&mut self, holder: HolderId) {
+    fn drain(&mut self, holder: ConnectionId) {
         let mut events = Vec::new();
         let drained = self.with(holder, |connection| connection.drain(holder, &mut events));
         for event in events {
@@ -235,14 +235,14 @@ impl Reception {
         }
     }
 
-    fn expel(&mut self, holder: HolderId, rule: Rule) {
+    fn expel(&mut self, holder: ConnectionId, rule: Rule) {
         if let Some(connection) = self.shared.connections().get_mut(&holder) {
             connection.dismiss(&rule);
         }
         self.depart(holder, Departure::Violation(Violation(rule)));
     }
 
-    fn depart(&mut self, holder: HolderId, cause: Departure) {
+    fn depart(&mut self, holder: ConnectionId, cause: Departure) {
         if !matches!(cause, Departure::Violation(_)) {
             // What it did last still counts, though it did not ring for it.
             self.drain(holder);

@@ -13,7 +13,7 @@ use rustix::{
     },
     io::Errno,
 };
-use tierfeed_core::id::HolderId;
+use tierfeed_core::id::ConnectionId;
 
 /// Events that one wait returns.
 const EVENTS_MAX: usize = 64;
@@ -26,11 +26,11 @@ pub(super) enum Source {
     /// The server shall end.
     Stop,
     /// A control packet, or the end of the connection.
-    Socket(HolderId),
+    Socket(ConnectionId),
     /// The client has put something into its ring.
-    Bell(HolderId),
+    Bell(ConnectionId),
     /// The process of the client has ended.
-    Process(HolderId),
+    Process(ConnectionId),
 }
 
 /// A set of watched descriptors.
@@ -86,7 +86,7 @@ impl Source {
     }
 
     fn from_word(word: u64) -> Option<Self> {
-        let holder = HolderId(word >> 3);
+        let holder = ConnectionId(word >> 3);
         match word & 7 {
             0 => Some(Self::Listener),
             1 => Some(Self::Stop),
@@ -107,11 +107,11 @@ mod tests {
     fn a_bell_that_is_never_read_wakes_for_every_ring() {
         let watch = Watch::new().unwrap();
         let bell = wake::agent_bell().unwrap();
-        watch.add(&bell, Source::Bell(HolderId(7))).unwrap();
+        watch.add(&bell, Source::Bell(ConnectionId(7))).unwrap();
         for _ in 0..3 {
             wake::ring_agent(&bell);
             let events = watch.wait(Some(Duration::from_secs(10))).unwrap();
-            assert_eq!(events, [Source::Bell(HolderId(7))]);
+            assert_eq!(events, [Source::Bell(ConnectionId(7))]);
             assert_eq!(watch.wait(Some(Duration::ZERO)).unwrap(), []);
         }
     }
@@ -121,7 +121,7 @@ mod tests {
         let watch = Watch::new().unwrap();
         let bell = wake::agent_bell().unwrap();
         let copy = bell.try_clone().unwrap();
-        watch.add(&bell, Source::Bell(HolderId(7))).unwrap();
+        watch.add(&bell, Source::Bell(ConnectionId(7))).unwrap();
         watch.remove(&bell);
         drop(bell);
         wake::ring_agent(&copy);

@@ -7,7 +7,7 @@ use std::{
 
 use proptest::prelude::*;
 use tierfeed_core::{
-    id::{HolderId, LeaseId},
+    id::{ConnectionId, LeaseId},
     units::Bytes,
 };
 
@@ -71,7 +71,7 @@ fn any_move() -> impl Strategy<Value = Move> {
 }
 
 /// Answers like an agent until `holder` is gone.
-fn serve_until_gone(stage: &Stage, holder: HolderId) {
+fn serve_until_gone(stage: &Stage, holder: ConnectionId) {
     let mut leases = 0;
     loop {
         match stage.event() {

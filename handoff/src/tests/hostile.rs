@@ -20,7 +20,7 @@ use nix::{
     sys::socket::{setsockopt, sockopt},
 };
 use rustix::io::Errno;
-use tierfeed_core::id::{HolderId, SampleId};
+use tierfeed_core::id::{ConnectionId, SampleId};
 
 use super::{
     misuse::{Rogue, assert_expelled, assert_serving, hello},
@@ -59,7 +59,7 @@ fn send_lingering(stage: &Stage, rogue: &Rogue, bytes: &[u8]) -> TcpStream {
 }
 
 /// One batch from the request to the release.
-fn exchange(stage: &Stage, client: &Client, holder: HolderId) -> Duration {
+fn exchange(stage: &Stage, client: &Client, holder: ConnectionId) -> Duration {
     let begun = Instant::now();
     client.request(batch_id(1)).unwrap();
     assert_eq!(stage.requested(), (holder, batch_id(1)));

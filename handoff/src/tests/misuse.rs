@@ -10,7 +10,7 @@ use rustix::{
     net::{SocketAddrUnix, SocketFlags, connect},
 };
 use tierfeed_core::{
-    id::{HolderId, LeaseId},
+    id::{ConnectionId, LeaseId},
     units::Bytes,
 };
 use tierfeed_numa_memory::View;
@@ -37,7 +37,7 @@ impl Rogue {
         Self(socket)
     }
 
-    pub(super) fn attached(stage: &Stage) -> (Self, Rings, HolderId) {
+    pub(super) fn attached(stage: &Stage) -> (Self, Rings, ConnectionId) {
         let rogue = Self::connect(stage);
         rogue.say(&hello(), &[]);
         let holder = stage.admit_next();

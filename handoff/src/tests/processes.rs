@@ -197,7 +197,7 @@ fn play_agent_without_descriptors(socket: &Path) {
 }
 
 /// Serves the second process until it holds one batch and waits for another.
-fn serve_one_of_two(stage: &Stage) -> tierfeed_core::id::HolderId {
+fn serve_one_of_two(stage: &Stage) -> tierfeed_core::id::ConnectionId {
     let holder = stage.admit_next();
     assert_eq!(stage.requested(), (holder, batch_id(0)));
     stage.lease(holder, 0);

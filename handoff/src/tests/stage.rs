@@ -12,8 +12,8 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     batch::Batch,
-    id::{BatchId, Epoch, HolderId, LeaseId, NodeId, Rank, SampleId, Step},
-    launch::Post,
+    fleet::launch::Post,
+    id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, Rank, SampleId, Step},
     order::{Position, Shuffle, Spec, World},
     session::Wait,
     tier::Locality,
@@ -94,7 +94,7 @@ impl Stage {
     }
 
     /// A client of this process that was let in.
-    pub(super) fn attach(&self) -> (Client, HolderId) {
+    pub(super) fn attach(&self) -> (Client, ConnectionId) {
         std::thread::scope(|scope| {
             let hello = Hello::of_rank(RANK, Role::Trainer);
             let client =
@@ -104,7 +104,7 @@ impl Stage {
         })
     }
 
-    pub(super) fn admit_next(&self) -> HolderId {
+    pub(super) fn admit_next(&self) -> ConnectionId {
         let ClientEvent::Attached { holder, rank, .. } = self.event() else {
             panic!("not attached")
         };
@@ -124,14 +124,14 @@ impl Stage {
         assert!(event.is_err(), "{event:?}");
     }
 
-    pub(super) fn requested(&self) -> (HolderId, BatchId) {
+    pub(super) fn requested(&self) -> (ConnectionId, BatchId) {
         match self.event() {
             ClientEvent::Requested { holder, batch } => (holder, batch),
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn released(&self) -> (HolderId, LeaseId) {
+    pub(super) fn released(&self) -> (ConnectionId, LeaseId) {
         match self.event() {
             ClientEvent::Released { holder, lease, .. } => (holder, lease),
             other => panic!("{other:?}"),
@@ -139,7 +139,7 @@ impl Stage {
     }
 
     /// Takes an order that `holder` publishes.
-    pub(super) fn published(&self, holder: HolderId) -> (Epoch, Vec<SampleId>) {
+    pub(super) fn published(&self, holder: ConnectionId) -> (Epoch, Vec<SampleId>) {
         let ClientEvent::Published { holder: who, request, rank, epoch, samples } = self.event()
         else {
             panic!("not published")
@@ -149,7 +149,7 @@ impl Stage {
         (epoch, samples)
     }
 
-    pub(super) fn gone(&self) -> HolderId {
+    pub(super) fn gone(&self) -> ConnectionId {
         match self.event() {
             ClientEvent::Gone { holder, .. } => holder,
             other => panic!("{other:?}"),
@@ -158,7 +158,7 @@ impl Stage {
 
     /// Hands over a batch of one sample at the start of the arena; its lease has the number of the
     /// step.
-    pub(super) fn lease(&self, holder: HolderId, step: u32) {
+    pub(super) fn lease(&self, holder: ConnectionId, step: u32) {
         let batch = batch(step, &[64]);
         let lease = LeaseId(u64::from(step));
         self.server.lease(holder, lease, Bytes(0), &batch, |_| None).unwrap();

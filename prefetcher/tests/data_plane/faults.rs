@@ -183,8 +183,8 @@ fn more_memory_than_there_is_is_refused_before_it_is_taken() {
 fn commands_for_the_hand_off_come_back() {
     let root = tempfile::tempdir().unwrap();
     let rig = ready(root.path(), 0);
-    let holder = tierfeed_core::id::HolderId(1);
-    let command = Command::Admit { holder, rank: RANK };
+    let connection = tierfeed_core::id::ConnectionId(1);
+    let command = Command::Admit { connection, rank: RANK };
     assert_eq!(rig.plane.start_command(command.clone()), Some(command));
 }
 

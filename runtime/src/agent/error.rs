@@ -1,6 +1,6 @@
 //! Why an agent cannot join, start or write its report.
 
-use tierfeed_core::{launch::Misfit, order::SpecError};
+use tierfeed_core::{fleet::launch::Misfit, order::SpecError};
 use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
 use tierfeed_workload_analyzer::job::{At, JobError};

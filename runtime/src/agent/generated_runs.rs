@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use tierfeed_core::{
-    id::{BatchId, HolderId, LeaseId, NodeId, Rank},
+    id::{BatchId, ConnectionId, LeaseId, NodeId, Rank},
+    latency_quantiles::Draws,
     order::{Position, Shuffle, Spec, World as Ranks},
-    policy,
+    retention::policy,
     session::{Command, Event, OnError, Session, Settings, Tally, Wait, Windows},
-    spread::Draws,
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -54,7 +54,7 @@ struct StopWatch {
 
 #[derive(Debug)]
 struct Trainer {
-    holder: HolderId,
+    connection: ConnectionId,
     next: Option<BatchId>,
     asked_to: Option<BatchId>,
     steps_left: u32,
@@ -81,7 +81,7 @@ struct Run {
     due: BTreeMap<(u64, u64), Due>,
     number: u64,
     /// Messages of one trainer arrive in order: when the last one arrives.
-    said_until: BTreeMap<HolderId, u64>,
+    said_until: BTreeMap<ConnectionId, u64>,
 }
 
 impl Run {
@@ -102,7 +102,7 @@ impl Run {
             shows: Vec::new(),
         };
         let trainers = (0..RANKS).map(|rank| Trainer {
-            holder: HolderId(u64::from(rank)),
+            connection: ConnectionId(u64::from(rank)),
             next: Some(order.first(Rank(rank))),
             asked_to: Some(order.first(Rank(rank))),
             steps_left: shape.steps_max,
@@ -123,10 +123,10 @@ impl Run {
             shape: shape.clone(),
         };
         for rank in 0..RANKS {
-            let holder = HolderId(u64::from(rank));
-            run.readers.connect(holder, Role::Trainer, Nanoseconds(0));
-            run.readers.mark_active(holder);
-            run.tell(Event::Attached { holder, rank: Rank(rank) });
+            let connection = ConnectionId(u64::from(rank));
+            run.readers.connect(connection, Role::Trainer, Nanoseconds(0));
+            run.readers.mark_active(connection);
+            run.tell(Event::Attached { connection, rank: Rank(rank) });
         }
         run
     }
@@ -145,12 +145,14 @@ impl Run {
     fn hear(&mut self, event: Event) {
         let now = Nanoseconds(self.now);
         let event = match event {
-            Event::Delivered { holder, lease, wait } => {
-                Event::Delivered { holder, lease, wait: self.readers.clamp_wait(holder, wait, now) }
-            }
-            Event::Tallied { holder, rank, tally } => {
-                let tally = self.readers.clamp_tally(holder, tally, now);
-                Event::Tallied { holder, rank, tally }
+            Event::Delivered { connection, lease, wait } => Event::Delivered {
+                connection,
+                lease,
+                wait: self.readers.clamp_wait(connection, wait, now),
+            },
+            Event::Tallied { connection, rank, tally } => {
+                let tally = self.readers.clamp_tally(connection, tally, now);
+                Event::Tallied { connection, rank, tally }
             }
             other => other,
         };
@@ -181,8 +183,8 @@ impl Run {
         }
         match command {
             Command::Admit { rank, .. } => self.at(self.now, Due::Wants(rank.0 as usize)),
-            Command::Lease { holder, lease, batch, .. } => {
-                let who = usize::try_from(holder.0).unwrap();
+            Command::Lease { connection, lease, batch, .. } => {
+                let who = usize::try_from(connection.0).unwrap();
                 self.trainers[who].ring.insert(batch.id, lease);
                 self.take_if_wanted(who);
             }
@@ -195,9 +197,9 @@ impl Run {
     fn want(&mut self, who: usize) {
         self.ask(who);
         let trainer = &mut self.trainers[who];
-        let holder = trainer.holder;
+        let connection = trainer.connection;
         let Some(batch) = trainer.next.filter(|_| trainer.steps_left > 0) else {
-            self.say(holder, Event::Gone { holder });
+            self.say(connection, Event::Gone { connection });
             return;
         };
         trainer.wants_since = Some(self.now);
@@ -214,9 +216,9 @@ impl Run {
             let Some(batch) = self.trainers[who].asked_to else { break };
             self.trainers[who].asked_to = order.after(batch);
             if self.draws.word() % 100 >= self.shape.self_read_percent {
-                let holder = self.trainers[who].holder;
+                let connection = self.trainers[who].connection;
                 self.trainers[who].asked.push_back(batch);
-                self.say(holder, Event::Requested { holder, batch });
+                self.say(connection, Event::Requested { connection, batch });
             } else if self.trainers[who].asked.is_empty() {
                 // The trainer reads this batch itself, so it requests none beyond it.
                 break;
@@ -229,13 +231,13 @@ impl Run {
         let trainer = &mut self.trainers[who];
         let (Some(since), Some(batch)) = (trainer.wants_since, trainer.next) else { return };
         let Some(lease) = trainer.ring.remove(&batch) else { return };
-        let holder = trainer.holder;
+        let connection = trainer.connection;
         trainer.asked.retain(|asked| *asked != batch);
         trainer.watch.served += 1;
         let wait = Wait { since: Nanoseconds(since), until: Nanoseconds(now) };
-        self.say(holder, Event::Delivered { holder, lease, wait });
+        self.say(connection, Event::Delivered { connection, lease, wait });
         let done = self.decode(who, batch, now, Tally::empty(batch.epoch));
-        self.say_at(done, holder, Event::Released { holder, lease });
+        self.say_at(done, connection, Event::Released { connection, lease });
         self.at(done, Due::Wants(who));
     }
 
@@ -260,21 +262,21 @@ impl Run {
         let ready = from + decoding;
         let tally = Tally { decoding: Nanoseconds(decoding), ..tally };
         let trainer = &mut self.trainers[who];
-        let (holder, rank) = (trainer.holder, batch.rank);
+        let (connection, rank) = (trainer.connection, batch.rank);
         trainer.watch.waited += ready - trainer.wants_since.take().unwrap();
         trainer.next = order().after(batch);
         trainer.steps_left -= 1;
-        self.say_at(ready, holder, Event::Tallied { holder, rank, tally });
+        self.say_at(ready, connection, Event::Tallied { connection, rank, tally });
         ready + self.draw(self.shape.computing_max)
     }
 
-    fn say(&mut self, holder: HolderId, event: Event) {
-        self.say_at(self.now, holder, event);
+    fn say(&mut self, connection: ConnectionId, event: Event) {
+        self.say_at(self.now, connection, event);
     }
 
-    fn say_at(&mut self, at: u64, holder: HolderId, event: Event) {
+    fn say_at(&mut self, at: u64, connection: ConnectionId, event: Event) {
         let arrives = at + self.draw(self.shape.lag_max);
-        let until = self.said_until.entry(holder).or_default();
+        let until = self.said_until.entry(connection).or_default();
         *until = arrives.max(*until);
         let arrives = *until;
         self.at(arrives, Due::Said(event));

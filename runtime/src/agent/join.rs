@@ -6,9 +6,11 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::{Assignment, Registration},
+    fleet::{
+        Assignment, Registration,
+        launch::{Identity, LaunchError, Misfit, Post},
+    },
     id::NodeId,
-    launch::{Identity, LaunchError, Misfit, Post},
     order::Spec,
     units::Nanoseconds,
 };

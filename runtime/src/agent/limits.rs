@@ -99,7 +99,7 @@ mod tests {
         fleet::Origin,
         id::NodeId,
         order::{Position, Shuffle, Spec, World},
-        policy,
+        retention::policy,
         session::{OnError, Windows},
         tier::Locality,
         units::Nanoseconds,

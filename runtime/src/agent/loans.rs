@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tierfeed_core::{
     fleet::{Denial, Ledger},
-    id::HolderId,
+    id::ConnectionId,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{GRANT_CHUNKS_MAX, GrantId, RequestId};
@@ -26,7 +26,7 @@ const ROOM_WITHIN: Nanoseconds = Nanoseconds(10_000_000_000);
 /// A request for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LoanRequest {
-    pub(super) holder: HolderId,
+    pub(super) connection: ConnectionId,
     pub(super) request: RequestId,
     pub(super) chunks: u32,
 }
@@ -60,7 +60,7 @@ pub(super) struct Loans<M> {
     chunk: Bytes,
     waiting: VecDeque<LoanRequest>,
     current: Option<(LoanRequest, Stage)>,
-    granted: BTreeMap<GrantId, (HolderId, u32, M)>,
+    granted: BTreeMap<GrantId, (ConnectionId, u32, M)>,
     grants: u64,
 }
 
@@ -84,12 +84,12 @@ impl<M> Loans<M> {
 
     pub(super) fn request(
         &mut self,
-        holder: HolderId,
+        connection: ConnectionId,
         request: RequestId,
         bytes: Bytes,
     ) -> Vec<Action> {
         let chunks = u32::try_from(bytes.0.div_ceil(self.chunk.0.max(1))).unwrap_or(u32::MAX);
-        let loan = LoanRequest { holder, request, chunks };
+        let loan = LoanRequest { connection, request, chunks };
         if chunks as usize > GRANT_CHUNKS_MAX {
             let most = Bytes(self.chunk.0.saturating_mul(GRANT_CHUNKS_MAX as u64));
             return vec![Action::Deny(loan, format!("at most {most} at a time; ask for less"))];
@@ -137,7 +137,7 @@ impl<M> Loans<M> {
         };
         self.grants += 1;
         let grant = GrantId(self.grants);
-        self.granted.insert(grant, (loan.holder, loan.chunks, memory));
+        self.granted.insert(grant, (loan.connection, loan.chunks, memory));
         (Some((loan, grant)), self.begin())
     }
 
@@ -168,9 +168,9 @@ impl<M> Loans<M> {
     }
 
     /// A workload disconnected. Its current request is allocated, found undeliverable, and freed.
-    pub(super) fn gone(&mut self, holder: HolderId) -> Vec<Action> {
-        self.waiting.retain(|loan| loan.holder != holder);
-        let own = self.granted.iter().filter(|(_, (owner, ..))| *owner == holder);
+    pub(super) fn gone(&mut self, connection: ConnectionId) -> Vec<Action> {
+        self.waiting.retain(|loan| loan.connection != connection);
+        let own = self.granted.iter().filter(|(_, (owner, ..))| *owner == connection);
         let own: Vec<GrantId> = own.map(|(grant, _)| *grant).collect();
         own.into_iter().flat_map(|grant| self.freed(grant)).collect()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
-    id::{HolderId, TierId},
+    id::{ConnectionId, TierId},
     session::Event as SessionEvent,
     tier::Locality,
     units::{Bytes, Nanoseconds},
@@ -180,11 +180,11 @@ impl Agent {
     fn grant(&mut self, loan: LoanRequest, grant: GrantId) {
         let memory = self.loans.memory(grant).into_iter().flatten();
         let chunks: Vec<&Region> = memory.collect();
-        let LoanRequest { holder, request, .. } = loan;
-        let outcome = self.server.grant(holder, request, grant, &chunks);
+        let LoanRequest { connection, request, .. } = loan;
+        let outcome = self.server.grant(connection, request, grant, &chunks);
         if !matches!(outcome, Ok(Delivery::Sent)) {
             if let Err(error) = outcome {
-                tracing::warn!(holder = holder.0, %error, "memory could not be handed over");
+                tracing::warn!(connection = connection.0, %error, "memory could not be handed over");
             }
             let actions = self.loans.freed(grant);
             self.lend_or_not(actions);
@@ -192,9 +192,9 @@ impl Agent {
     }
 
     fn deny(&self, loan: LoanRequest, reason: &str) {
-        let LoanRequest { holder: HolderId(number), request, .. } = loan;
-        if let Err(error) = self.server.deny(loan.holder, request, reason) {
-            tracing::debug!(holder = number, %error, "a denial had no addressee");
+        let LoanRequest { connection: ConnectionId(number), request, .. } = loan;
+        if let Err(error) = self.server.deny(loan.connection, request, reason) {
+            tracing::debug!(connection = number, %error, "a denial had no addressee");
         }
     }
 }

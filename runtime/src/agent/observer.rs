@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, process, sync::Arc};
 
 use tierfeed_core::{
-    id::{BatchId, HolderId, LeaseId, NodeId, Rank},
+    id::{BatchId, ConnectionId, LeaseId, NodeId, Rank},
     session::{Session, Taken},
     tier::Kind,
     units::{Bytes, Nanoseconds},
@@ -46,7 +46,7 @@ pub(super) struct Observer {
     targets: PathBuf,
     trace: Option<PathBuf>,
     /// Batches that trainers use, since when.
-    held: BTreeMap<LeaseId, (HolderId, BatchId, Nanoseconds)>,
+    held: BTreeMap<LeaseId, (ConnectionId, BatchId, Nanoseconds)>,
     /// When the last wait of each rank ended. Waits are reported late, and two waits of one rank do not
     /// overlap.
     waited_until: BTreeMap<Rank, Nanoseconds>,
@@ -103,7 +103,7 @@ impl Observer {
     }
 
     /// Records a batch that a trainer took.
-    pub(super) fn taken(&mut self, holder: HolderId, lease: LeaseId, taken: &Taken) {
+    pub(super) fn taken(&mut self, connection: ConnectionId, lease: LeaseId, taken: &Taken) {
         let note = |at, lasted, what| self.recorder.note(Event { at, lasted, what });
         let (batch, since) = (taken.batch, Nanoseconds(taken.at.0.saturating_sub(taken.waited.0)));
         let staged = Nanoseconds(taken.ready.0.saturating_sub(taken.placed.0));
@@ -122,7 +122,7 @@ impl Observer {
                 within(from, at.min(taken.at), What::Part(batch, cause));
             }
         }
-        self.held.insert(lease, (holder, batch, taken.at));
+        self.held.insert(lease, (connection, batch, taken.at));
     }
 
     /// Records a batch that a trainer released.
@@ -134,8 +134,8 @@ impl Observer {
         }
     }
 
-    pub(super) fn gone(&mut self, holder: HolderId, rank: Rank) {
-        self.held.retain(|_, (of, ..)| *of != holder);
+    pub(super) fn gone(&mut self, connection: ConnectionId, rank: Rank) {
+        self.held.retain(|_, (of, ..)| *of != connection);
         self.note(What::Left(rank));
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
-    id::HolderId,
+    id::ConnectionId,
     session::{Tally, Wait},
     units::Nanoseconds,
 };
@@ -17,7 +17,7 @@ use crate::observe::report::ReaderStats;
 /// The connections that read batches.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    connected: BTreeMap<HolderId, Reader>,
+    connected: BTreeMap<ConnectionId, Reader>,
     reader_stats: ReaderStats,
 }
 
@@ -31,18 +31,18 @@ struct Reader {
 }
 
 impl Readers {
-    pub(super) fn connect(&mut self, holder: HolderId, role: Role, now: Nanoseconds) {
+    pub(super) fn connect(&mut self, connection: ConnectionId, role: Role, now: Nanoseconds) {
         let waited = Nanoseconds(0);
-        self.connected.insert(holder, Reader { since: now, role, waited, is_active: false });
+        self.connected.insert(connection, Reader { since: now, role, waited, is_active: false });
     }
 
-    pub(super) fn disconnect(&mut self, holder: HolderId) {
-        self.connected.remove(&holder);
+    pub(super) fn disconnect(&mut self, connection: ConnectionId) {
+        self.connected.remove(&connection);
     }
 
     /// The reader requests batches, or reads them itself.
-    pub(super) fn mark_active(&mut self, holder: HolderId) {
-        let Some(reader) = self.connected.get_mut(&holder) else { return };
+    pub(super) fn mark_active(&mut self, connection: ConnectionId) {
+        let Some(reader) = self.connected.get_mut(&connection) else { return };
         if !std::mem::replace(&mut reader.is_active, true) {
             self.reader_stats.has_workers |= reader.role == Role::Worker;
             let active = self.connected.values().filter(|reader| reader.is_active).count();
@@ -55,11 +55,11 @@ impl Readers {
     /// of its own, only its length counts and it ends now.
     pub(super) fn clamp_wait(
         &mut self,
-        holder: HolderId,
+        connection: ConnectionId,
         reported: Wait,
         now: Nanoseconds,
     ) -> Wait {
-        let Some(reader) = self.connected.get_mut(&holder) else {
+        let Some(reader) = self.connected.get_mut(&connection) else {
             return Wait::ending(now, Nanoseconds(0));
         };
         let fits = reader.since <= reported.since
@@ -74,12 +74,12 @@ impl Readers {
     /// A tally whose waits are clamped to the time since its trainer connected.
     pub(super) fn clamp_tally(
         &mut self,
-        holder: HolderId,
+        connection: ConnectionId,
         reported: Tally,
         now: Nanoseconds,
     ) -> Tally {
-        self.mark_active(holder);
-        let Some(reader) = self.connected.get_mut(&holder) else {
+        self.mark_active(connection);
+        let Some(reader) = self.connected.get_mut(&connection) else {
             return reported.within(Nanoseconds(0));
         };
         let tally = reported.within(reader.time_left(now));
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: HolderId = HolderId(1);
+    const ONE: ConnectionId = ConnectionId(1);
 
     fn wait(since: u64, until: u64) -> Wait {
         Wait { since: Nanoseconds(since), until: Nanoseconds(until) }
@@ -125,7 +125,10 @@ mod tests {
         assert_eq!(connected().clamp_wait(ONE, wait(9_000, 9_050), now), wait(250, 300));
         assert_eq!(connected().clamp_wait(ONE, wait(0, u64::MAX), now), wait(100, 300));
         assert_eq!(connected().clamp_wait(ONE, wait(200, 150), now).len(), Nanoseconds(0));
-        assert_eq!(connected().clamp_wait(HolderId(2), wait(110, 150), now).len(), Nanoseconds(0));
+        assert_eq!(
+            connected().clamp_wait(ConnectionId(2), wait(110, 150), now).len(),
+            Nanoseconds(0)
+        );
     }
 
     #[test]
@@ -135,11 +138,11 @@ mod tests {
         readers.mark_active(ONE);
         readers.mark_active(ONE);
         readers.disconnect(ONE);
-        for holder in 2..5 {
-            readers.connect(HolderId(holder), Role::Worker, Nanoseconds(0));
+        for connection in 2..5 {
+            readers.connect(ConnectionId(connection), Role::Worker, Nanoseconds(0));
         }
-        readers.mark_active(HolderId(2));
-        readers.clamp_tally(HolderId(3), Tally::empty(Epoch(0)), Nanoseconds(1));
+        readers.mark_active(ConnectionId(2));
+        readers.clamp_tally(ConnectionId(3), Tally::empty(Epoch(0)), Nanoseconds(1));
         assert_eq!(
             readers.reader_stats(),
             ReaderStats { readers_max: 2, has_workers: true, starved: None }

@@ -7,9 +7,8 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::{Assignment, Ledger, Origin},
+    fleet::{Assignment, Ledger, Origin, launch::Post},
     id::{NodeId, Rank},
-    launch::Post,
     order::Spec,
     session::Session,
     tier::{Kind, Locality},
@@ -87,7 +86,7 @@ pub(super) async fn agent(
             budget_bytes: layout.memory_budget(&node).0,
             ..Footprint::default()
         },
-        holders: std::collections::BTreeMap::new(),
+        connections: std::collections::BTreeMap::new(),
         readers: Readers::default(),
         starvation: Starvation::default(),
         training: None,

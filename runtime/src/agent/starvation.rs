@@ -6,14 +6,14 @@
 
 use std::{collections::BTreeMap, fs};
 
-use tierfeed_core::{id::HolderId, units::Nanoseconds};
+use tierfeed_core::{id::ConnectionId, units::Nanoseconds};
 
 /// The training processes that are or were connected.
 #[derive(Debug, Default)]
 pub(super) struct Starvation {
     /// By process id.
     connected: BTreeMap<u32, RunQueueTime>,
-    process_of: BTreeMap<HolderId, u32>,
+    process_of: BTreeMap<ConnectionId, u32>,
     /// The sum over processes that have disconnected.
     disconnected: Nanoseconds,
     processes_max: usize,
@@ -28,12 +28,12 @@ struct RunQueueTime {
 
 impl Starvation {
     /// A reader of training process `pid` connected; `None` if the process is not visible here.
-    pub(super) fn connect(&mut self, holder: HolderId, pid: Option<u32>) {
+    pub(super) fn connect(&mut self, connection: ConnectionId, pid: Option<u32>) {
         let Some((pid, now)) = pid.and_then(|pid| Some((pid, run_queue_time(pid)?))) else {
             return;
         };
         self.connected.entry(pid).or_insert(RunQueueTime { first: now, last: now });
-        self.process_of.insert(holder, pid);
+        self.process_of.insert(connection, pid);
         self.processes_max = self.processes_max.max(self.connected.len());
     }
 
@@ -44,8 +44,8 @@ impl Starvation {
         }
     }
 
-    pub(super) fn disconnect(&mut self, holder: HolderId) {
-        let Some(pid) = self.process_of.remove(&holder) else { return };
+    pub(super) fn disconnect(&mut self, connection: ConnectionId) {
+        let Some(pid) = self.process_of.remove(&connection) else { return };
         if self.process_of.values().any(|other| *other == pid) {
             return;
         }
@@ -78,21 +78,21 @@ mod tests {
     fn a_process_counts_once_from_its_first_connection_to_its_last() {
         let mut starvation = Starvation::default();
         assert_eq!(starvation.mean(), None);
-        starvation.connect(HolderId(7), None);
-        starvation.disconnect(HolderId(7));
+        starvation.connect(ConnectionId(7), None);
+        starvation.disconnect(ConnectionId(7));
         assert_eq!(starvation.mean(), None);
         let pid = process::id();
-        starvation.connect(HolderId(1), Some(pid));
-        starvation.connect(HolderId(2), Some(pid));
+        starvation.connect(ConnectionId(1), Some(pid));
+        starvation.connect(ConnectionId(2), Some(pid));
         let process = starvation.connected.get_mut(&pid).unwrap();
         // As if it had connected before it waited in any queue.
         process.first = Nanoseconds(0);
         process.last = Nanoseconds(40);
         starvation.update();
-        starvation.disconnect(HolderId(1));
+        starvation.disconnect(ConnectionId(1));
         let before = starvation.mean().unwrap();
         assert!(before >= Nanoseconds(40));
-        starvation.disconnect(HolderId(2));
+        starvation.disconnect(ConnectionId(2));
         assert!(starvation.connected.is_empty());
         assert!(starvation.mean().unwrap() >= before);
         starvation.update();

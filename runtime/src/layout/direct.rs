@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    direct::{Choice, Facts, Lengths, Pace, Rates, Reason, Verified, Way, Wish, choose},
+    retention::in_place::{
+        Choice, Facts, Lengths, Pace, Rates, Reason, Verified, Way, Wish, choose,
+    },
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond},
 };

@@ -5,7 +5,7 @@
 
 use tierfeed_core::{
     order::Spec,
-    policy::{self, Reach},
+    retention::policy::{self, Reach},
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };

@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use tierfeed_core::{
-    assignment::Assignment,
-    policy::Saves,
+    retention::policy::Saves,
+    session::assignment::Assignment,
     tier::Speed,
     units::{BytesPerSecond, Nanoseconds},
 };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tierfeed_core::{policy, tier::Kind, units::Bytes};
+use tierfeed_core::{retention::policy, tier::Kind, units::Bytes};
 use tierfeed_workload_analyzer::Job;
 
 use super::Layout;

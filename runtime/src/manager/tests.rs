@@ -1,7 +1,7 @@
 use tierfeed_core::{
     fleet::{Direction, Progress, Registration},
     order::{Position, Shuffle, Spec, World},
-    policy,
+    retention::policy,
     units::Bytes,
 };
 

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    spread::{PerMillion, Spread},
-    staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
+    latency_quantiles::{LatencyQuantiles, PerMillion},
+    session::staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
     throughput::Throughput,
     units::Bytes,
 };
@@ -24,7 +24,7 @@ pub const IN_TIME: PerMillion = PerMillion(999_000);
 pub fn least(demand: &Demand, site: &NodeModel) -> Option<Result<Depth, Shortfall>> {
     let step_time = demand.step_time.filter(|_| site.cold != UNLIMITED)?;
     let throughput = Throughput::constant(site.cold.bandwidth);
-    let latency = Spread::constant(site.cold.latency);
+    let latency = LatencyQuantiles::constant(site.cold.latency);
     let load = Load {
         reads: demand.batch_samples.saturating_mul(demand.ranks_per_node),
         read_len: Bytes(demand.batch_mean.0 / u64::from(demand.batch_samples.max(1))),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tierfeed_core::{
-    session::Causes,
+    session::StallBreakdown,
     simulator::{EpochOutcome, Model},
     units::{Bytes, Nanoseconds},
 };
@@ -60,7 +60,7 @@ pub(super) struct Sums {
     ready: u64,
     from_tier: Vec<u64>,
     stall: u64,
-    causes: Causes,
+    causes: StallBreakdown,
     duration: u64,
     lower_bound: u64,
     minimal_cold: u64,

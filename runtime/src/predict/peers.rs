@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tierfeed_core::{
-    order::Shuffle,
-    peers::{
+    fleet::peers::{
         Cluster, NodeTraffic, Setting, SettingError, Traffic, least_cold, least_remote_of_covering,
     },
+    order::Shuffle,
     session::Settings,
     units::Bytes,
 };

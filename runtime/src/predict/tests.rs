@@ -41,7 +41,7 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
         arena: Bytes::mib(4),
         on_error: OnError::Fail,
         windows: Windows::default(),
-        aim: tierfeed_core::policy::Aim::default(),
+        aim: tierfeed_core::retention::policy::Aim::default(),
         shows: Vec::new(),
     }
 }

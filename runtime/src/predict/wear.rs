@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 use tierfeed_core::{
-    policy::{Aim, Kind},
-    replay::Replay,
+    retention::{
+        policy::{Aim, Kind},
+        replay::Replay,
+    },
     session,
 };
 

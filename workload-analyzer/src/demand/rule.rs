@@ -1,7 +1,7 @@
 //! The rules of retention that have a closed form.
 
 use serde::{Serialize, Serializer};
-use tierfeed_core::{policy, units::Nanoseconds};
+use tierfeed_core::{retention::policy, units::Nanoseconds};
 
 use super::{limit, plain};
 

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use tierfeed_core::{
     order::World,
-    policy,
+    retention::policy,
     units::{Bytes, Nanoseconds},
 };
 

@@ -329,7 +329,7 @@ pub enum Misfit {
     )]
     DirectUnsettled {
         /// The policy of the job.
-        policy: tierfeed_core::policy::Kind,
+        policy: tierfeed_core::retention::policy::Kind,
     },
     /// A list of NUMA nodes without any.
     #[error("is empty; list a NUMA node, or remove it to use what was measured")]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tierfeed_core::launch::Post;
+use tierfeed_core::fleet::launch::Post;
 
 use super::{Job, location};
 

@@ -1,7 +1,7 @@
 use std::{fmt::Write as _, fs};
 
 use proptest::prelude::*;
-use tierfeed_core::{direct::Wish, units::BytesPerSecond};
+use tierfeed_core::{retention::in_place::Wish, units::BytesPerSecond};
 
 use tierfeed_dataset::{Format, format::Raw, source::Location};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use tierfeed_core::launch::Identity;
+use tierfeed_core::fleet::launch::Identity;
 
 use crate::failure::Failure;
 

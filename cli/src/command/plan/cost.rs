@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tierfeed_core::{
-    policy,
+    retention::policy,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use tierfeed_core::{
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
     order::{EpochOrder, Spec},
-    replay::Replay,
+    retention::replay::Replay,
     session,
 };
 use tierfeed_runtime::{layout::Layout, predict::Nodes};

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde::Serialize;
-use tierfeed_core::{policy, tier::Kind, units::Bytes};
+use tierfeed_core::{retention::policy, tier::Kind, units::Bytes};
 use tierfeed_runtime::predict::{
     Prediction,
     minimum::{MinimumError, minimum},

@@ -14,7 +14,8 @@ use std::{
 use anyhow::Context;
 use indicatif::ProgressBar;
 use tierfeed_core::{
-    policy, session,
+    retention::policy,
+    session,
     simulator::{Observer, Read, StepOutcome},
     units::Bytes,
 };

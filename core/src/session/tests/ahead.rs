@@ -7,16 +7,16 @@ fn an_unpublished_epoch_is_refused_and_a_published_one_is_served() {
     let mut settings = settings(policy::Kind::Gap, 8, 1, OnError::Fail);
     settings.order.shuffle = Shuffle::Published;
     let mut world = Play::new(&settings);
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     let batch = world.expected(0)[0];
     world.drain();
     world.trainers[0].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     assert_eq!(world.trainers[0].refused, [(batch, Refusal::NotPublished)]);
     let samples = Arc::new([7, 3, 1, 0, 2].map(SampleId).to_vec());
     world.tell(Event::Published { rank: Rank(0), epoch: Epoch(0), samples });
     world.trainers[0].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     world.drain();
     assert_eq!(world.trainers[0].leases.len(), 1);
 }
@@ -24,13 +24,13 @@ fn an_unpublished_epoch_is_refused_and_a_published_one_is_served() {
 #[test]
 fn batches_that_nobody_takes_do_not_end_the_look_ahead() {
     let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     world.drain();
     // As a loader with `drop_last` does: the last batch of each epoch is never asked for.
     let taken = world.expected(0).into_iter().filter(|batch| batch.step.0 != 12);
     for batch in taken {
         world.trainers[0].asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
         world.drain();
         assert!(world.take(0), "{batch:?}");
     }
@@ -42,12 +42,12 @@ fn batches_that_nobody_takes_do_not_end_the_look_ahead() {
 #[test]
 fn a_jump_back_takes_the_look_ahead_along() {
     let mut world = Play::new(&settings(policy::Kind::Gap, 400, 1, OnError::Fail));
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     world.drain();
     for (epoch, step) in [(2, 99), (0, 3)] {
         let batch = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) };
         world.trainers[0].asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
         world.drain();
         assert!(world.take(0));
     }
@@ -72,7 +72,7 @@ fn republish(is_staged_before: bool) {
     settings.order.shuffle = Shuffle::Published;
     let mut world = Play::new(&settings);
     world.drain();
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     let batch = world.expected(0)[0];
     let publish = |first: u32| Event::Published {
         rank: Rank(0),
@@ -85,13 +85,13 @@ fn republish(is_staged_before: bool) {
     }
     world.tell(publish(7));
     world.trainers[0].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     world.drain();
     let staged = &world.session.ranks[&Rank(0)].staged[&batch];
     assert_eq!(staged.batch.entries[0].sample, SampleId(7));
     let past_the_end = BatchId { step: Step(1), ..batch };
     world.trainers[0].asked.insert(past_the_end);
-    world.tell(Event::Requested { holder, batch: past_the_end });
+    world.tell(Event::Requested { connection, batch: past_the_end });
     assert_eq!(world.trainers[0].refused, [(past_the_end, Refusal::NotInOrder)]);
 }
 

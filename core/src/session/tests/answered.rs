@@ -39,8 +39,8 @@ proptest! {
             world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
         }
         let dead = core::mem::replace(&mut world.trainers[0], Trainer::new(0));
-        world.trainers[0].holder = HolderId(99);
-        world.tell(Event::Gone { holder: dead.holder });
+        world.trainers[0].connection = ConnectionId(99);
+        world.tell(Event::Gone { connection: dead.connection });
         world.drain();
         let staging = &world.session.ranks[&Rank(0)];
         prop_assert!(staging.wanted.is_empty());
@@ -52,7 +52,7 @@ proptest! {
         world.trainers[0].next = dead.got.last().map_or(
             world.trainers[0].next, |last| settings.order.after(*last),
         );
-        world.tell(Event::Attached { holder: HolderId(99), rank: Rank(0) });
+        world.tell(Event::Attached { connection: ConnectionId(99), rank: Rank(0) });
         world.play(&picks, 0);
         let mut got = dead.got.clone();
         got.extend(&world.trainers[0].got);
@@ -78,8 +78,8 @@ proptest! {
             world.body.end(&command, outcome);
             world.session.handle(Event::Completed { op, outcome }, world.now);
         }
-        let holder = world.trainers[0].holder;
-        world.tell(Event::Gone { holder });
+        let connection = world.trainers[0].connection;
+        world.tell(Event::Gone { connection });
         world.drain();
         prop_assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
     }
@@ -93,21 +93,21 @@ proptest! {
         let mut world = Play::new(&settings(policy, 50, 1, OnError::Fail));
         world.trainers = (0..3).map(|_| Trainer::new(0)).collect();
         for (i, trainer) in world.trainers.iter_mut().enumerate() {
-            trainer.holder = HolderId(50 + i as u64);
+            trainer.connection = ConnectionId(50 + i as u64);
         }
-        world.tell(Event::Gone { holder: HolderId(10) });
+        world.tell(Event::Gone { connection: ConnectionId(10) });
         for i in 0..3 {
-            let (holder, rank) = (world.trainers[i].holder, Rank(0));
-            world.tell(Event::Attached { holder, rank });
+            let (connection, rank) = (world.trainers[i].connection, Rank(0));
+            world.tell(Event::Attached { connection, rank });
         }
         world.drain();
         for (who, act, epoch, step) in acts {
-            let holder = world.trainers[who].holder;
+            let connection = world.trainers[who].connection;
             match act {
                 0 | 1 => {
                     let batch = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) };
                     if world.trainers[who].asked.insert(batch) {
-                        world.tell(Event::Requested { holder, batch });
+                        world.tell(Event::Requested { connection, batch });
                     }
                 }
                 2 => {
@@ -126,15 +126,15 @@ proptest! {
             world.drain();
         }
         while let Some((lease, _)) = world.trainers[2].leases.pop_front() {
-            let holder = world.trainers[2].holder;
-            world.tell(Event::Delivered { holder, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
+            let connection = world.trainers[2].connection;
+            world.tell(Event::Delivered { connection, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
             world.drain();
             while world.take(0) || world.take(1) {
                 world.drain();
             }
         }
         for trainer in &world.trainers {
-            prop_assert!(trainer.asked.is_empty(), "{:?} waits for {:?}", trainer.holder, trainer.asked);
+            prop_assert!(trainer.asked.is_empty(), "{:?} waits for {:?}", trainer.connection, trainer.asked);
         }
     }
 }
@@ -151,15 +151,15 @@ fn a_rank_that_never_comes_holds_up_no_other() {
 #[test]
 fn a_trainer_that_keeps_every_batch_is_refused_not_blocked() {
     let mut world = Play::new(&settings(policy::Kind::None, 50, 1, OnError::Fail));
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     world.drain();
     for batch in world.expected(0) {
         world.trainers[0].asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
         world.drain();
         while let Some((lease, _)) = world.trainers[0].leases.pop_front() {
             world.tell(Event::Delivered {
-                holder,
+                connection,
                 lease,
                 wait: Wait::ending(world.now, Nanoseconds(0)),
             });
@@ -176,11 +176,11 @@ fn a_batch_larger_than_the_arena_is_refused_with_both_sizes() {
     let mut settings = settings(policy::Kind::Gap, 8, 1, OnError::Fail);
     settings.sizes = (0..8).map(|_| Bytes(5000)).collect();
     let mut world = Play::new(&settings);
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     let batch = world.expected(0)[0];
     world.drain();
     world.trainers[0].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     let reason = Refusal::TooLarge { needed: Bytes(20480), arena: Bytes(16384) };
     assert_eq!(world.trainers[0].refused, [(batch, reason)]);
 }
@@ -190,12 +190,12 @@ fn a_batch_that_waits_for_what_is_on_its_way_gets_its_room_in_the_end() {
     let mut settings = settings(policy::Kind::None, 50, 1, OnError::Fail);
     settings.arena = Bytes(4096);
     let mut world = Play::new(&settings);
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     let at = |epoch| BatchId { epoch: Epoch(epoch), step: Step(0), rank: Rank(0) };
     world.drain();
     for epoch in [1, 0] {
         world.trainers[0].asked.insert(at(epoch));
-        world.tell(Event::Requested { holder, batch: at(epoch) });
+        world.tell(Event::Requested { connection, batch: at(epoch) });
         if epoch == 1 {
             world.drain();
             assert!(world.take(0));
@@ -210,14 +210,14 @@ fn a_batch_that_waits_for_what_is_on_its_way_gets_its_room_in_the_end() {
 fn a_trainer_that_dies_before_its_arena_is_there_leaves_none() {
     let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
     world.drain();
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     assert!(world.trainers[0].is_admitted);
-    world.tell(Event::Gone { holder });
+    world.tell(Event::Gone { connection });
     world.drain();
     assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
-    let holder = HolderId(99);
-    world.session.handle(Event::Attached { holder, rank: Rank(0) }, world.now);
-    world.session.handle(Event::Gone { holder }, world.now);
+    let connection = ConnectionId(99);
+    world.session.handle(Event::Attached { connection, rank: Rank(0) }, world.now);
+    world.session.handle(Event::Gone { connection }, world.now);
     world.go_on();
     world.drain();
     assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);

@@ -4,15 +4,15 @@ use super::*;
 
 /// Asks for the first batch of an epoch, and returns whether it is refused for jumping.
 fn is_refused(world: &mut Play, epoch: u32) -> bool {
-    let (holder, rank) = (world.trainers[1].holder, world.trainers[1].rank);
+    let (connection, rank) = (world.trainers[1].connection, world.trainers[1].rank);
     let batch = BatchId { epoch: Epoch(epoch), step: Step(0), rank };
     world.trainers[1].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     world.drain();
     while let Some((lease, _)) = world.trainers[1].leases.pop_front() {
         let wait = Wait::ending(world.now, Nanoseconds(0));
-        world.tell(Event::Delivered { holder, lease, wait });
-        world.tell(Event::Released { holder, lease });
+        world.tell(Event::Delivered { connection, lease, wait });
+        world.tell(Event::Released { connection, lease });
     }
     world.trainers[1].refused.pop() == Some((batch, Refusal::TooManyJumps))
 }

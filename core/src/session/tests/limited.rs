@@ -49,21 +49,21 @@ proptest! {
     ) {
         let mut world = Play::new(&deep(policy::Kind::Gap, 1));
         limit(&mut world, 2);
-        let holder = world.trainers[0].holder;
+        let connection = world.trainers[0].connection;
         let mut leases = VecDeque::new();
         for batch in world.expected(0) {
             world.trainers[0].asked.insert(batch);
-            world.tell(Event::Requested { holder, batch });
+            world.tell(Event::Requested { connection, batch });
             while !world.body.running.is_empty() {
                 world.end_one(picks[leases.len() % picks.len()], 0);
             }
             prop_assert!(world.trainers[0].asked.is_empty(), "{:?} waits", batch);
             for (lease, _) in core::mem::take(&mut world.trainers[0].leases) {
-                world.tell(Event::Delivered { holder, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
+                world.tell(Event::Delivered { connection, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
                 leases.push_back(lease);
             }
             for lease in leases.drain(..leases.len().saturating_sub(kept)) {
-                world.tell(Event::Released { holder, lease });
+                world.tell(Event::Released { connection, lease });
             }
         }
         // Eight pages hold what is kept and one more.
@@ -94,11 +94,11 @@ fn a_limit_drops_what_nobody_asked_for_and_gives_the_end_of_the_arena_back() {
 #[test]
 fn what_a_trainer_holds_is_not_touched_and_leaves_later() {
     let mut world = Play::new(&deep(policy::Kind::None, 1));
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     world.drain();
     for batch in &world.expected(0)[..6] {
         world.trainers[0].asked.insert(*batch);
-        world.tell(Event::Requested { holder, batch: *batch });
+        world.tell(Event::Requested { connection, batch: *batch });
     }
     world.drain();
     assert_eq!(world.trainers[0].leases.len(), 6);
@@ -106,11 +106,11 @@ fn what_a_trainer_holds_is_not_touched_and_leaves_later() {
     assert_eq!(trimmed(&world), 2, "what was free already");
     while let Some((lease, _)) = world.trainers[0].leases.pop_front() {
         world.tell(Event::Delivered {
-            holder,
+            connection,
             lease,
             wait: Wait::ending(world.now, Nanoseconds(0)),
         });
-        world.tell(Event::Released { holder, lease });
+        world.tell(Event::Released { connection, lease });
         world.drain();
     }
     assert_eq!(trimmed(&world), 5);
@@ -124,12 +124,12 @@ fn a_batch_that_finds_no_room_gets_the_arena_back() {
     settings.sizes = (0..60).map(|i| Bytes(if i % 8 == 7 { 20_000 } else { 100 })).collect();
     settings.order.shuffle = Shuffle::Sequential;
     let mut world = Play::new(&settings);
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     limit(&mut world, 2);
     let batches = world.expected(0);
     for batch in &batches[..2] {
         world.trainers[0].asked.insert(*batch);
-        world.tell(Event::Requested { holder, batch: *batch });
+        world.tell(Event::Requested { connection, batch: *batch });
         world.drain();
     }
     assert_eq!(world.trainers[0].leases.len(), 2);

@@ -8,11 +8,11 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
     let opened = world.session.ranks[&Rank(0)].opened_at;
     assert!(world.ask(0));
     world.drain();
-    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
+    let (connection, lease) = (world.trainers[0].connection, world.trainers[0].leases[0].0);
     let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
     world.now.0 += 500_000;
     let waited = Nanoseconds(world.now.0 + 1000);
-    world.tell(Event::Delivered { holder, lease, wait: Wait::ending(waited, waited) });
+    world.tell(Event::Delivered { connection, lease, wait: Wait::ending(waited, waited) });
     let taken = world.session.progress().taken.clone().unwrap();
     assert_eq!((taken.ready, taken.at, taken.waited), (ready, waited, waited));
     assert_eq!(taken.lead(), Nanoseconds(0));
@@ -24,7 +24,7 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
     assert_eq!(world.session.progress().first_stall, waited);
     assert_eq!(world.session.progress().epochs[0].late, 1);
     world.now.0 += 7000;
-    world.tell(Event::Released { holder, lease });
+    world.tell(Event::Released { connection, lease });
     assert_eq!(world.session.progress().holds.sum(), Nanoseconds(8000));
 
     assert!(world.ask(0));
@@ -32,7 +32,11 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
     let (lease, _) = world.trainers[0].leases[1];
     world.now.0 += 90_000;
     let until = Nanoseconds(world.now.0 + 1000);
-    world.tell(Event::Delivered { holder, lease, wait: Wait::ending(until, Nanoseconds(2000)) });
+    world.tell(Event::Delivered {
+        connection,
+        lease,
+        wait: Wait::ending(until, Nanoseconds(2000)),
+    });
     let taken = world.session.progress().taken.clone().unwrap();
     assert_eq!(taken.lead().0, world.now.0 - 2000 - taken.ready.0);
     assert_eq!(taken.causes.hand_off, Nanoseconds(2000));
@@ -49,7 +53,7 @@ fn only_what_is_behind_a_batch_that_was_not_ready_waits_for_its_turn() {
     }
     assert!(world.ask(0) && world.ask(0));
     let wanted = world.now;
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     assert!(world.trainers[0].leases.is_empty(), "a read of the first is held up");
     world.now.0 += 1_000_000;
     world.end_one(0, 0);
@@ -59,7 +63,7 @@ fn only_what_is_behind_a_batch_that_was_not_ready_waits_for_its_turn() {
     let take = |world: &mut Play, since, until| {
         let (lease, _) = world.trainers[0].leases.pop_front().unwrap();
         let wait = Wait { since, until };
-        world.tell(Event::Delivered { holder, lease, wait });
+        world.tell(Event::Delivered { connection, lease, wait });
         world.session.progress().taken.clone().unwrap().causes
     };
     let of_first = take(&mut world, wanted, until);
@@ -86,8 +90,12 @@ fn a_batch_is_ready_from_its_last_sample_until_a_trainer_takes_it() {
     assert_eq!(ready(&world), [3, 3]);
     assert!(world.ask(0));
     assert_eq!(ready(&world), [3, 3], "handed over, and still in the ring");
-    let (holder, lease) = (world.trainers[0].holder, world.trainers[0].leases[0].0);
-    world.tell(Event::Delivered { holder, lease, wait: Wait::ending(world.now, Nanoseconds(0)) });
+    let (connection, lease) = (world.trainers[0].connection, world.trainers[0].leases[0].0);
+    world.tell(Event::Delivered {
+        connection,
+        lease,
+        wait: Wait::ending(world.now, Nanoseconds(0)),
+    });
     assert_eq!(ready(&world), [2, 3]);
 }
 
@@ -97,11 +105,11 @@ fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
     world.drain();
     let staged = &world.session.ranks[&Rank(0)].staged;
     let read: u64 = staged.values().map(|staged| staged.batch.payload().0).sum();
-    let (holder, batch) =
-        (world.trainers[0].holder, BatchId { epoch: Epoch(1), step: Step(3), rank: Rank(0) });
+    let (connection, batch) =
+        (world.trainers[0].connection, BatchId { epoch: Epoch(1), step: Step(3), rank: Rank(0) });
     assert_eq!(world.session.wasted(), Bytes(0));
     world.trainers[0].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     assert_eq!(world.session.wasted(), Bytes(read));
 }
 

@@ -1,7 +1,7 @@
 //! Samples that trainers read where they lie: the place of each holds it until the batch is back.
 
 use super::*;
-use crate::policy::Stay;
+use crate::retention::policy::Stay;
 
 /// Tiers 0 and 2 are mapped by trainers.
 fn showing(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {

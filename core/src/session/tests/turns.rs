@@ -9,11 +9,11 @@ fn no_more_operations_run_than_the_settings_say() {
     settings.windows = windows(u32::MAX, u32::MAX);
     let operations_max = settings.operations_max();
     let mut world = Play::new(&settings);
-    let holder = world.trainers[0].holder;
+    let connection = world.trainers[0].connection;
     world.drain();
     for batch in world.expected(0) {
         world.trainers[0].asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
     }
     let mut most = 0;
     while !world.body.running.is_empty() {
@@ -44,10 +44,10 @@ fn rank_of(command: &Command) -> Option<Rank> {
 #[test]
 fn a_rank_that_jumps_overtakes_and_what_it_left_behind_is_not_read() {
     let mut world = staged_ahead(policy::Kind::None, 400);
-    let holder = world.trainers[1].holder;
+    let connection = world.trainers[1].connection;
     let batch = BatchId { epoch: Epoch(1), step: Step(30), rank: Rank(1) };
     world.trainers[1].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     let given: Vec<Rank> = given_out(&mut world).iter().filter_map(rank_of).collect();
     // One read is on its way already; then the four of the batch that is asked for.
     assert_eq!(given[1..5], [Rank(1); 4], "{given:?}");
@@ -90,7 +90,7 @@ fn what_a_jump_waits_for_comes_before_deep_prefetch() {
     // A sample of the last batch that rank 0 was staged ahead with, not even read yet, which rank 1
     // reads in the next epoch. It is kept, so rank 1 gets it from its tier.
     let staged = &world.session.ranks[&Rank(0)].staged;
-    let order = world.session.horizon.spec().epoch(Epoch(1)).unwrap();
+    let order = world.session.future.spec().epoch(Epoch(1)).unwrap();
     let reader = |sample: SampleId| {
         let mut steps = (0..50).map(Step);
         steps.find(|step| order.batch(Rank(1), *step).any(|other| other == sample))
@@ -102,9 +102,9 @@ fn what_a_jump_waits_for_comes_before_deep_prefetch() {
         .find_map(|entry| Some((entry.sample, reader(entry.sample)?)))
         .expect("one of four samples has the other rank next");
     let batch = BatchId { epoch: Epoch(1), step, rank: Rank(1) };
-    let holder = world.trainers[1].holder;
+    let connection = world.trainers[1].connection;
     world.trainers[1].asked.insert(batch);
-    world.tell(Event::Requested { holder, batch });
+    world.tell(Event::Requested { connection, batch });
     let given = given_out(&mut world).into_iter();
     let fetched = |command| match command {
         Command::Fetch { sample, .. } => Some(sample),

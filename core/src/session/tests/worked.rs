@@ -67,10 +67,10 @@ fn jumping() -> usize {
         assert!(world.ask(0));
         world.drain();
         assert!(world.take(0), "turn {turn}: the first rank has to wait");
-        let (holder, rank) = (world.trainers[1].holder, Rank(1));
+        let (connection, rank) = (world.trainers[1].connection, Rank(1));
         let batch = BatchId { epoch: Epoch(10 + turn * 17 % 70), step: Step(turn), rank };
         world.trainers[1].asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
         assert!(world.ask(0));
         world.drain();
         assert!(world.take(0), "turn {turn}: the first rank waits for what the second asked for");
@@ -94,9 +94,9 @@ fn the_node_goes_where_most_ranks_that_ask_are() {
     for (which, expected) in [(0, 20), (1, 20)] {
         let trainer = &mut world.trainers[which];
         let batch = BatchId { epoch: Epoch(20), step: Step(0), rank: trainer.rank };
-        let holder = trainer.holder;
+        let connection = trainer.connection;
         trainer.asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
         world.drain();
         assert!(world.take(which));
         assert_eq!(world.session.main, Epoch(expected), "rank 1 has not asked at first");
@@ -104,9 +104,9 @@ fn the_node_goes_where_most_ranks_that_ask_are() {
     for (which, main) in [(1, 20), (0, 5)] {
         let trainer = &mut world.trainers[which];
         let batch = BatchId { epoch: Epoch(5), step: Step(1), rank: trainer.rank };
-        let holder = trainer.holder;
+        let connection = trainer.connection;
         trainer.asked.insert(batch);
-        world.tell(Event::Requested { holder, batch });
+        world.tell(Event::Requested { connection, batch });
         world.drain();
         assert!(world.take(which));
         assert_eq!(world.session.main, Epoch(main), "one of two goes alone");

@@ -5,10 +5,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::{Violation, seat::Handed};
 use crate::{
     batch::{Batch, Entry, Shown},
-    id::{ChunkId, HolderId, LeaseId, Rank, SampleId, TierId},
+    id::{ChunkId, ConnectionId, LeaseId, Rank, SampleId, TierId},
+    latency_quantiles::Draws,
     session::{Command, Fault, Origin, Place, Slot},
     space::Piece,
-    spread::Draws,
     units::Bytes,
 };
 
@@ -55,7 +55,7 @@ enum Content {
     /// It was a sample, until the memory under it broke or lied.
     Broken,
     /// What a trainer wrote over a sample that it was handed.
-    Written(HolderId, LeaseId),
+    Written(ConnectionId, LeaseId),
 }
 
 /// Staging memory and tiers of a node.
@@ -176,7 +176,7 @@ impl Body {
 
     /// A trainer writes over every byte of a batch that it may write.
     pub(super) fn write_over(&mut self, handed: &Handed) {
-        let content = Content::Written(handed.holder, handed.lease);
+        let content = Content::Written(handed.connection, handed.lease);
         for place in places_written(handed) {
             self.staged.insert(place, content);
         }
@@ -184,7 +184,7 @@ impl Body {
 
     /// Whether what the trainer wrote is still there, and what it may only read is as it was.
     pub(super) fn check_held(&self, handed: &Handed) -> Result<(), Violation> {
-        let written = Content::Written(handed.holder, handed.lease);
+        let written = Content::Written(handed.connection, handed.lease);
         let is_kept = places_written(handed).all(|at| self.staged.get(&at) == Some(&written));
         let shown = handed.batch.entries.iter().filter(|entry| entry.shown.is_some());
         let shown = Batch { entries: shown.copied().collect(), ..handed.batch.clone() };

@@ -5,7 +5,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use super::Violation;
 use crate::{
     batch::Batch,
-    id::{BatchId, HolderId, LeaseId, Rank},
+    id::{BatchId, ConnectionId, LeaseId, Rank},
     order::Spec,
     units::{Bytes, Nanoseconds},
 };
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Handed {
     /// The connection over which it came, and goes back.
-    pub(super) holder: HolderId,
+    pub(super) connection: ConnectionId,
     pub(super) lease: LeaseId,
     pub(super) offset: Bytes,
     pub(super) batch: Batch,
@@ -36,7 +36,7 @@ const CONNECTIONS: u64 = 1 << 32;
 pub(super) struct Seat {
     pub(super) rank: Rank,
     /// Its connection, if it has one.
-    pub(super) holder: Option<HolderId>,
+    pub(super) connection: Option<ConnectionId>,
     pub(super) is_admitted: bool,
     pub(super) is_alive: bool,
     /// Which process it is.
@@ -59,7 +59,7 @@ impl Seat {
     pub(super) fn new(rank: Rank, order: &Spec) -> Self {
         Self {
             rank,
-            holder: None,
+            connection: None,
             is_admitted: false,
             is_alive: true,
             life: 0,
@@ -81,14 +81,14 @@ impl Seat {
 
     /// Whether it waits for its first agent.
     pub(super) fn is_new(&self) -> bool {
-        self.is_alive && self.step.is_none() && self.holder.is_none()
+        self.is_alive && self.step.is_none() && self.connection.is_none()
     }
 
     /// A new connection, which asks for what was not handed over yet.
-    pub(super) fn attach(&mut self, order: &Spec) -> HolderId {
+    pub(super) fn attach(&mut self, order: &Spec) -> ConnectionId {
         self.connections += 1;
-        let holder = HolderId(u64::from(self.rank.0) * CONNECTIONS + self.connections);
-        self.holder = Some(holder);
+        let connection = ConnectionId(u64::from(self.rank.0) * CONNECTIONS + self.connections);
+        self.connection = Some(connection);
         self.is_admitted = false;
         self.held = 0;
         let last = self.ready.back().map(|(batch, _)| *batch);
@@ -97,16 +97,16 @@ impl Seat {
             Some(batch) => order.after(batch),
             None => self.position,
         };
-        holder
+        connection
     }
 
     /// Leaves its connection, and returns what it was. What was handed over stays readable.
-    pub(super) fn detach(&mut self) -> Option<HolderId> {
+    pub(super) fn detach(&mut self) -> Option<ConnectionId> {
         self.is_admitted = false;
         self.asked.clear();
         self.next = None;
         self.held = 0;
-        self.holder.take()
+        self.connection.take()
     }
 
     /// The process is gone, and with it everything that it had; the batch in use was not used.
@@ -122,13 +122,13 @@ impl Seat {
         &mut self,
         order: &Spec,
         window: usize,
-    ) -> Option<(HolderId, BatchId)> {
+    ) -> Option<(ConnectionId, BatchId)> {
         let unsettled = self.asked.len() + self.ready.len() + self.held;
-        let holder = self.holder.filter(|_| self.is_admitted && unsettled < window)?;
+        let connection = self.connection.filter(|_| self.is_admitted && unsettled < window)?;
         let batch = self.next?;
         self.next = order.after(batch);
         self.asked.push_back(batch);
-        Some((holder, batch))
+        Some((connection, batch))
     }
 
     /// An answer: a batch, or none.
@@ -138,8 +138,8 @@ impl Seat {
         handed: Option<Handed>,
     ) -> Result<(), Violation> {
         if self.asked.pop_front() != Some(batch) {
-            let holder = self.holder.unwrap_or(HolderId(0));
-            return Err(Violation::Unasked(holder, batch));
+            let connection = self.connection.unwrap_or(ConnectionId(0));
+            return Err(Violation::Unasked(connection, batch));
         }
         self.ready.push_back((batch, handed));
         Ok(())
@@ -151,7 +151,7 @@ impl Seat {
         let handed = match self.ready.front() {
             Some((batch, _)) if *batch == position => self.ready.pop_front().and_then(|it| it.1),
             // It waits for what it asked for, or will ask for once it is let in.
-            _ if self.holder.is_some() && !self.cannot_ask() => return None,
+            _ if self.connection.is_some() && !self.cannot_ask() => return None,
             _ => None,
         };
         if self.next == Some(position) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy,
+    retention::policy,
     session::{OnError, Windows},
     simulator::Model,
     tier::{Buffer, Kind, Speed},

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    policy,
+    retention::policy,
     session::{OnError, Windows},
     simulator::{EpochOutcome, Model, simulate, simulate_observed},
     tier::{Buffer, Kind, Speed},

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tierfeed_core::{id::HolderId, launch};
+use tierfeed_core::{fleet::launch, id::ConnectionId};
 
 use super::Reception;
 use crate::{
@@ -28,7 +28,7 @@ impl Reception {
     #[expect(clippy::result_large_err, reason = "a few of these in the life of an agent")]
     pub(super) fn greet(
         &self,
-        holder: HolderId,
+        holder: ConnectionId,
         greeting: &Greeting,
     ) -> Result<Option<ClientEvent>, Rule> {
         check_variables(&greeting.variables)?;

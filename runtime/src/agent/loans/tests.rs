@@ -15,8 +15,8 @@ fn loans(chunks: u64) -> Loans<&'static str> {
     Loans::new(Ledger::of(&[tier], CHUNK), CHUNK)
 }
 
-fn request(loans: &mut Loans<&'static str>, holder: u64, mib: u64) -> Vec<Action> {
-    loans.request(HolderId(holder), RequestId(holder), Bytes::mib(mib))
+fn request(loans: &mut Loans<&'static str>, connection: u64, mib: u64) -> Vec<Action> {
+    loans.request(ConnectionId(connection), RequestId(connection), Bytes::mib(mib))
 }
 
 /// All steps of the current request, with an empty cache.
@@ -35,8 +35,8 @@ fn a_wish_is_asked_made_room_for_allocated_and_granted() {
     assert_eq!(loans.poll_room(4, 5, Nanoseconds(0)), [], "the cache still holds 4 of 5");
     assert_eq!(loans.poll_room(3, 5, Nanoseconds(1)), [Action::Allocate(2)]);
     let (granted, actions) = loans.allocated("memory");
-    let (LoanRequest { holder, .. }, name) = granted.unwrap();
-    assert_eq!((holder, actions), (HolderId(1), vec![]));
+    let (LoanRequest { connection, .. }, name) = granted.unwrap();
+    assert_eq!((connection, actions), (ConnectionId(1), vec![]));
     assert_eq!((loans.memory(name), loans.granted()), (Some(&"memory"), Bytes::mib(2)));
     assert_eq!(loans.freed(name), [Action::TellReturned(2), Action::Lend(0)]);
     assert_eq!(loans.freed(name), [], "nothing comes back twice");
@@ -95,7 +95,7 @@ fn what_the_dead_held_comes_back() {
     grant(&mut loans);
     request(&mut loans, 1, 1);
     grant(&mut loans);
-    loans.gone(HolderId(1));
+    loans.gone(ConnectionId(1));
     assert_eq!(loans.granted(), Bytes::mib(2));
     assert_eq!(request(&mut loans, 3, 3), [Action::AskManager(3)]);
 }
@@ -104,7 +104,7 @@ fn what_the_dead_held_comes_back() {
 fn a_flood_of_wishes_is_denied() {
     let mut loans = loans(5);
     let denied: usize = (0..QUEUE_MAX as u64 + 10)
-        .flat_map(|holder| request(&mut loans, holder, 1))
+        .flat_map(|connection| request(&mut loans, connection, 1))
         .filter(|action| matches!(action, Action::Deny(..)))
         .count();
     assert_eq!(denied, 9, "one is at hand, {QUEUE_MAX} wait");
@@ -118,16 +118,16 @@ proptest! {
         let mut loans = loans(5);
         let mut now = Nanoseconds(0);
         let mut cached = 5;
-        for (step, holder, mib) in steps {
+        for (step, connection, mib) in steps {
             let actions = match step {
-                0 | 1 => request(&mut loans, holder, mib.max(1)),
+                0 | 1 => request(&mut loans, connection, mib.max(1)),
                 2 => loans.agreed(now),
                 3 => loans.poll_room(cached, 5, now),
                 4 => {
                     let at_hand = matches!(loans.current, Some((_, Stage::Allocating)));
                     if at_hand { loans.allocated("memory").1 } else { Vec::new() }
                 }
-                5 => loans.gone(HolderId(holder)),
+                5 => loans.gone(ConnectionId(connection)),
                 _ => {
                     now.0 += ROOM_WITHIN.0 / 2;
                     Vec::new()
@@ -141,8 +141,8 @@ proptest! {
             prop_assert!(loans.granted() <= Bytes::mib(5));
             prop_assert!(loans.granted().0 <= u64::from(loans.ledger.lent()) * CHUNK.0);
         }
-        for holder in 0..4 {
-            loans.gone(HolderId(holder));
+        for connection in 0..4 {
+            loans.gone(ConnectionId(connection));
         }
         loans.refused("the end");
         prop_assert_eq!(loans.ledger.lent(), 0);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step, TierId},
-    session::Cause,
+    session::StallCause,
     units::Bytes,
 };
 
@@ -69,9 +69,9 @@ fn an_event_says_what_it_was_on_the_clock_of_the_profiler() {
 #[test]
 fn a_wait_holds_its_parts_and_staging_has_two_ends() {
     let document = written(vec![
-        event(100, 40, What::Part(batch(1), Cause::Cold)),
+        event(100, 40, What::Part(batch(1), StallCause::Cold)),
         event(100, 50, What::Waited(batch(1))),
-        event(140, 10, What::Part(batch(1), Cause::Tier(TierId(1)))),
+        event(140, 10, What::Part(batch(1), StallCause::Tier(TierId(1)))),
         event(20, 90, What::Staged(batch(1))),
         event(150, 0, What::Resized(TierId(0), 4)),
         event(160, 0, What::Limited(3)),

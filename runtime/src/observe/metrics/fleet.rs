@@ -178,7 +178,7 @@ mod tests {
         fleet::{Registration, Settings},
         id::NodeId,
         order::{Position, Shuffle, World},
-        policy,
+        retention::policy,
     };
 
     use super::*;

@@ -4,7 +4,8 @@ use tierfeed_core::{
     id::{NodeId, Rank, TierId},
     order::{Position, Shuffle, Spec, World},
     session::{
-        Causes, EpochProgress, Evictions, Fault, OnError, Progress, Session, Settings, Windows,
+        EpochProgress, Evictions, Fault, OnError, Progress, Session, Settings, StallBreakdown,
+        Windows,
     },
     tier::Kind,
     units::Bytes,
@@ -39,12 +40,12 @@ fn progress() -> Progress {
         sizes: vec![Bytes(125); 8].into(),
         tiers: vec![],
         chunk: Bytes::mib(1),
-        policy: tierfeed_core::policy::Kind::None,
+        policy: tierfeed_core::retention::policy::Kind::None,
         staged_batches: 2,
         arena: Bytes::mib(1),
         on_error: OnError::Fail,
         windows: Windows::default(),
-        aim: tierfeed_core::policy::Aim::default(),
+        aim: tierfeed_core::retention::policy::Aim::default(),
         shows: Vec::new(),
     };
     let mut progress = Session::new(settings).progress().clone();
@@ -58,7 +59,7 @@ fn progress() -> Progress {
         misses: 1,
         late: 2,
         stall: Nanoseconds(1_500_000_000),
-        causes: Causes { cold: Nanoseconds(1_500_000_000), ..Causes::none(2) },
+        causes: StallBreakdown { cold: Nanoseconds(1_500_000_000), ..StallBreakdown::none(2) },
         ..EpochProgress::default()
     };
     progress.epochs = vec![epoch(700, 200, 100), epoch(400, 400, 200)];

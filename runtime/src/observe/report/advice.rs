@@ -10,7 +10,7 @@ mod figures;
 use serde::Serialize;
 use tierfeed_core::{
     id::TierId,
-    session::{Busy, Cause, EpochProgress},
+    session::{Busy, EpochProgress, StallCause},
     units::{Bytes, BytesPerSecond},
 };
 
@@ -21,7 +21,7 @@ use self::{
 };
 use super::verdict::{NOTICEABLE, STARVED};
 
-/// Causes with a smaller share of the waits get no advice.
+/// StallBreakdown with a smaller share of the waits get no advice.
 const WORTH_IT: f64 = 0.15;
 
 /// A link that is busy for this share of the training is saturated.
@@ -54,7 +54,7 @@ pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
     let waiting = figures.waiting;
     let mut advice: Vec<Advice> = Vec::new();
     let starved = figures.against_starving();
-    if waiting.share() < NOTICEABLE && waiting.seconds_for(Cause::SelfRead) <= 0.0 {
+    if waiting.share() < NOTICEABLE && waiting.seconds_for(StallCause::SelfRead) <= 0.0 {
         advice.extend(starved);
         return advice;
     }
@@ -80,33 +80,35 @@ impl Advice {
 }
 
 impl RunFigures<'_> {
-    fn against(&self, cause: Cause) -> Vec<Candidate> {
+    fn against(&self, cause: StallCause) -> Vec<Candidate> {
         match cause {
-            Cause::Cold => self.against_cold(),
-            Cause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
-            Cause::Keep => self.against_keeping().into_iter().collect(),
-            Cause::Room => vec![self.more_room(Cause::Room)],
-            Cause::Start => vec![earlier_start(
+            StallCause::Cold => self.against_cold(),
+            StallCause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
+            StallCause::Keep => self.against_keeping().into_iter().collect(),
+            StallCause::Room => vec![self.more_room(StallCause::Room)],
+            StallCause::Start => vec![earlier_start(
                 "the trainers were there before the staging memory was: start the agent earlier, \
                  or take less staging memory (`prefetch.batches`)",
             )],
-            Cause::Chunk => vec![self.fixed_sizes()],
-            Cause::Turn | Cause::Unanswered => Vec::new(),
-            Cause::HandOff => vec![Candidate::new(
+            StallCause::Chunk => vec![self.fixed_sizes()],
+            StallCause::Turn | StallCause::Unanswered => Vec::new(),
+            StallCause::HandOff => vec![Candidate::new(
                 Advice::new(
                     "processors",
                     "batches were ready, but the agent or the trainer got no processor to hand them \
                      over: leave the agent a core, with fewer workers or threads in the trainer",
                 ),
-                Premise::Waited(Cause::HandOff),
+                Premise::Waited(StallCause::HandOff),
             )],
-            Cause::SelfRead => self.against_reading_themselves().into_iter().collect(),
-            Cause::Decoding => self.against_decoding(),
+            StallCause::SelfRead => self.against_reading_themselves().into_iter().collect(),
+            StallCause::Decoding => self.against_decoding(),
         }
     }
 
     fn against_cold(&self) -> Vec<Candidate> {
-        let Some((epoch, computing)) = self.worst_epoch(Cause::Cold) else { return Vec::new() };
+        let Some((epoch, computing)) = self.worst_epoch(StallCause::Cold) else {
+            return Vec::new();
+        };
         let cold: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
         let Some(given) = rate(Bytes(cold), &self.progress.cold_busy) else { return Vec::new() };
         let needed = per_second(epoch.cold, computing);
@@ -206,7 +208,7 @@ impl RunFigures<'_> {
             self.progress.epochs.iter().filter_map(|it| it.from_tier.get(at)).map(|it| it.0).sum();
         let link = self.progress.tiers_busy.get(at)?;
         let given = rate(Bytes(read), link)?;
-        let (epoch, computing) = self.worst_epoch(Cause::Tier(tier))?;
+        let (epoch, computing) = self.worst_epoch(StallCause::Tier(tier))?;
         let needed = per_second(*epoch.from_tier.get(at)?, computing);
         let kind = self.kinds.get(at)?.name();
         if needed.0 <= given.0 {
@@ -235,7 +237,7 @@ impl RunFigures<'_> {
         Some(Candidate::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
     }
 
-    fn more_room(&self, waited_for: Cause) -> Candidate {
+    fn more_room(&self, waited_for: StallCause) -> Candidate {
         let count = u64::from(self.staged_batches) + 2;
         let text = format!(
             "trainers asked for batches that had no room in staging: `prefetch.batches: {count}` \
@@ -273,22 +275,24 @@ impl RunFigures<'_> {
     fn against_reading_themselves(&self) -> Option<Candidate> {
         let refusals = self.progress.refusals;
         if refusals.no_room > 0 {
-            return Some(self.more_room(Cause::SelfRead));
+            return Some(self.more_room(StallCause::SelfRead));
         }
         let refused = refusals.too_large + refusals.unreadable + refusals.already_taken;
-        if refused + refusals.not_published > 0 || self.waiting.seconds_for(Cause::Unanswered) > 0.5
+        if refused + refusals.not_published > 0
+            || self.waiting.seconds_for(StallCause::Unanswered) > 0.5
         {
             return None;
         }
         let text = "trainers read samples that the job's `order` does not have in this batch: use \
                     TierLoader, which follows it, a sampler that yields exactly this order, or \
                     `shuffle: published` with `tierfeed.torch.announce`";
-        Some(Candidate::new(Advice::new("order", text), Premise::Waited(Cause::SelfRead)))
+        Some(Candidate::new(Advice::new("order", text), Premise::Waited(StallCause::SelfRead)))
     }
 
     /// Advises as many threads as decode the demand while the training computes, at most one per processor.
     fn against_decoding(&self) -> Vec<Candidate> {
-        let (decoding, computing) = (self.waiting.seconds_for(Cause::Decoding), self.computing());
+        let (decoding, computing) =
+            (self.waiting.seconds_for(StallCause::Decoding), self.computing());
         let threads = u64::from(self.progress.decode_threads);
         let work = match threads {
             0 => decoding,

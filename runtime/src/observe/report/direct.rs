@@ -1,7 +1,7 @@
 //! Whether trainers read samples of a tier in place, and why.
 
 use serde::Serialize;
-use tierfeed_core::direct::{Choice, Way};
+use tierfeed_core::retention::in_place::{Choice, Way};
 
 /// The choice between reading in place and copying.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

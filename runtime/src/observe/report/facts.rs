@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tierfeed_core::{
     order::Spec,
-    session::{Cause, Causes, Progress},
+    session::{Progress, StallBreakdown, StallCause},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -111,8 +111,8 @@ impl Facts<'_> {
         })
     }
 
-    pub(super) fn causes(&self) -> Causes {
-        let mut sum = Causes::none(self.session_tiers.len());
+    pub(super) fn causes(&self) -> StallBreakdown {
+        let mut sum = StallBreakdown::none(self.session_tiers.len());
         self.progress.epochs.iter().for_each(|epoch| sum.add(&epoch.causes));
         sum
     }
@@ -136,7 +136,11 @@ impl Facts<'_> {
         }
     }
 
-    pub(super) fn stall_for(&self, causes: &Causes, readers: f64) -> BTreeMap<&'static str, f64> {
+    pub(super) fn stall_for(
+        &self,
+        causes: &StallBreakdown,
+        readers: f64,
+    ) -> BTreeMap<&'static str, f64> {
         let kinds: Vec<_> = self.session_tiers.iter().map(|kind| kind.name()).collect();
         verdict::seconds_by_cause(causes, &kinds, readers)
     }
@@ -205,7 +209,7 @@ impl Facts<'_> {
         let compute = self.step_time.map_or(observed, declared).min(observed);
         let minimal: u64 = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
         let reading = self.cold.time_for(Bytes(minimal.saturating_sub(self.cold_before.0)));
-        let decoding = waiting.seconds_for(Cause::Decoding);
+        let decoding = waiting.seconds_for(StallCause::Decoding);
         (compute + decoding).max(seconds(reading)).min(waiting.wall_s)
     }
 }

@@ -1,7 +1,7 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
     order::{Position, Shuffle, Spec, World},
-    session::{Busy, Causes, EpochProgress, Progress, Run},
+    session::{Busy, EpochProgress, Progress, Run, StallBreakdown},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
@@ -40,10 +40,10 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         ready: Bytes(250),
         late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),
-        causes: Causes {
+        causes: StallBreakdown {
             cold: Nanoseconds(stall_ms * 1_000_000),
             tiers: vec![Nanoseconds(0); 2],
-            ..Causes::default()
+            ..StallBreakdown::default()
         },
     }
 }
@@ -56,12 +56,12 @@ fn progress() -> Progress {
         sizes: vec![Bytes(125); 8].into(),
         tiers: vec![],
         chunk: Bytes::mib(1),
-        policy: tierfeed_core::policy::Kind::None,
+        policy: tierfeed_core::retention::policy::Kind::None,
         staged_batches: 2,
         arena: Bytes::mib(1),
         on_error: tierfeed_core::session::OnError::Fail,
         windows: tierfeed_core::session::Windows::default(),
-        aim: tierfeed_core::policy::Aim::default(),
+        aim: tierfeed_core::retention::policy::Aim::default(),
         shows: Vec::new(),
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
@@ -228,7 +228,7 @@ fn busy(until: u64) -> Busy {
 }
 
 /// Two epochs of a GB of cold bytes each in 20 s, of which each of two ranks waited 10 s for `causes`.
-fn waited(causes: &Causes, cold_busy: u64) -> Progress {
+fn waited(causes: &StallBreakdown, cold_busy: u64) -> Progress {
     let epoch = EpochProgress {
         batches: 100,
         samples: 100,
@@ -246,8 +246,12 @@ fn waited(causes: &Causes, cold_busy: u64) -> Progress {
     progress
 }
 
-fn cold(time: u64) -> Causes {
-    Causes { cold: Nanoseconds(time), tiers: vec![Nanoseconds(0); 2], ..Causes::default() }
+fn cold(time: u64) -> StallBreakdown {
+    StallBreakdown {
+        cold: Nanoseconds(time),
+        tiers: vec![Nanoseconds(0); 2],
+        ..StallBreakdown::default()
+    }
 }
 
 fn judged(progress: &Progress, policy: &'static str) -> Report {
@@ -300,12 +304,12 @@ fn a_cold_store_that_stands_idle_wants_to_be_asked_earlier() {
 
 #[test]
 fn each_cause_has_its_advice_and_no_wait_has_none() {
-    let of = |causes: &Causes| changes(&judged(&waited(causes, 8 * S), "gap"));
+    let of = |causes: &StallBreakdown| changes(&judged(&waited(causes, 8 * S), "gap"));
     let part = Nanoseconds(10 * S);
-    assert_eq!(of(&Causes { room: part, ..Causes::none(2) }), ["staging-room"]);
-    assert_eq!(of(&Causes { keep: part, ..Causes::none(2) }), ["faster-tier"]);
-    assert_eq!(of(&Causes { start: part, ..Causes::none(2) }), ["start-earlier"]);
-    assert_eq!(of(&Causes { hand_off: part, ..Causes::none(2) }), ["processors"]);
+    assert_eq!(of(&StallBreakdown { room: part, ..StallBreakdown::none(2) }), ["staging-room"]);
+    assert_eq!(of(&StallBreakdown { keep: part, ..StallBreakdown::none(2) }), ["faster-tier"]);
+    assert_eq!(of(&StallBreakdown { start: part, ..StallBreakdown::none(2) }), ["start-earlier"]);
+    assert_eq!(of(&StallBreakdown { hand_off: part, ..StallBreakdown::none(2) }), ["processors"]);
     assert_eq!(of(&cold(S / 1000)), [""; 0]);
 }
 
@@ -328,7 +332,7 @@ fn a_training_that_other_work_slows_down_wants_processors_though_it_hardly_waite
 #[test]
 fn a_tier_that_gave_more_than_training_takes_need_not_be_faster() {
     let tiers = vec![Nanoseconds(0), Nanoseconds(10 * S)];
-    let mut progress = waited(&Causes { tiers, ..Causes::default() }, 8 * S);
+    let mut progress = waited(&StallBreakdown { tiers, ..StallBreakdown::default() }, 8 * S);
     let mut of = |from_cxl, busy_until| {
         progress.epochs.iter_mut().for_each(|epoch| epoch.from_tier[1] = Bytes(from_cxl));
         progress.tiers_busy[1] = busy(busy_until);
@@ -346,7 +350,7 @@ fn a_tier_that_gave_more_than_training_takes_need_not_be_faster() {
 #[test]
 fn sizes_are_advised_only_to_tiers_that_adapt() {
     let part = Nanoseconds(10 * S);
-    let progress = waited(&Causes { chunk: part, ..Causes::none(2) }, 8 * S);
+    let progress = waited(&StallBreakdown { chunk: part, ..StallBreakdown::none(2) }, 8 * S);
     assert_eq!(changes(&judged(&progress, "gap")), [""; 0]);
     let mut tiers = vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)];
     tiers[1].adapts = true;
@@ -361,7 +365,7 @@ fn a_cold_store_that_gave_more_than_was_needed_is_not_to_be_faster() {
     let mut progress = waited(&cold(10 * S), 20 * S);
     progress.epochs[0].cold = Bytes(1_700_000_000);
     progress.epochs[1].cold = Bytes(300_000_000);
-    progress.epochs[0].causes = Causes::none(2);
+    progress.epochs[0].causes = StallBreakdown::none(2);
     assert_eq!(changes(&judged(&progress, "gap")), [""; 0]);
     // The epoch that waited read nothing cold.
     progress.epochs[1].cold = Bytes(0);
@@ -380,7 +384,7 @@ fn no_more_cache_is_advised_than_is_read_and_no_more_batches_than_there_are() {
 
 #[test]
 fn decoding_on_the_training_s_own_thread_wants_threads_and_all_threads_less_decoding() {
-    let causes = Causes { decoding: Nanoseconds(30 * S), ..Causes::none(2) };
+    let causes = StallBreakdown { decoding: Nanoseconds(30 * S), ..StallBreakdown::none(2) };
     let mut progress = waited(&causes, 8 * S);
     // Each of two ranks decodes for 30 s of 40 s: three times as long as it computes.
     let mut of = |threads| {
@@ -402,7 +406,7 @@ fn decoding_on_the_training_s_own_thread_wants_threads_and_all_threads_less_deco
 
 #[test]
 fn who_reads_what_the_order_does_not_have_is_told_so_however_quick_it_was() {
-    let causes = Causes { self_read: Nanoseconds(S / 100), ..Causes::none(2) };
+    let causes = StallBreakdown { self_read: Nanoseconds(S / 100), ..StallBreakdown::none(2) };
     let mut progress = waited(&causes, 8 * S);
     for epoch in &mut progress.epochs {
         (epoch.self_read_batches, epoch.batches) = (epoch.batches, 0);
@@ -418,7 +422,7 @@ fn who_reads_what_the_order_does_not_have_is_told_so_however_quick_it_was() {
 
 #[test]
 fn the_parts_of_the_stall_add_up_to_it() {
-    let causes = Causes { hand_off: Nanoseconds(3 * S), ..cold(10 * S) };
+    let causes = StallBreakdown { hand_off: Nanoseconds(3 * S), ..cold(10 * S) };
     let report = judged(&waited(&causes, 8 * S), "gap");
     let sum: f64 = report.stall_for_s.values().sum();
     assert!((sum - report.stall_s).abs() < 1e-9, "{sum} {}", report.stall_s);
@@ -497,11 +501,11 @@ fn the_page_lists_some_faults_and_changes_and_no_heading_without_any() {
 #[test]
 fn the_longest_waits_are_named_first_and_those_that_nobody_sees_are_not() {
     let mut progress = progress();
-    let causes = Causes {
+    let causes = StallBreakdown {
         cold: Nanoseconds(S),
         keep: Nanoseconds(3 * S),
         room: Nanoseconds(1000),
-        ..Causes::none(2)
+        ..StallBreakdown::none(2)
     };
     progress.epochs = vec![EpochProgress { causes, ..epoch(0, 0, 0, 4000) }];
     let text = page(&report(facts(&progress, &TIERS)));

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::{
-    session::{Cause, Causes},
+    session::{StallBreakdown, StallCause},
     tier::Kind,
     units::Nanoseconds,
 };
@@ -49,7 +49,7 @@ pub(super) struct Batches {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct StallSummary {
     /// The mean over readers, by cause.
-    pub(super) by_cause: Vec<(Cause, f64)>,
+    pub(super) by_cause: Vec<(StallCause, f64)>,
     /// The mean over readers.
     pub(super) stall_s: f64,
     /// The part of it that was for the first batch of a rank.
@@ -67,7 +67,7 @@ pub(super) struct StallSummary {
 impl StallSummary {
     /// Sums over readers as means, the longest part first.
     pub(super) fn of(
-        causes: &Causes,
+        causes: &StallBreakdown,
         first: Nanoseconds,
         wall: Nanoseconds,
         reader_stats: ReaderStats,
@@ -100,12 +100,12 @@ impl StallSummary {
     }
 
     /// The part of the waits that was for `cause`.
-    pub(super) fn share_of(&self, cause: Cause) -> f64 {
+    pub(super) fn share_of(&self, cause: StallCause) -> f64 {
         if self.stall_s > 0.0 { self.seconds_for(cause) / self.stall_s } else { 0.0 }
     }
 
     /// The mean over readers of the waits for `cause`.
-    pub(super) fn seconds_for(&self, cause: Cause) -> f64 {
+    pub(super) fn seconds_for(&self, cause: StallCause) -> f64 {
         self.by_cause.iter().find(|(other, _)| *other == cause).map_or(0.0, |(_, part)| *part)
     }
 
@@ -166,7 +166,7 @@ impl StallSummary {
 /// Seconds by the names of their causes, divided by `readers`; tiers of one kind are one.
 #[must_use]
 pub fn seconds_by_cause(
-    causes: &Causes,
+    causes: &StallBreakdown,
     kinds: &[&'static str],
     readers: f64,
 ) -> BTreeMap<&'static str, f64> {
@@ -179,38 +179,38 @@ pub fn seconds_by_cause(
 
 /// The name of a cause in reports and metrics.
 #[must_use]
-pub fn cause_name(cause: Cause, kinds: &[&'static str]) -> &'static str {
+pub fn cause_name(cause: StallCause, kinds: &[&'static str]) -> &'static str {
     match cause {
-        Cause::Start => "start",
-        Cause::Room => "staging-room",
-        Cause::Cold => "cold-store",
-        Cause::Tier(tier) => kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown"),
-        Cause::Chunk => "chunk",
-        Cause::Keep => "keep",
-        Cause::Turn => "turn",
-        Cause::HandOff => "hand-off",
-        Cause::Unanswered => "unanswered",
-        Cause::SelfRead => "self-read",
-        Cause::Decoding => "decoding",
+        StallCause::Start => "start",
+        StallCause::Room => "staging-room",
+        StallCause::Cold => "cold-store",
+        StallCause::Tier(tier) => kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown"),
+        StallCause::Chunk => "chunk",
+        StallCause::Keep => "keep",
+        StallCause::Turn => "turn",
+        StallCause::HandOff => "hand-off",
+        StallCause::Unanswered => "unanswered",
+        StallCause::SelfRead => "self-read",
+        StallCause::Decoding => "decoding",
     }
 }
 
-fn phrase(cause: Cause, kinds: &[Kind]) -> String {
+fn phrase(cause: StallCause, kinds: &[Kind]) -> String {
     match cause {
-        Cause::Start => "for staging memory to open".to_owned(),
-        Cause::Room => "for room in staging".to_owned(),
-        Cause::Cold => "for the cold store".to_owned(),
-        Cause::Tier(tier) => {
+        StallCause::Start => "for staging memory to open".to_owned(),
+        StallCause::Room => "for room in staging".to_owned(),
+        StallCause::Cold => "for the cold store".to_owned(),
+        StallCause::Tier(tier) => {
             let kind = kinds.get(usize::from(tier.0)).map_or("a tier", |kind| kind.name());
             format!("for copies from {kind}")
         }
-        Cause::Chunk => "for new chunks of a tier".to_owned(),
-        Cause::Keep => "for copies into a tier".to_owned(),
-        Cause::Turn => "for an earlier batch of the same trainer".to_owned(),
-        Cause::HandOff => "for the hand-off".to_owned(),
-        Cause::Unanswered => "for an answer of the agent without a batch".to_owned(),
-        Cause::SelfRead => "reading batches themselves".to_owned(),
-        Cause::Decoding => "decoding".to_owned(),
+        StallCause::Chunk => "for new chunks of a tier".to_owned(),
+        StallCause::Keep => "for copies into a tier".to_owned(),
+        StallCause::Turn => "for an earlier batch of the same trainer".to_owned(),
+        StallCause::HandOff => "for the hand-off".to_owned(),
+        StallCause::Unanswered => "for an answer of the agent without a batch".to_owned(),
+        StallCause::SelfRead => "reading batches themselves".to_owned(),
+        StallCause::Decoding => "decoding".to_owned(),
     }
 }
 
@@ -242,16 +242,21 @@ mod tests {
 
     const ALL: Batches = Batches { served: 40, self_read: 0, absent_ranks: 0, ranks: 2 };
 
-    fn causes(cold: u64, cxl: u64, hand_off: u64) -> Causes {
-        Causes {
+    fn causes(cold: u64, cxl: u64, hand_off: u64) -> StallBreakdown {
+        StallBreakdown {
             cold: Nanoseconds(cold),
             tiers: vec![Nanoseconds(0), Nanoseconds(cxl)],
             hand_off: Nanoseconds(hand_off),
-            ..Causes::default()
+            ..StallBreakdown::default()
         }
     }
 
-    fn said(causes: &Causes, first: u64, reader_stats: ReaderStats, batches: Batches) -> String {
+    fn said(
+        causes: &StallBreakdown,
+        first: u64,
+        reader_stats: ReaderStats,
+        batches: Batches,
+    ) -> String {
         let wall = Nanoseconds(20 * S);
         StallSummary::of(causes, Nanoseconds(first), wall, reader_stats, batches).sentence(&KINDS)
     }
@@ -280,13 +285,13 @@ mod tests {
     #[test]
     fn trainers_without_served_batches_never_hardly_waited() {
         let none = Batches { served: 0, self_read: 48, ..ALL };
-        let quick = Causes { self_read: Nanoseconds(S / 100), ..Causes::none(2) };
+        let quick = StallBreakdown { self_read: Nanoseconds(S / 100), ..StallBreakdown::none(2) };
         assert_eq!(
             said(&quick, 0, TWO, none),
             "0 of 48 batches served by the agent, 48 read by the trainers themselves; trainers waited 5 ms \
              of 20 s (0.0 %): 100 % reading batches themselves"
         );
-        let hung = Causes { unanswered: Nanoseconds(6 * S), ..Causes::none(2) };
+        let hung = StallBreakdown { unanswered: Nanoseconds(6 * S), ..StallBreakdown::none(2) };
         let some = Batches { served: 47, self_read: 1, ..ALL };
         let hung = said(&hung, 0, TWO, some);
         assert!(
@@ -295,16 +300,22 @@ mod tests {
             ),
             "{hung}"
         );
-        let nothing = said(&Causes::none(2), 0, TWO, Batches::default());
+        let nothing = said(&StallBreakdown::none(2), 0, TWO, Batches::default());
         assert_eq!(nothing, "no batch was used; trainers were connected for 20 s");
         let (zero, no_readers) = (Nanoseconds(0), ReaderStats::default());
-        let idle = StallSummary::of(&Causes::default(), zero, zero, no_readers, Batches::default());
+        let idle = StallSummary::of(
+            &StallBreakdown::default(),
+            zero,
+            zero,
+            no_readers,
+            Batches::default(),
+        );
         assert_eq!(idle.sentence(&KINDS), "no batch was used: no trainer connected");
     }
 
     #[test]
     fn decoding_is_waiting_absent_ranks_are_named_and_workers_are_not_taken_for_the_training() {
-        let decoding = Causes { decoding: Nanoseconds(20 * S), ..causes(S, 0, 0) };
+        let decoding = StallBreakdown { decoding: Nanoseconds(20 * S), ..causes(S, 0, 0) };
         let batches = Batches { absent_ranks: 1, ..ALL };
         let workers = ReaderStats { readers_max: 4, has_workers: true, starved: None };
         assert_eq!(
@@ -340,7 +351,7 @@ mod tests {
         let waiting = StallSummary::of(&causes, Nanoseconds(0), Nanoseconds(20 * S), TWO, ALL);
         let sum: f64 = waiting.by_cause.iter().map(|(_, part)| part).sum();
         assert!((sum - waiting.stall_s).abs() < 1e-9);
-        assert!((waiting.share_of(Cause::Tier(TierId(1))) - 0.75).abs() < 1e-6);
+        assert!((waiting.share_of(StallCause::Tier(TierId(1))) - 0.75).abs() < 1e-6);
         let named = seconds_by_cause(&causes, &["main-memory", "cxl-memory"], 2.0);
         assert!((named.values().sum::<f64>() - waiting.stall_s).abs() < 1e-9);
     }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use tierfeed_core::{
+    fleet::peers::{Cluster, Served, SettingError},
     id::{BatchId, SampleId},
-    peers::{Cluster, Served, SettingError},
     session::Settings,
 };
 

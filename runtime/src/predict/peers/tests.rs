@@ -8,7 +8,7 @@ use std::{
 use tierfeed_core::{
     id::{NodeId, Rank, Step},
     order::{Position, Spec, World},
-    policy,
+    retention::policy,
     session::{OnError, Windows},
     tier::{self, Buffer},
 };
@@ -40,7 +40,7 @@ fn settings() -> Settings {
         arena: Bytes::mib(1),
         on_error: OnError::Fail,
         windows: Windows::default(),
-        aim: tierfeed_core::policy::Aim::default(),
+        aim: tierfeed_core::retention::policy::Aim::default(),
         shows: Vec::new(),
     }
 }

@@ -9,7 +9,7 @@ use tierfeed_core::{
         mosaic::{Algorithm, Mosaic},
         tf, torch,
     },
-    policy,
+    retention::policy,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };

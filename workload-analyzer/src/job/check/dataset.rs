@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tierfeed_core::{policy::Saves, units::Bytes};
+use tierfeed_core::{retention::policy::Saves, units::Bytes};
 use tierfeed_dataset::Dataset;
 
 use super::Check;

@@ -1,6 +1,6 @@
 //! Checks what stands below `prefetch`.
 
-use tierfeed_core::assignment::Assignment;
+use tierfeed_core::session::assignment::Assignment;
 
 use super::Check;
 use crate::{

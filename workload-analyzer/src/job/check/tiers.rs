@@ -1,10 +1,12 @@
 //! Checks which tiers a job asks for, and how much of each.
 
 use tierfeed_core::{
-    direct::Wish,
     id::NumaNode,
     order::Shuffle,
-    policy::{self, Stay},
+    retention::{
+        in_place::Wish,
+        policy::{self, Stay},
+    },
     tier::Kind,
     units::Bytes,
 };

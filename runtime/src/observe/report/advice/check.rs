@@ -1,7 +1,7 @@
 //! Checks the premises of advice against the figures of the run.
 
 use tierfeed_core::{
-    session::Cause,
+    session::StallCause,
     units::{Bytes, BytesPerSecond},
 };
 
@@ -40,7 +40,7 @@ pub(super) enum Premise {
     /// Decoding uses as many threads as there are processors.
     AllThreads { now: u64, processors: u64 },
     /// Trainers waited noticeably for this cause.
-    Waited(Cause),
+    Waited(StallCause),
 }
 
 impl Candidate {
@@ -68,14 +68,14 @@ impl RunFigures<'_> {
             Premise::OtherPolicy => self.policy != "gap",
             Premise::FirstBatches => {
                 self.waiting.first_s > self.waiting.stall_s / 2.0
-                    || self.waiting.seconds_for(Cause::Start) > 0.0
+                    || self.waiting.seconds_for(StallCause::Start) > 0.0
             }
             Premise::Adapting => !self.adapting.is_empty(),
             Premise::Threads { now, processors } => now < processors,
             Premise::AllThreads { now, processors } => now >= processors,
             Premise::Waited(cause) => {
                 let share = self.waiting.seconds_for(cause) / self.waiting.wall_s.max(1e-9);
-                share >= NOTICEABLE || cause == Cause::SelfRead
+                share >= NOTICEABLE || cause == StallCause::SelfRead
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The figures of a run on which advice is based and checked.
 
 use tierfeed_core::{
-    session::{Busy, Cause, EpochProgress, Progress},
+    session::{Busy, EpochProgress, Progress, StallCause},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
@@ -47,7 +47,7 @@ impl RunFigures<'_> {
 
     /// The epoch that waited longest for `cause`, of those of which at least half was read, and how long each
     /// rank computed in it.
-    pub(super) fn worst_epoch(&self, cause: Cause) -> Option<(&EpochProgress, f64)> {
+    pub(super) fn worst_epoch(&self, cause: StallCause) -> Option<(&EpochProgress, f64)> {
         let epochs = &self.progress.epochs;
         let most = epochs.iter().map(used).max().filter(|most| *most > 0)?;
         let waited = |epoch: &&EpochProgress| {

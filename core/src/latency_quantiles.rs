@@ -1,0 +1,243 @@
+//! How long something takes that does not always take the same time: a table of quantiles.
+//!
+//! Between two quantiles every time is equally likely; below the first one all times count as the
+//! first, so that a table with few points errs towards slow. Draws come from a seeded generator that
+//! is an argument, so a simulated run repeats byte for byte.
+
+use alloc::{vec, vec::Vec};
+use core::fmt;
+
+use crate::units::Nanoseconds;
+
+/// A share in millionths: 999 000 is 99.9 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PerMillion(pub u32);
+
+impl PerMillion {
+    /// Everything.
+    pub const ALL: Self = Self(1_000_000);
+}
+
+impl fmt::Display for PerMillion {
+    /// In percent, as far as it goes: `99.9 %`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, mut rest, mut digits) = (self.0 / 10_000, self.0 % 10_000, 4);
+        if rest == 0 {
+            return write!(f, "{whole} %");
+        }
+        while rest % 10 == 0 {
+            (rest, digits) = (rest / 10, digits - 1);
+        }
+        write!(f, "{whole}.{rest:0digits$} %")
+    }
+}
+
+/// A distribution of times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LatencyQuantiles {
+    /// By share, rising, up to [`PerMillion::ALL`]; times never fall.
+    quantiles: Vec<(PerMillion, Nanoseconds)>,
+}
+
+/// Why a table of quantiles describes no distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpreadError {
+    /// The longest time is missing.
+    #[error("the table of quantiles must end with the longest time, at 100 %")]
+    NoMaximum,
+    /// A quantile that does not lie above the one before.
+    #[error("the quantile of {share} with {} ns does not lie above the one before it", .time.0)]
+    Unsorted {
+        /// Its share.
+        share: PerMillion,
+        /// Its time.
+        time: Nanoseconds,
+    },
+}
+
+/// Times that lie evenly between two quantiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Band {
+    /// How many of all.
+    pub(crate) share: PerMillion,
+    /// The shortest.
+    pub(crate) from: Nanoseconds,
+    /// The longest.
+    pub(crate) to: Nanoseconds,
+}
+
+impl LatencyQuantiles {
+    /// Always the same time.
+    #[must_use]
+    pub fn constant(time: Nanoseconds) -> Self {
+        Self { quantiles: vec![(PerMillion::ALL, time)] }
+    }
+
+    /// What was measured: for rising shares the time that such a share does not exceed.
+    ///
+    /// # Errors
+    ///
+    /// [`SpreadError`] if shares or times fall, or if the last share is not all.
+    pub fn measured(quantiles: &[(PerMillion, Nanoseconds)]) -> Result<Self, SpreadError> {
+        for pair in quantiles.windows(2) {
+            let (share, time) = pair[1];
+            if share <= pair[0].0 || time < pair[0].1 {
+                return Err(SpreadError::Unsorted { share, time });
+            }
+        }
+        if quantiles.last().is_none_or(|(share, _)| *share != PerMillion::ALL) {
+            return Err(SpreadError::NoMaximum);
+        }
+        Ok(Self { quantiles: quantiles.to_vec() })
+    }
+
+    /// The time that a share of all does not exceed.
+    #[must_use]
+    pub fn at(&self, share: PerMillion) -> Nanoseconds {
+        self.at_position(u64::from(share.0.min(PerMillion::ALL.0)) << 32)
+    }
+
+    /// The mean.
+    #[must_use]
+    pub fn mean(&self) -> Nanoseconds {
+        let weighted = |band: Band| {
+            (u128::from(band.from.0) + u128::from(band.to.0)) * u128::from(band.share.0)
+        };
+        let sum: u128 = self.bands().map(weighted).sum();
+        let mean = sum / (2 * u128::from(PerMillion::ALL.0));
+        Nanoseconds(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// One time, drawn at random.
+    pub fn draw(&self, draws: &mut Draws) -> Nanoseconds {
+        if let [(_, time)] = self.quantiles[..] {
+            return time;
+        }
+        self.at_position((draws.word() >> 32) * u64::from(PerMillion::ALL.0))
+    }
+
+    /// The bands between the quantiles, shortest times first.
+    pub(crate) fn bands(&self) -> impl Iterator<Item = Band> + '_ {
+        let first = (PerMillion(0), self.quantiles[0].1);
+        let before = core::iter::once(&first).chain(&self.quantiles).copied().collect::<Vec<_>>();
+        before.into_iter().zip(&self.quantiles).map(|((low, from), (high, to))| Band {
+            share: PerMillion(high.0 - low.0),
+            from,
+            to: *to,
+        })
+    }
+
+    /// `position` is a share in millionths of 2^-32, so that draws are finer than the table.
+    fn at_position(&self, position: u64) -> Nanoseconds {
+        let position_of = |share: PerMillion| u64::from(share.0) << 32;
+        let above = self.quantiles.iter().position(|(share, _)| position_of(*share) >= position);
+        let above = above.expect("the table reaches up to all");
+        let (share, time) = self.quantiles[above];
+        if above == 0 {
+            return time;
+        }
+        let (share_below, time_below) = self.quantiles[above - 1];
+        let (low, high) = (position_of(share_below), position_of(share));
+        let way = u128::from(time.0 - time_below.0) * u128::from(position - low);
+        let way = way.div_ceil(u128::from(high - low));
+        Nanoseconds(time_below.0 + u64::try_from(way).expect("no more than the whole way"))
+    }
+}
+
+/// A small generator of even words.
+///
+/// # Source
+///
+/// `SplitMix64`: Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014,
+/// doi 10.1145/2660193.2660195.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draws(u64);
+
+impl Draws {
+    /// The draws of a seed. Streams of one seed with different names start at unrelated places.
+    #[must_use]
+    pub fn of(seed: u64, stream: u64) -> Self {
+        let mut draws = Self(seed);
+        let start = draws.word();
+        let mut draws = Self(start ^ stream);
+        Self(draws.word())
+    }
+
+    /// The next 64 bits.
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spread(quantiles: &[(u32, u64)]) -> Result<LatencyQuantiles, SpreadError> {
+        let quantile = |(share, time): &(u32, u64)| (PerMillion(*share), Nanoseconds(*time));
+        LatencyQuantiles::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>())
+    }
+
+    fn any_spread() -> impl Strategy<Value = LatencyQuantiles> {
+        prop::collection::btree_map(1_u32..1_000_000, 0_u64..1_000_000, 0..6).prop_map(|table| {
+            let mut times: Vec<u64> = table.values().copied().collect();
+            times.sort_unstable();
+            let longest = times.last().copied().unwrap_or(5);
+            let mut quantiles: Vec<_> = table.keys().copied().zip(times).collect();
+            quantiles.push((1_000_000, longest));
+            spread(&quantiles).unwrap()
+        })
+    }
+
+    #[test]
+    fn quantiles_are_read_back_and_interpolated() {
+        let latency = spread(&[(500_000, 100), (990_000, 590), (1_000_000, 1000)]).unwrap();
+        let at = |share| latency.at(PerMillion(share)).0;
+        assert_eq!([at(0), at(500_000), at(990_000), at(1_000_000)], [100, 100, 590, 1000]);
+        assert_eq!(at(510_000), 110);
+        assert_eq!(latency.mean().0, (100 * 50 + 345 * 49 + 795) / 100);
+    }
+
+    #[test]
+    fn tables_that_describe_no_distribution_are_refused() {
+        assert_eq!(spread(&[]), Err(SpreadError::NoMaximum));
+        assert_eq!(spread(&[(500_000, 1)]), Err(SpreadError::NoMaximum));
+        let falling = spread(&[(500_000, 9), (1_000_000, 8)]);
+        let (share, time) = (PerMillion(1_000_000), Nanoseconds(8));
+        assert_eq!(falling, Err(SpreadError::Unsorted { share, time }));
+    }
+
+    #[test]
+    fn shares_are_printed_in_percent() {
+        let shares = [999_000, 1_000_000, 999_999, 500_010, 20_000].map(PerMillion);
+        let printed = shares.map(|share| share.to_string());
+        assert_eq!(printed, ["99.9 %", "100 %", "99.9999 %", "50.001 %", "2 %"]);
+    }
+
+    proptest! {
+        #[test]
+        fn draws_have_the_mean_and_the_quantiles_of_the_table(
+            latency in any_spread(),
+            seed: u64,
+            share in 50_000_u32..950_000,
+        ) {
+            let mut draws = Draws::of(seed, 0);
+            let drawn: Vec<u64> = (0..4000).map(|_| latency.draw(&mut draws).0).collect();
+            let mean = drawn.iter().sum::<u64>() / 4000;
+            let longest = latency.at(PerMillion::ALL).0;
+            // Five standard deviations of a mean of 4000 times within 0..=longest.
+            prop_assert!(mean.abs_diff(latency.mean().0) <= longest / 25 + 1);
+            let limit = latency.at(PerMillion(share)).0;
+            let within = drawn.iter().filter(|time| **time <= limit).count() as u64 * 250;
+            prop_assert!(within + 40_000 >= u64::from(share), "{within} of {share}");
+        }
+    }
+}

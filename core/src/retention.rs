@@ -1,0 +1,12 @@
+//! What stays in the tiers of a node, where it lies there, and what it costs to keep it.
+//!
+//! A [`policy`] sees the [`future_accesses`] of the node and writes [`residency`]: which sample lies in which
+//! tier. The [`cache`] gives every resident sample its place in chunks. [`replay`] runs a policy without time.
+
+pub mod cache;
+pub mod future_accesses;
+pub mod in_place;
+pub mod policy;
+pub mod replay;
+pub mod residency;
+pub mod wear;

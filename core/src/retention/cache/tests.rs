@@ -1,0 +1,223 @@
+//! The residency stay right whatever a policy asks for.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    id::{BatchId, Epoch, NodeId, Rank, Step},
+    order::{Position, Shuffle, Spec, World},
+    retention::{
+        future_accesses::{NextUse, Use},
+        policy::{self, Aim, Setting},
+    },
+    space::Piece,
+    tier::Kind,
+};
+
+const CHUNK: Bytes = Bytes(16 * 64);
+
+const SAMPLES: u32 = 60;
+
+fn buffers(chunks: &[u32]) -> Vec<Buffer> {
+    let buffer = |chunks_max: &u32| Buffer { kind: Kind::CxlMemory, chunks_max: *chunks_max };
+    chunks.iter().map(buffer).collect()
+}
+
+/// A node that reads every sample in every epoch, and its cache.
+struct Stage {
+    cache: Cache,
+    future: FutureAccesses,
+}
+
+impl Stage {
+    fn new(kind: policy::Kind, chunks: &[u32], lens: impl IntoIterator<Item = u64>) -> Self {
+        let sizes: Arc<[Bytes]> = lens.into_iter().map(Bytes).collect();
+        let order = Spec {
+            samples: u32::try_from(sizes.len()).unwrap(),
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: 3,
+            epochs: 9,
+            drop_last: false,
+            batch_size: 1,
+            world: World { nodes: 1, ranks_per_node: 1 },
+            start: Position::START,
+        };
+        let buffers = buffers(chunks);
+        let capacities = buffers.iter().map(|buffer| buffer.capacity(CHUNK)).collect();
+        let setting = Setting {
+            order,
+            node: NodeId(0),
+            sizes: Arc::clone(&sizes),
+            capacities,
+            aim: Aim::default(),
+        };
+        let policy = policy::build(kind, &setting);
+        let future = FutureAccesses::new(order, NodeId(0), policy.lookahead());
+        Self { cache: Cache::new(&buffers, CHUNK, sizes, policy), future }
+    }
+
+    /// Reads all samples of an epoch from `first` on; returns those that are read, in turn.
+    fn read(&mut self, epoch: u32, count: usize) -> Vec<SampleId> {
+        self.future.prepare(Epoch(epoch));
+        let batch = |step| BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) };
+        let samples = (0..).map_while(|step| self.future.batch(batch(step))?.first().copied());
+        let samples: Vec<_> = samples.take(count).collect();
+        for (step, sample) in (0..).zip(&samples) {
+            let at = self.future.read_of(batch(step), 0);
+            self.cache.read(Read { sample: *sample, at }, &self.future);
+        }
+        samples
+    }
+
+    fn tier(&self, sample: SampleId) -> Option<u8> {
+        self.cache.place(sample).map(|place| place.tier.0)
+    }
+}
+
+fn check(cache: &Cache, limits: &[u32]) {
+    let mut pieces: Vec<(TierId, Piece)> = Vec::new();
+    for (sample, place) in &cache.places {
+        pieces.extend(place.pieces.iter().map(|piece| (place.tier, *piece)));
+        assert_eq!(cache.residency.tier_of(*sample), Some(place.tier), "invariant 1");
+    }
+    assert_eq!(cache.places.len(), cache.residency.kept(), "invariant 1");
+    for (id, tier) in (0..).map(TierId).zip(&cache.tiers) {
+        // What is named and not given up is the place of a sample already.
+        let kept = tier.pins.pieces().filter(|(_, is_vacated)| *is_vacated);
+        pieces.extend(kept.map(|(piece, _)| (id, piece)));
+    }
+    pieces.sort();
+    let apart = pieces.is_sorted_by(|(tier, a), (other, b)| tier != other || !a.overlaps(b));
+    assert!(apart, "invariants 1 and 3");
+    for (tier, limit) in cache.tiers.iter().zip(limits) {
+        assert!(tier.space.chunk_count() <= *limit, "invariant 2");
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Read(u32),
+    Forget(u32),
+    Resize(u8, u32),
+    Lose(u8, u32),
+    GiveUp(u8, u32),
+    Pin(u32),
+    Unpin(usize),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0..SAMPLES * 4).prop_map(Op::Read),
+        1 => (0..SAMPLES).prop_map(Op::Forget),
+        1 => (0_u8..3, 0_u32..5).prop_map(|(tier, chunks)| Op::Resize(tier, chunks)),
+        1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::Lose(tier, chunk)),
+        1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::GiveUp(tier, chunk)),
+        3 => (0..SAMPLES).prop_map(Op::Pin),
+        2 => (0_usize..100).prop_map(Op::Unpin),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_books_stay_right(
+        ops in prop::collection::vec(any_op(), 1..200),
+        lens in prop::collection::vec(1_u64..900, SAMPLES as usize),
+        kind in prop::sample::select(&policy::Kind::ALL[..]),
+    ) {
+        let mut limits = [3, 2, 4];
+        let mut named: Vec<Shown> = Vec::new();
+        let mut chunks: BTreeMap<(TierId, ChunkId), u32> = BTreeMap::new();
+        let Stage { mut cache, mut future } = Stage::new(kind, &limits, lens);
+        for op in ops {
+            match op {
+                Op::Read(place) => {
+                    let (epoch, step) = (Epoch(place / SAMPLES), Step(place % SAMPLES));
+                    future.prepare(epoch);
+                    let batch = BatchId { epoch, step, rank: Rank(0) };
+                    let sample = future.batch(batch).unwrap()[0];
+                    cache.read(Read { sample, at: future.read_of(batch, 0) }, &future);
+                }
+                Op::Forget(sample) => cache.forget(SampleId(sample)),
+                Op::Resize(tier, chunks) => {
+                    limits[usize::from(tier)] = chunks;
+                    cache.resize(TierId(tier), chunks);
+                }
+                Op::Lose(tier, chunk) => cache.lose_chunk(TierId(tier), ChunkId(chunk)),
+                Op::GiveUp(tier, chunk) => cache.give_up_chunk(TierId(tier), ChunkId(chunk)),
+                Op::Pin(sample) => named.extend(cache.pin(SampleId(sample))),
+                Op::Unpin(which) if named.is_empty() => prop_assert!(which < 100),
+                Op::Unpin(which) => {
+                    let shown = named.swap_remove(which % named.len());
+                    cache.unpin(shown);
+                }
+            }
+            let mut last = BTreeMap::new();
+            for change in cache.take_changes() {
+                match change {
+                    Change::Kept { sample, to } | Change::Demoted { sample, to, .. } => {
+                        last.insert(sample, Some(to));
+                    }
+                    Change::Evicted { sample, .. } => {
+                        last.insert(sample, None);
+                    }
+                    Change::ChunkAdded { tier, chunk } => {
+                        *chunks.entry((tier, chunk)).or_default() += 1;
+                    }
+                    Change::ChunkDropped { tier, chunk } => {
+                        prop_assert_eq!(chunks.remove(&(tier, chunk)), Some(1), "dropped once");
+                        let names_it = |it: &Shown| (it.tier, it.chunk) == (tier, chunk);
+                        prop_assert!(!named.iter().any(names_it), "invariant 3");
+                    }
+                }
+            }
+            let is_told = last.iter().all(|(sample, place)| cache.place(*sample) == place.as_ref());
+            prop_assert!(is_told, "what was told last is what holds");
+            check(&cache, &limits);
+        }
+        named.drain(..).for_each(|shown| cache.unpin(shown));
+        for tier in &cache.tiers {
+            prop_assert_eq!((tier.pins.leaving(), tier.pins.pieces().count()), (0, 0));
+        }
+        check(&cache, &limits);
+        let used = |tier: TierId| {
+            let places = cache.places.values().filter(|place| place.tier == tier);
+            places.flat_map(|place| &place.pieces).map(|piece| piece.len.0).sum::<u64>()
+        };
+        for (id, tier) in (0..).map(TierId).zip(&cache.tiers) {
+            prop_assert_eq!(tier.space.capacity().0 - tier.space.free().0, used(id), "all came back");
+        }
+    }
+}
+
+#[test]
+fn gap_fills_the_fastest_tier_first_and_gives_nothing_up() {
+    let mut stage = Stage::new(policy::Kind::Gap, &[1, 1], [512; 6]);
+    stage.read(0, 6);
+    stage.read(1, 6);
+    let mut tiers: Vec<_> = (0..6).map(|sample| stage.tier(SampleId(sample))).collect();
+    tiers.sort_unstable();
+    assert_eq!(tiers, [None, None, Some(0), Some(0), Some(1), Some(1)]);
+}
+
+#[test]
+fn fifo_sinks_the_oldest() {
+    let mut stage = Stage::new(policy::Kind::Fifo, &[1, 1], [512; 5]);
+    let read = stage.read(0, 5);
+    let tiers: Vec<_> = read.into_iter().map(|sample| stage.tier(sample)).collect();
+    assert_eq!(tiers, [None, Some(1), Some(1), Some(0), Some(0)]);
+}
+
+#[test]
+fn deepmemory_lets_go_of_what_is_needed_late() {
+    let mut stage = Stage::new(policy::Kind::DeepMemory, &[1, 1], [512; 12]);
+    let read = stage.read(0, 12);
+    stage.future.prepare(Epoch(1));
+    // Four samples fit, so what a full buffer gives up is needed within four steps, or dropped.
+    for (at, sample) in read.iter().enumerate().filter(|(_, it)| stage.tier(**it) == Some(1)) {
+        let place = u32::try_from(at + 2).unwrap();
+        let given_up = Use { epoch: Epoch(0), place };
+        let NextUse::At(next) = stage.future.next_use(*sample, given_up) else { panic!("{at}") };
+        assert!(stage.future.steps_between(given_up, next) <= 4);
+    }
+    assert!(read[..8].iter().any(|it| stage.tier(*it).is_none()));
+}

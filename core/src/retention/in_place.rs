@@ -1,0 +1,346 @@
+//! Whether trainers read cached samples where they lie, or a copy in main memory.
+//!
+//! A copy costs twice: the tier is read by the threads that copy, and main memory is written by them and
+//! read by the trainer. Without it the trainer reads the tier itself, alone and so more slowly than the
+//! threads together. What takes less time for a byte, everybody's time counted alike, is chosen:
+//!
+//! ```text
+//! copied: 1 / tier read by the copying threads + 2 / main memory read by one thread
+//! direct: 1 / tier read by one thread
+//! ```
+//!
+//! Time of the copying threads counts although it is hidden behind the training: they take the memory
+//! bandwidth and the cores that the training needs. A trainer reads a sample once; one that reads it more
+//! often wants the copy. Where a rate is not known nothing is claimed, and samples are copied.
+//!
+//! Deliberately absent: what a GPU reads by DMA, of which nothing is measured here.
+
+use core::fmt;
+
+use crate::{
+    retention::policy::Stay,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+/// What the job asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// What costs less.
+    #[default]
+    Auto,
+    /// Reading in place wherever it can be.
+    Always,
+    /// Copies.
+    Never,
+}
+
+impl Wish {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
+
+    /// What messages call the choice: the names of [`Self::ALL`].
+    pub const NAMES: &str = "auto, always, never";
+
+    /// The name in job files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// How fast memory was measured to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    /// The tier, by as many threads as copy.
+    pub tier_copying: BytesPerSecond,
+    /// The tier, by one thread.
+    pub tier_alone: BytesPerSecond,
+    /// Main memory, by one thread.
+    pub main_memory: BytesPerSecond,
+}
+
+/// The length that costs are stated for.
+pub const COSTS_OF: Bytes = Bytes::mib(1);
+
+/// How long [`COSTS_OF`] bytes keep somebody busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// With a copy in main memory.
+    pub copied: Nanoseconds,
+    /// Read in place.
+    pub direct: Nanoseconds,
+}
+
+impl Rates {
+    /// What both ways cost; `None` if a rate is 0, which says nothing.
+    #[must_use]
+    pub fn costs(&self) -> Option<Costs> {
+        let Self { tier_copying, tier_alone, main_memory } = *self;
+        let time = |rate: BytesPerSecond| (rate.0 > 0).then(|| rate.time_for(COSTS_OF).0);
+        let twice = time(main_memory)?.saturating_mul(2);
+        let copied = Nanoseconds(time(tier_copying)?.saturating_add(twice));
+        Some(Costs { copied, direct: Nanoseconds(time(tier_alone)?) })
+    }
+}
+
+/// Whether copies that leave memory tiers are compared with their sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verified {
+    /// They are: what nobody copies, nobody compares.
+    Always,
+    /// They are not.
+    Never,
+}
+
+/// What samples are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lengths {
+    /// All have one: a batch of them is handed over as one array.
+    One,
+    /// They differ.
+    Several,
+}
+
+/// How a tier comes to its speed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// It is as fast as it is.
+    Own,
+    /// Copies from it are slowed down for an experiment. Reads of a trainer would not be.
+    Imposed,
+}
+
+/// What the choice for a tier rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// What the job asks for.
+    pub wish: Wish,
+    /// What was measured, if anything was.
+    pub rates: Option<Rates>,
+    /// For how long the policy of the job lets a sample stay where it is.
+    pub stay: Stay,
+    /// Whether the job wants every copy compared.
+    pub verified: Verified,
+    /// What samples are like.
+    pub lengths: Lengths,
+    /// How the tier comes to its speed.
+    pub pace: Pace,
+}
+
+/// Whether samples of a tier are read in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// They are.
+    Direct,
+    /// They are copied.
+    Copied,
+}
+
+/// Why so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The job says so.
+    Asked,
+    /// It costs less.
+    Costs,
+    /// [`Verified::Always`].
+    Verified,
+    /// [`Lengths::One`].
+    OneLength,
+    /// [`Stay::Unknown`].
+    Policy,
+    /// [`Pace::Imposed`].
+    Imposed,
+    /// Nothing is known of what it costs.
+    NoRates,
+    /// The node has no addresses for the tier, or has more such tiers than a trainer maps.
+    NoAddresses,
+}
+
+/// The choice for a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// What the job asked for.
+    pub wish: Wish,
+    /// What becomes of it.
+    pub way: Way,
+    /// Why so.
+    pub reason: Reason,
+    /// What both ways cost, as far as it is known.
+    pub costs: Option<Costs>,
+}
+
+/// Chooses for a tier.
+#[must_use]
+pub fn choose(facts: &Facts) -> Choice {
+    let costs = facts.rates.and_then(|rates| rates.costs());
+    let (way, reason) = decide(facts, costs);
+    Choice { wish: facts.wish, way, reason, costs }
+}
+
+fn decide(facts: &Facts, costs: Option<Costs>) -> (Way, Reason) {
+    if facts.wish == Wish::Never {
+        return (Way::Copied, Reason::Asked);
+    }
+    if facts.verified == Verified::Always {
+        return (Way::Copied, Reason::Verified);
+    }
+    if facts.stay == Stay::Unknown {
+        return (Way::Copied, Reason::Policy);
+    }
+    if facts.lengths == Lengths::One {
+        return (Way::Copied, Reason::OneLength);
+    }
+    match (facts.wish, facts.pace, costs) {
+        (Wish::Always, ..) => (Way::Direct, Reason::Asked),
+        (_, Pace::Imposed, _) => (Way::Copied, Reason::Imposed),
+        (_, Pace::Own, None) => (Way::Copied, Reason::NoRates),
+        (_, Pace::Own, Some(costs)) if costs.direct < costs.copied => (Way::Direct, Reason::Costs),
+        (_, Pace::Own, Some(_)) => (Way::Copied, Reason::Costs),
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answer = match self.way {
+            Way::Direct => "yes",
+            Way::Copied => "no",
+        };
+        let wish = self.wish.name();
+        write!(f, "{answer}, because ")?;
+        match (self.reason, self.way) {
+            (Reason::Asked, _) => write!(f, "the job says `direct: {wish}`"),
+            (Reason::Costs, Way::Direct) => f.write_str("a copy costs more than it saves"),
+            (Reason::Costs, Way::Copied) => f.write_str("a copy saves more than it costs"),
+            (Reason::Verified, _) => f.write_str(
+                "the job says `verify: always`, and what nobody copies is compared by nobody",
+            ),
+            (Reason::OneLength, _) => f.write_str(
+                "all samples have one length, and a batch of them is handed over as one array",
+            ),
+            (Reason::Policy, _) => {
+                f.write_str("with the policy of the job a sample may have to make room at any time")
+            }
+            (Reason::Imposed, _) => {
+                f.write_str("its speed is imposed on copies, and trainers would not be slowed down")
+            }
+            (Reason::NoRates, _) => f.write_str(
+                "it is not known how fast it is read; `tierfeed tiers probe` measures it",
+            ),
+            (Reason::NoAddresses, _) => {
+                f.write_str("trainers cannot map it: too many tiers, or no addresses for it")
+            }
+        }?;
+        match self.costs {
+            Some(Costs { copied, direct }) => {
+                write!(f, " (each MiB: {} us copied, {} us in place)", us(copied), us(direct))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Rounded to the nearest.
+fn us(time: Nanoseconds) -> u64 {
+    time.0.saturating_add(500) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn rates(tier_copying: u64, tier_alone: u64, main_memory: u64) -> Rates {
+        let rate = |gb| BytesPerSecond(gb * GB);
+        Rates {
+            tier_copying: rate(tier_copying),
+            tier_alone: rate(tier_alone),
+            main_memory: rate(main_memory),
+        }
+    }
+
+    fn facts(wish: Wish, rates: Option<Rates>) -> Facts {
+        Facts {
+            wish,
+            rates,
+            stay: Stay::UntilRead,
+            verified: Verified::Never,
+            lengths: Lengths::Several,
+            pace: Pace::Own,
+        }
+    }
+
+    #[test]
+    fn what_costs_less_is_chosen_and_both_costs_are_said() {
+        // 16 GB/s by two threads, 10 by one; main memory 12: 62.5 + 166.7 us against 100, in MB.
+        let fast = choose(&facts(Wish::Auto, Some(rates(16, 10, 12))));
+        assert_eq!((fast.way, fast.reason), (Way::Direct, Reason::Costs));
+        let costs = Costs { copied: Nanoseconds(240_300), direct: Nanoseconds(104_858) };
+        assert_eq!(fast.costs, Some(costs));
+        let sentence = "yes, because a copy costs more than it saves \
+                        (each MiB: 240 us copied, 105 us in place)";
+        assert_eq!(fast.to_string(), sentence);
+        // One thread alone gets a quarter of what it gets from main memory.
+        let slow = choose(&facts(Wish::Auto, Some(rates(16, 3, 12))));
+        assert_eq!((slow.way, slow.reason), (Way::Copied, Reason::Costs));
+        // 1/8 + 2/16 against 1/4.
+        let even = choose(&facts(Wish::Auto, Some(rates(8, 4, 16))));
+        assert_eq!((even.way, even.reason), (Way::Copied, Reason::Costs), "nothing is gained");
+    }
+
+    #[test]
+    fn where_nothing_is_known_samples_are_copied() {
+        for rates in [None, Some(rates(0, 10, 12)), Some(rates(16, 0, 12)), Some(rates(16, 10, 0))]
+        {
+            let choice = choose(&facts(Wish::Auto, rates));
+            assert_eq!(
+                (choice.way, choice.reason, choice.costs),
+                (Way::Copied, Reason::NoRates, None)
+            );
+            assert_eq!(choose(&facts(Wish::Always, rates)).way, Way::Direct);
+        }
+    }
+
+    #[test]
+    fn nobody_s_wish_overrides_what_cannot_be() {
+        let always = facts(Wish::Always, Some(rates(16, 10, 12)));
+        let cases = [
+            (Facts { verified: Verified::Always, ..always }, Reason::Verified),
+            (Facts { lengths: Lengths::One, ..always }, Reason::OneLength),
+            (Facts { stay: Stay::Unknown, ..always }, Reason::Policy),
+        ];
+        for (facts, reason) in cases {
+            let choice = choose(&facts);
+            assert_eq!((choice.way, choice.reason), (Way::Copied, reason));
+            assert!(choice.to_string().starts_with("no, because "));
+        }
+    }
+
+    #[test]
+    fn an_imposed_speed_counts_for_nothing_unless_the_job_insists() {
+        let imposed = |wish| Facts { pace: Pace::Imposed, ..facts(wish, Some(rates(16, 10, 12))) };
+        assert_eq!(choose(&imposed(Wish::Auto)).reason, Reason::Imposed);
+        assert_eq!(choose(&imposed(Wish::Always)).way, Way::Direct);
+    }
+
+    proptest! {
+        #[test]
+        fn a_faster_trainer_never_turns_the_choice_to_copies(
+            copying in 1_u64..100, alone in 1_u64..100, main in 1_u64..100, more in 0_u64..50,
+        ) {
+            let way = |alone| choose(&facts(Wish::Auto, Some(rates(copying, alone, main)))).way;
+            prop_assert!(way(alone) == Way::Copied || way(alone + more) == Way::Direct);
+            let never = choose(&facts(Wish::Never, Some(rates(copying, alone, main))));
+            prop_assert_eq!((never.way, never.reason), (Way::Copied, Reason::Asked));
+        }
+    }
+}

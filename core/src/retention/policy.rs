@@ -1,0 +1,326 @@
+//! Which used samples stay, and in which tier.
+//!
+//! A policy is asked once for every read of the node, in the order in which batches get their places
+//! in staging, and answers by writing the [`Residency`]. Beside them it sees the [`FutureAccesses`], so far as it
+//! asked for. It knows neither clocks nor disks: equal reads give equal residency.
+
+mod belady;
+mod deepmemory;
+mod deli;
+mod fifo;
+mod gap;
+mod lobster;
+mod lru;
+mod nopfs;
+mod page_cache;
+mod pinned;
+
+mod farthest;
+mod heaps;
+mod lists;
+mod queue;
+mod useful;
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::{
+    fmt::{self, Debug},
+    str::FromStr,
+};
+
+pub use gap::{Job, Planned};
+
+use self::lobster::{Eviction, Lobster};
+pub use useful::{Reach, useful};
+
+use crate::{
+    id::{Epoch, NodeId, SampleId, TierId},
+    order::{Shuffle, Spec},
+    retention::{
+        future_accesses::{FutureAccesses, NextUses, Use},
+        residency::Residency,
+    },
+    space::Space,
+    units::Bytes,
+};
+
+/// The rule that decides what is kept where.
+///
+/// Tiers stand fastest first; [`TierId`] is the position.
+pub trait Policy: Debug + Send {
+    /// Epochs beyond the current one that it looks into.
+    fn lookahead(&self) -> u32 {
+        1
+    }
+
+    /// Makes ready what reads of `epoch` need, if that is more than may be worked out in between.
+    fn prepare(&mut self, _: Epoch, _: Need, _: &FutureAccesses, _: &Residency) -> Preparation {
+        Preparation::Ready
+    }
+
+    /// Takes what a job of [`Self::prepare`] brought.
+    fn prepared(&mut self, _: Planned) {}
+
+    /// Whether it asks for the next uses of samples ([`FutureAccesses::next_use`]).
+    fn next_uses(&self) -> NextUses {
+        NextUses::Unasked
+    }
+
+    /// Decides what stays of a read: the sample lies in staging now, so it may enter any tier or change
+    /// its tier at the price of one copy. Other samples may be taken out, or put one tier down.
+    fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency);
+
+    /// Takes note that a sample left a tier by no decision of its own: bytes were lost, or the tier
+    /// shrank and the sample found room in a slower one, or none.
+    fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>);
+}
+
+/// When an epoch is to be prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A batch of it waits.
+    Now,
+    /// It is the next one.
+    Soon,
+}
+
+/// What stands between a policy and the reads of an epoch.
+#[derive(Debug)]
+pub enum Preparation {
+    /// Nothing.
+    Ready,
+    /// A job that was given out before.
+    Pending,
+    /// This job, whose result is to be handed to [`Policy::prepared`].
+    Job(Job),
+}
+
+/// A sample that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// Which one.
+    pub sample: SampleId,
+    /// When.
+    pub at: Use,
+}
+
+/// What a policy is built for.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The order of the job.
+    pub order: Spec,
+    /// The node whose tiers it fills.
+    pub node: NodeId,
+    /// The length of every sample.
+    pub sizes: Arc<[Bytes]>,
+    /// What each tier may hold, fastest first.
+    pub capacities: Vec<Bytes>,
+    /// What matters beside cold bytes.
+    pub aim: Aim,
+}
+
+/// What a policy should mind beside the bytes that are read cold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aim {
+    /// Whether writing to each tier wears it out; free of wear where it is not said.
+    pub wears: Vec<bool>,
+    /// The most that may be written to each tier in an epoch; no limit where it is not said.
+    pub writes_per_epoch: Vec<Option<Bytes>>,
+    /// What of each tier is worth filling, because more could not be read in time; all where it is not
+    /// said ([`useful()`]).
+    pub useful: Vec<Bytes>,
+    /// What the cold store has too few of.
+    pub saves: Saves,
+}
+
+/// What limits a cold store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Saves {
+    /// Bytes per second.
+    #[default]
+    Bytes,
+    /// Requests per second: then small samples are worth as much as large ones, and take less room.
+    Requests,
+}
+
+impl Setting {
+    /// What the node reads in a step, on average.
+    #[must_use]
+    pub fn bytes_per_step(&self) -> Bytes {
+        let total: u64 = self.sizes.iter().map(|len| Space::rounded(*len).0).sum();
+        let steps = self.order.steps_per_epoch().max(1);
+        Bytes(total / u64::from(self.order.world.nodes) / u64::from(steps))
+    }
+}
+
+/// Builds the policy that a job names.
+#[must_use]
+pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
+    match kind {
+        // Of an order that the trainer publishes little more than an epoch is known, and a sample may
+        // come twice in it.
+        Kind::Gap if setting.order.shuffle == Shuffle::Published => {
+            Box::new(belady::Belady::new(setting))
+        }
+        Kind::Gap => Box::new(gap::Gap::new(setting)),
+        Kind::DeepMemory => Box::new(deepmemory::DeepMemory::new(setting)),
+        Kind::Lobster => Box::new(Lobster::new(setting, Eviction::Eager)),
+        Kind::LobsterLazy => Box::new(Lobster::new(setting, Eviction::Lazy)),
+        Kind::NoPfs => Box::new(nopfs::NoPfs::new(setting)),
+        Kind::Deli => Box::new(deli::Deli::new(setting)),
+        Kind::Pinned => Box::new(pinned::Pinned),
+        Kind::Belady => Box::new(belady::Belady::new(setting)),
+        Kind::Fifo => Box::new(fifo::Fifo::new(setting)),
+        Kind::Lru => Box::new(lru::Lru::new(setting)),
+        Kind::PageCache => Box::new(page_cache::PageCache::new(setting)),
+        Kind::None => Box::new(Nothing),
+    }
+}
+
+/// For how long a sample stays where it was kept, as far as the policy decides: bytes that are lost and
+/// tiers that shrink are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    /// For ever.
+    ForGood,
+    /// At least until it is read again, whatever else is read meanwhile, as long as trainers follow the
+    /// order.
+    UntilRead,
+    /// Until room is needed for another one.
+    Unknown,
+}
+
+/// Keeps nothing.
+#[derive(Debug)]
+struct Nothing;
+
+impl Policy for Nothing {
+    fn lookahead(&self) -> u32 {
+        0
+    }
+
+    fn read(&mut self, _: Read, _: &FutureAccesses, _: &mut Residency) {}
+
+    fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
+}
+
+/// The fastest tier that could hold the sample if it were empty.
+fn fastest(sample: SampleId, residency: &Residency) -> Option<TierId> {
+    slower(None, sample, residency)
+}
+
+/// The next tier below `tier`, or the fastest, that could hold the sample if it were empty.
+fn slower(tier: Option<TierId>, sample: SampleId, residency: &Residency) -> Option<TierId> {
+    let below = tier.map_or(0, |tier| usize::from(tier.0) + 1);
+    let len = residency.len_of(sample);
+    let holds = |tier: &TierId| residency.levels()[usize::from(tier.0)].capacity >= len;
+    residency.tiers().skip(below).find(holds)
+}
+
+/// The fastest tier that has room for the sample now.
+fn first_with_room(sample: SampleId, residency: &Residency) -> Option<TierId> {
+    let len = residency.len_of(sample);
+    residency.tiers().find(|tier| residency.free(*tier) >= len)
+}
+
+/// The policies that a job file can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Keep what is used again soon enough; on one node, pin what fits.
+    Gap,
+    /// FIFO buffers and Algorithm 1 of DeepMemoryDL.
+    DeepMemory,
+    /// Lobster as printed: drop at once what is not used in the next epoch, else what is used farthest.
+    Lobster,
+    /// Lobster with its rules as a reason to go first when room is needed.
+    LobsterLazy,
+    /// Keep what is read most often over all epochs, by a plan made before the first (`NoPFS`).
+    NoPfs,
+    /// One bounded collection in front of the cold store, first in, first out (DELI).
+    Deli,
+    /// Keep what came first (`MinIO` of `CoorDL`).
+    Pinned,
+    /// Give up what is used farthest in the future.
+    Belady,
+    /// FIFO buffers that keep everything as long as it fits.
+    Fifo,
+    /// Give up what was not read for longest.
+    Lru,
+    /// The two lists of Linux, with the memory of what was evicted too early.
+    PageCache,
+    /// Keep nothing: every read is a cold read.
+    None,
+}
+
+impl Kind {
+    /// All policies, the default first.
+    pub const ALL: [Self; 12] = [
+        Self::Gap,
+        Self::DeepMemory,
+        Self::Lobster,
+        Self::LobsterLazy,
+        Self::NoPfs,
+        Self::Deli,
+        Self::Pinned,
+        Self::Belady,
+        Self::Fifo,
+        Self::Lru,
+        Self::PageCache,
+        Self::None,
+    ];
+
+    /// What messages call the choice: the names of [`Self::ALL`].
+    pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, belady, fifo, \
+                             lru, page-cache, none";
+
+    /// For how long the policy that [`build`] gives for such an order lets a sample stay.
+    #[must_use]
+    pub const fn stay(self, shuffle: Shuffle) -> Stay {
+        match (self, shuffle) {
+            (Self::Pinned, _) => Stay::ForGood,
+            (Self::Gap, Shuffle::Published) => Stay::Unknown,
+            (Self::Gap, _) => Stay::UntilRead,
+            _ => Stay::Unknown,
+        }
+    }
+
+    /// The name in job files and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gap => "gap",
+            Self::DeepMemory => "deepmemory",
+            Self::Lobster => "lobster",
+            Self::LobsterLazy => "lobster-lazy",
+            Self::NoPfs => "nopfs",
+            Self::Deli => "deli",
+            Self::Pinned => "pinned",
+            Self::Belady => "belady",
+            Self::Fifo => "fifo",
+            Self::Lru => "lru",
+            Self::PageCache => "page-cache",
+            Self::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of {}", Kind::NAMES)]
+pub struct UnknownKind;
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(UnknownKind)
+    }
+}
+
+#[cfg(test)]
+mod tests;

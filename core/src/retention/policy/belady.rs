@@ -1,0 +1,93 @@
+//! Belady's rule (1966, doi:10.1147/sj.52.0078) with bypass: what is used farthest in the future goes
+//! first, even if that is what was just read.
+//!
+//! No policy has fewer misses on samples of equal size. But its hits come in the first part of each
+//! epoch, and its misses in one burst after them.
+//!
+//! The rule needs the next use of whatever it would keep. On one node that is one epoch away. On
+//! several the gap has no bound, so it looks as many epochs ahead as the gaps reach that fill its tiers
+//! ([`gap_max`]), and [`MARGIN`] more, because what it keeps wanders around the steady state; at most
+//! [`LOOKAHEAD_MAX`], for each takes 4 bytes a sample.
+
+use super::{Policy, Read, Setting, farthest::Farthest};
+use crate::{
+    id::{SampleId, TierId},
+    retention::{
+        future_accesses::{FutureAccesses, NextUse, NextUses},
+        residency::Residency,
+    },
+};
+
+const MARGIN: u32 = 2;
+
+const LOOKAHEAD_MAX: u32 = 32;
+
+/// Keeps what is used soonest.
+#[derive(Debug)]
+pub(super) struct Belady {
+    kept: Farthest,
+    lookahead: u32,
+}
+
+impl Belady {
+    pub(super) fn new(setting: &Setting) -> Self {
+        let kept = Farthest::new(setting.sizes.len(), setting.capacities.len());
+        Self { kept, lookahead: lookahead(setting) }
+    }
+}
+
+impl Policy for Belady {
+    fn lookahead(&self) -> u32 {
+        self.lookahead
+    }
+
+    fn next_uses(&self) -> NextUses {
+        NextUses::Asked
+    }
+
+    fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
+        match future.next_use(read.sample, read.at) {
+            NextUse::Never => self.kept.drop(read.sample, residency),
+            next => self.kept.keep(read, next, future, residency),
+        }
+    }
+
+    fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
+        self.kept.displaced(sample, from, to);
+    }
+}
+
+/// Epochs that a rule must look into that gives up what is used farthest.
+pub(super) fn lookahead(setting: &Setting) -> u32 {
+    let spec = &setting.order;
+    let left = spec.epochs.saturating_sub(spec.start.epoch.0 + 1);
+    let reach = match spec.world.nodes {
+        1 => 1,
+        _ => gap_max(setting).saturating_add(MARGIN).min(LOOKAHEAD_MAX),
+    };
+    reach.min(left)
+}
+
+/// The gap in epochs, up to [`LOOKAHEAD_MAX`], at which the samples with shorter gaps fill the tiers.
+///
+/// With q = 1 / nodes, a share q^2 (1-q)^(k-1) of the dataset is read in an epoch and next k epochs
+/// later, and takes its room k times.
+fn gap_max(setting: &Setting) -> u32 {
+    let len: u64 = setting.sizes.iter().fold(0, |sum, len| sum.saturating_add(len.0));
+    let room: u64 = setting.capacities.iter().fold(0, |sum, len| sum.saturating_add(len.0));
+    let cached = (u128::from(room) * u128::from(WHOLE) / u128::from(len.max(1))).min(WHOLE.into());
+    let nodes = u64::from(setting.order.world.nodes.max(1));
+    let mut supply = WHOLE / nodes / nodes;
+    let mut filled = 0_u128;
+    for gap in 1..LOOKAHEAD_MAX {
+        filled += u128::from(supply) * u128::from(gap);
+        if filled >= cached {
+            return gap;
+        }
+        supply -= supply / nodes;
+    }
+    LOOKAHEAD_MAX
+}
+
+/// The dataset, in fixed point: fine enough for the square of 2^16 nodes.
+const WHOLE: u64 = 1 << 56;

@@ -1,0 +1,293 @@
+//! Keeps a used sample if and only if its next use on this node is near enough.
+//!
+//! On one node every sample is used once per epoch, so all next uses are equally near and the rule is
+//! pinning: what fits stays, the rest is read again. On several nodes a sample comes back after one
+//! epoch or after many, and room is best spent on the short gaps (`quota`). Either way what stays does
+//! not depend on the position in the epoch, so the cold reads are spread evenly over it; Belady's rule
+//! reads as little, but all of it at the end of each epoch. Where the rule leaves open which samples
+//! stay, they are chosen so that the batches of all ranks and steps miss equally many bytes (`balance`).
+//!
+//! An epoch is planned before its first sample is read, from the orders, from what the tiers may hold
+//! then, and from the plan of the epoch before, never from what lies where: no failure and no fast disk
+//! changes a plan. Only a trainer that goes elsewhere makes it start anew from what lies where. Planning
+//! is a [`Job`] for another thread; who replays a policy without a session has it run at once. Shorter gaps
+//! go to faster tiers; nothing moves between tiers but a sample that is read anyway.
+//!
+//! Deliberately absent: gaps beyond the epochs that are looked into. What is used next after them does
+//! not stay, unless everything fits.
+
+mod balance;
+mod class;
+mod exchange;
+mod job;
+mod plan;
+mod quota;
+mod requests;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+
+pub use job::{Job, Planned};
+
+use self::{
+    job::Basis,
+    plan::{Plan, Room},
+    table::Table,
+};
+use super::{Need, Policy, Preparation, Read, Setting, first_with_room};
+use crate::{
+    id::{Epoch, SampleId, TierId},
+    retention::{
+        future_accesses::{DRIFT_MAX, FutureAccesses},
+        residency::Residency,
+    },
+    units::Bytes,
+};
+
+/// Carries out a plan, one epoch after the other.
+#[derive(Debug)]
+pub(super) struct Gap {
+    /// `None` while a job has it.
+    plan: Option<Box<Plan>>,
+    /// The epoch that it was made for last.
+    planned: Option<Epoch>,
+    room: Room,
+    lookahead: u32,
+    /// The epoch that was read last, ranks that lag behind left out.
+    current: Option<Epoch>,
+    /// What was decided for the current epoch and the one before.
+    tables: BTreeMap<Epoch, Table>,
+    /// What is decided for an epoch that nobody has read yet.
+    upcoming: Option<Upcoming>,
+    /// Whether everything fits, so that nothing had to be planned.
+    fits: bool,
+    growth: Growth,
+    /// What is still to leave its tier because the trainer went elsewhere.
+    unused: Vec<SampleId>,
+}
+
+#[derive(Debug)]
+struct Upcoming {
+    epoch: Epoch,
+    table: Table,
+    capacities: Vec<Bytes>,
+    is_restarted: bool,
+}
+
+/// Samples that leave their tier with each read after the trainer went elsewhere.
+const LEAVING: usize = 16;
+
+/// By how much tiers have grown since the epoch was planned: room that the plan does not know.
+#[derive(Debug, Default)]
+struct Growth {
+    /// As far as it is not used yet.
+    free: Vec<Bytes>,
+    capacities: Vec<Bytes>,
+    /// [`Residency::resizes`] when this was true.
+    as_of: u64,
+}
+
+impl Gap {
+    pub(super) fn new(setting: &Setting) -> Self {
+        let plan = Box::new(Plan::new(setting));
+        Self {
+            room: plan.room().clone(),
+            lookahead: plan.lookahead(),
+            plan: Some(plan),
+            planned: None,
+            current: None,
+            tables: BTreeMap::new(),
+            upcoming: None,
+            fits: false,
+            growth: Growth::default(),
+            unused: Vec::new(),
+        }
+    }
+
+    fn is_elsewhere(&self, epoch: Epoch) -> bool {
+        let is_far = |current: Epoch| epoch.0 > current.0 + 1 || epoch.0 + DRIFT_MAX < current.0;
+        self.current.is_some_and(is_far)
+    }
+
+    fn is_entered(&self, epoch: Epoch) -> bool {
+        self.current.is_some_and(|current| epoch <= current) && !self.is_elsewhere(epoch)
+    }
+
+    /// What a plan of `epoch` must start from, if one is missing.
+    fn missing(&self, epoch: Epoch, need: Need, residency: &Residency) -> Option<Basis> {
+        let has_fitted = self.fits && self.current.is_some();
+        if self.is_entered(epoch) || self.room.fits(capacities(residency)) {
+            return None;
+        }
+        let upcoming = self.upcoming.as_ref().filter(|it| it.epoch == epoch);
+        let must_restart = self.is_elsewhere(epoch) || has_fitted;
+        if upcoming.is_some_and(|it| it.is_restarted || !must_restart) {
+            return None;
+        }
+        let follows = self.planned.is_none_or(|planned| planned.0 + 1 == epoch.0);
+        if follows && !must_restart {
+            return Some(Basis::Plan);
+        }
+        // What lies where then is not known ahead.
+        (need == Need::Now).then(|| Basis::TierMap(residency.tier_map()))
+    }
+
+    /// Goes on to an epoch that is prepared.
+    fn enter(&mut self, epoch: Epoch, residency: &Residency) {
+        self.fits = self.room.fits(capacities(residency));
+        if self.is_elsewhere(epoch) {
+            self.tables.clear();
+        }
+        if self.fits {
+            self.unused.clear();
+        }
+        let upcoming = self.upcoming.take_if(|it| it.epoch == epoch);
+        self.growth = match upcoming {
+            Some(Upcoming { table, capacities, .. }) if !self.fits => {
+                self.tables.insert(epoch, table);
+                Growth::since(capacities, residency)
+            }
+            _ => Growth::since(capacities(residency).collect(), residency),
+        };
+        self.current = Some(epoch);
+        self.tables.retain(|of, _| of.0 + 1 >= epoch.0);
+    }
+
+    fn follow_resizes(&mut self, residency: &Residency) {
+        if self.growth.as_of != residency.resizes() {
+            self.growth.follow(residency);
+            self.fits |= self.room.fits(capacities(residency));
+        }
+    }
+
+    /// Where a sample goes of which the plan says nothing: nowhere, but on a single node, which reads it
+    /// again in the next epoch, into room that came after the plan was made.
+    fn unplanned(
+        &mut self,
+        read: Read,
+        lies: Option<TierId>,
+        future: &FutureAccesses,
+        residency: &Residency,
+    ) -> Option<TierId> {
+        let spec = future.spec();
+        let is_read_next = spec.world.nodes == 1 && read.at.epoch.0 + 1 < spec.epochs;
+        let len = residency.len_of(read.sample);
+        if !is_read_next {
+            return None;
+        }
+        match lies {
+            Some(tier) => self.growth.take_in(tier, len),
+            None => self.growth.take(len),
+        }
+    }
+
+    /// Gives a sample the tier that the plan chose, or where that is full another one.
+    fn keep(sample: SampleId, tier: TierId, residency: &mut Residency) {
+        if residency.put(sample, tier).is_err()
+            && residency.tier_of(sample).is_none()
+            && let Some(tier) = first_with_room(sample, residency)
+        {
+            // There is room: the tier was chosen for it.
+            _ = residency.put(sample, tier);
+        }
+    }
+}
+
+fn capacities(residency: &Residency) -> impl Iterator<Item = Bytes> {
+    residency.levels().iter().map(|level| level.capacity)
+}
+
+impl Growth {
+    /// From what the plan knows on.
+    fn since(capacities: Vec<Bytes>, residency: &Residency) -> Self {
+        let free = alloc::vec![Bytes(0); capacities.len()];
+        let mut growth = Self { free, capacities, as_of: 0 };
+        growth.follow(residency);
+        growth
+    }
+
+    fn follow(&mut self, residency: &Residency) {
+        for ((free, known), level) in
+            self.free.iter_mut().zip(&mut self.capacities).zip(residency.levels())
+        {
+            free.0 = (free.0 + level.capacity.0).saturating_sub(known.0);
+            *known = level.capacity;
+        }
+        self.as_of = residency.resizes();
+    }
+
+    /// The fastest tier that has grown enough for a sample, which takes that room.
+    fn take(&mut self, len: Bytes) -> Option<TierId> {
+        let tier = self.free.iter().position(|free| *free >= len)?;
+        self.take_in(TierId(u8::try_from(tier).ok()?), len)
+    }
+
+    /// The same of one tier.
+    fn take_in(&mut self, tier: TierId, len: Bytes) -> Option<TierId> {
+        let free = self.free.get_mut(usize::from(tier.0)).filter(|free| **free >= len)?;
+        free.0 -= len.0;
+        Some(tier)
+    }
+}
+
+impl Policy for Gap {
+    fn lookahead(&self) -> u32 {
+        self.lookahead
+    }
+
+    fn prepare(
+        &mut self,
+        epoch: Epoch,
+        need: Need,
+        future: &FutureAccesses,
+        residency: &Residency,
+    ) -> Preparation {
+        let Some(basis) = self.missing(epoch, need, residency) else { return Preparation::Ready };
+        let Some(plan) = self.plan.take() else { return Preparation::Pending };
+        self.planned = Some(epoch);
+        let orders = future.orders_from(epoch);
+        let capacities = capacities(residency).collect();
+        Preparation::Job(Job { plan, epoch, basis, orders, capacities })
+    }
+
+    fn prepared(&mut self, planned: Planned) {
+        let Planned { plan, epoch, table, capacities, unused } = planned;
+        self.plan = Some(plan);
+        let is_restarted = unused.is_some();
+        self.unused = unused.unwrap_or_default();
+        self.upcoming = Some(Upcoming { epoch, table, capacities, is_restarted });
+    }
+
+    fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
+        let Read { sample, at } = read;
+        if let Preparation::Job(job) = self.prepare(at.epoch, Need::Now, future, residency) {
+            self.prepared(job.run());
+        }
+        if !self.is_entered(at.epoch) {
+            self.enter(at.epoch, residency);
+        }
+        self.follow_resizes(residency);
+        let first = self.unused.len().saturating_sub(LEAVING);
+        self.unused.drain(first..).for_each(|sample| residency.take_out(sample));
+        let lies = residency.tier_of(sample);
+        if self.fits {
+            let tier = lies.or_else(|| first_with_room(sample, residency));
+            tier.into_iter().for_each(|tier| Self::keep(sample, tier, residency));
+            return;
+        }
+        // Of a rank that lags far behind: later plans have decided of its samples since.
+        let Some(table) = self.tables.get(&at.epoch) else { return };
+        if let Some(tier) = table.tier_after(sample) {
+            Self::keep(sample, tier, residency);
+        } else if let Some(tier) = self.unplanned(read, lies, future, residency) {
+            Self::keep(sample, tier, residency);
+        } else {
+            residency.take_out(sample);
+        }
+    }
+
+    fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
+}

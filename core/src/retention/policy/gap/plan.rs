@@ -1,0 +1,363 @@
+//! What lies in which tier after each use of an epoch, decided for the whole epoch.
+//!
+//! A plan follows from the orders, from what the tiers may hold and from the plan of the epoch before,
+//! so it can be made on any thread, ahead of the epoch ([`super::job`]).
+
+use alloc::{vec, vec::Vec};
+
+use super::{
+    balance::{Batch, Candidate, Chooser, Fate, Fill, Origin},
+    class::Class,
+    exchange::{Exchange, Turnover},
+    quota::{self, Boundaries},
+    requests::{Lengths, Threshold},
+    state::{GAP_MAX, Replaced, Standing, State, TIERS_MAX, for_each_batch},
+    table::Table,
+};
+use crate::{
+    id::{Epoch, SampleId},
+    order::Spec,
+    retention::{
+        future_accesses::Orders,
+        policy::{Saves, Setting},
+        residency::TierMap,
+    },
+    space::Space,
+    units::Bytes,
+};
+
+/// Epochs from which a run keeps as much in every epoch, which costs it 0.06 epochs' hits at its ends
+/// (three nodes, half of the dataset); shorter ones keep as much as they can.
+const LONG_RUN: u32 = 16;
+
+/// The tiers of samples after their uses.
+#[derive(Debug)]
+pub(super) struct Plan {
+    spec: Spec,
+    lookahead: u32,
+    room: Room,
+    /// What an epoch after the planned one is expected to read on this node, by gap.
+    expected: Vec<u64>,
+    wears: Vec<bool>,
+    /// Where requests are what must be saved.
+    lengths: Option<Lengths>,
+    samples: Vec<State>,
+    /// What earlier epochs keep in the first tiers together, by the epoch until which they keep it.
+    kept: Vec<Vec<u64>>,
+    planned: Epoch,
+}
+
+/// What the dataset takes of the tiers.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// What of each tier is worth filling.
+    useful: Vec<Bytes>,
+    /// What the dataset takes.
+    total: u64,
+    saves: Saves,
+}
+
+impl Room {
+    /// Whether there is room for every sample: then there is nothing to plan.
+    pub(super) fn fits(&self, capacities: impl Iterator<Item = Bytes>) -> bool {
+        let all = self.sums(capacities).last();
+        self.saves == Saves::Bytes && all.is_some_and(|all| all >= self.total)
+    }
+
+    /// What the first tiers may hold together, for each tier.
+    fn sums(&self, capacities: impl Iterator<Item = Bytes>) -> impl Iterator<Item = u64> {
+        let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
+        let each = capacities.take(TIERS_MAX).zip(useful);
+        each.scan(0_u64, |sum, (capacity, useful)| {
+            *sum = sum.saturating_add(capacity.min(useful).0);
+            Some(*sum)
+        })
+    }
+}
+
+impl Plan {
+    pub(super) fn new(setting: &Setting) -> Self {
+        let spec = setting.order;
+        let total: u64 = setting.sizes.iter().map(|len| Space::rounded(*len).0).sum();
+        let capacity: u64 = setting.capacities.iter().map(|capacity| capacity.0).sum();
+        let lookahead = lookahead(&spec, ratio(capacity, total));
+        let expected = quota::shares(spec.world.nodes).map(|share| quota::part(total, share));
+        let lengths = match setting.aim.saves {
+            Saves::Bytes => None,
+            Saves::Requests => Some(Lengths::new(&setting.sizes, spec.world.nodes, lookahead)),
+        };
+        Self {
+            spec,
+            lookahead,
+            expected: expected.take(lookahead as usize).collect(),
+            wears: setting.aim.wears.clone(),
+            room: Room { useful: setting.aim.useful.clone(), total, saves: setting.aim.saves },
+            lengths,
+            samples: setting.sizes.iter().map(|len| State::new(*len)).collect(),
+            kept: vec![vec![0; lookahead as usize]; setting.capacities.len().min(TIERS_MAX)],
+            planned: spec.start.epoch,
+        }
+    }
+
+    pub(super) fn lookahead(&self) -> u32 {
+        self.lookahead
+    }
+
+    /// What the dataset takes of the tiers.
+    pub(super) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Starts anew from what lies where: the trainer went elsewhere than was planned. Returns what is to
+    /// leave its tier because it is not used in the epochs that can be looked into: no later plan would
+    /// know of it.
+    pub(super) fn restart(
+        &mut self,
+        epoch: Epoch,
+        orders: &Orders,
+        tier_map: &TierMap,
+    ) -> Vec<SampleId> {
+        let mut is_used = vec![false; self.samples.len()];
+        for epoch in epoch.0..=epoch.0.saturating_add(self.lookahead) {
+            let order = orders.get(&Epoch(epoch)).map(|order| order.samples());
+            for sample in order.unwrap_or_default() {
+                is_used[sample.0 as usize] = true;
+            }
+        }
+        let mut unused = Vec::new();
+        for (sample, is_used) in (0..self.spec.samples).map(SampleId).zip(is_used) {
+            let lies = tier_map.tier_of(sample);
+            if lies.is_some() && !is_used {
+                unused.push(sample);
+            }
+            self.samples[sample.0 as usize].forget_plan(lies.filter(|_| is_used));
+        }
+        self.kept.iter_mut().for_each(|kept| kept.fill(0));
+        self.planned = epoch;
+        unused
+    }
+
+    /// Decides for every sample that the node reads in `epoch`.
+    pub(super) fn epoch(&mut self, epoch: Epoch, orders: &Orders, capacities: &[Bytes]) -> Table {
+        for kept in &mut self.kept {
+            let gone = (epoch.0 - self.planned.0).min(self.lookahead) as usize;
+            kept.drain(..gone);
+            kept.resize(self.lookahead as usize, 0);
+        }
+        self.planned = epoch;
+        let supply = self.find_gaps(orders);
+        let sums: Vec<_> = self.room.sums(capacities.iter().copied()).collect();
+        match &self.lengths {
+            None => self.save_bytes(&supply, orders, &sums),
+            Some(lengths) => {
+                let thresholds: Vec<_> = sums.iter().map(|sum| lengths.threshold(*sum)).collect();
+                self.save_requests(&thresholds, orders);
+            }
+        }
+        self.conclude(orders)
+    }
+
+    /// Finds the next use of everything that the epoch reads. Returns the bytes of each gap.
+    fn find_gaps(&mut self, orders: &Orders) -> Vec<u64> {
+        let (epoch, samples) = (self.planned, &mut self.samples);
+        let mut place = 0;
+        for_each_batch(&self.spec, orders, epoch, &mut |batch| {
+            for sample in batch {
+                samples[sample.0 as usize].enter(place);
+                place += 1;
+            }
+        });
+        let mut supply = vec![0; self.lookahead as usize];
+        for gap in (1..=self.lookahead).rev() {
+            let Some(order) = orders.get(&Epoch(epoch.0 + gap)) else { continue };
+            let gap = u8::try_from(gap).expect("at most GAP_MAX");
+            for sample in order.samples() {
+                let state = &mut samples[sample.0 as usize];
+                match state.is_used_after(gap) {
+                    Replaced::NotHere => continue,
+                    Replaced::Nothing => {}
+                    Replaced::Gap(farther) => supply[farther - 1] -= state.len(),
+                }
+                supply[usize::from(gap) - 1] += state.len();
+            }
+        }
+        supply
+    }
+
+    fn save_bytes(&mut self, supply: &[u64], orders: &Orders, capacities: &[u64]) {
+        let classes = self.classes(supply, capacities);
+        if classes.iter().any(Class::is_kept) {
+            self.deal(&classes, orders);
+        }
+        for (gap, class) in (1..).zip(&classes) {
+            if class.is_partly_kept() {
+                self.balance(gap, class, orders);
+            }
+        }
+    }
+
+    /// Keeps what costs least for each request, the cheapest in the fastest tier.
+    fn save_requests(&mut self, thresholds: &[Threshold], orders: &Orders) {
+        let Some(order) = orders.get(&self.planned) else { return };
+        for sample in order.samples() {
+            let state = &mut self.samples[sample.0 as usize];
+            let tier = state.gap().and_then(|gap| {
+                let cost = state.len().saturating_mul(gap as u64);
+                thresholds.iter().position(|threshold| threshold.keeps(*sample, cost))
+            });
+            state.decide(tier.and_then(|tier| u8::try_from(tier).ok()));
+        }
+    }
+
+    /// What of each gap stays, and how much of it in each tier.
+    fn classes(&self, supply: &[u64], capacities: &[u64]) -> Vec<Class> {
+        let left = (self.spec.epochs - 1 - self.planned.0) as usize;
+        let mut classes: Vec<_> = supply.iter().map(|supply| Class::new(*supply)).collect();
+        for (&capacity, kept) in capacities.iter().zip(&self.kept) {
+            let expected = &self.expected;
+            let steady = match self.spec.epochs {
+                ..LONG_RUN => vec![0; expected.len()],
+                _ => quota::steady(capacity, expected),
+            };
+            let boundaries = Boundaries { capacity, supply, kept, expected, steady: &steady, left };
+            for (class, quota) in classes.iter_mut().zip(quota::quota(&boundaries)) {
+                class.tiers.push(quota.saturating_sub(class.kept()));
+            }
+        }
+        classes
+    }
+
+    /// Gives every sample whose gap is kept in full its tier: where it can, the one in which it lies.
+    fn deal(&mut self, classes: &[Class], orders: &Orders) {
+        let Some(order) = orders.get(&self.planned) else { return };
+        let tiers = classes.first().map_or(0, |class| class.tiers.len());
+        let mut lying = vec![vec![0; tiers]; classes.len()];
+        for sample in order.samples() {
+            let state = &self.samples[sample.0 as usize];
+            if let (Some(gap), Some(tier)) = (state.gap(), state.lies()) {
+                lying[gap - 1][usize::from(tier)] += state.len();
+            }
+        }
+        let dealt = classes.iter().zip(&lying).map(|(class, lying)| class.undealt(lying));
+        let mut dealt: Vec<_> = dealt.collect();
+        for sample in order.samples() {
+            let state = &mut self.samples[sample.0 as usize];
+            if let Some(gap) = state.gap().filter(|gap| classes[gap - 1].is_kept()) {
+                let (dealt, len) = (&mut dealt[gap - 1], state.len());
+                let stays = state.lies().filter(|tier| dealt.stays(*tier, len));
+                let tier = stays.unwrap_or_else(|| dealt.comes(len));
+                state.decide(Some(tier));
+            }
+        }
+    }
+
+    /// Decides which samples of a gap stay, by the batches that use them next.
+    fn balance(&mut self, gap: usize, class: &Class, orders: &Orders) {
+        let target = Epoch(self.planned.0 + u32::try_from(gap).expect("at most GAP_MAX"));
+        let Survey { batches, shortest, fill } = self.survey(target, gap, orders);
+        let mut chooser = Chooser::new(&batches, class.kept(), shortest, fill);
+        let turnover = if self.spec.world.nodes == 1 { Turnover::Own } else { Turnover::Common };
+        let mut exchange = Exchange::new(&class.tiers, turnover);
+        let mut batches = batches.into_iter();
+        let mut candidates = Vec::new();
+        let states = &mut self.samples;
+        for_each_batch(&self.spec, orders, target, &mut |samples| {
+            candidates.clear();
+            for sample in samples {
+                let state = &states[sample.0 as usize];
+                if state.standing(gap) == Standing::Open {
+                    candidates.push(candidate(*sample, state, &self.wears));
+                }
+            }
+            let batch = batches.next().expect("as many as were surveyed");
+            chooser.choose(batch, &mut candidates, &mut |candidate, fate| {
+                let state = &mut states[candidate.sample.0 as usize];
+                match (fate, state.lies()) {
+                    (Fate::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
+                        state.decide(Some(tier));
+                    }
+                    (Fate::Leaves, Some(tier)) => exchange.leaves(candidate, tier),
+                    _ => exchange.comes(candidate),
+                }
+            });
+        });
+        exchange.settle(&mut |sample, tier| {
+            self.samples[sample.0 as usize].decide(Some(tier));
+        });
+    }
+
+    fn survey(&self, target: Epoch, gap: usize, orders: &Orders) -> Survey {
+        let mut survey = Survey { batches: Vec::new(), shortest: u64::MAX, fill: Fill::Empty };
+        for_each_batch(&self.spec, orders, target, &mut |samples| {
+            let mut batch = Batch::default();
+            for sample in samples {
+                let state = &self.samples[sample.0 as usize];
+                match state.standing(gap) {
+                    Standing::Open => {
+                        batch.cold += state.len();
+                        batch.open += state.len();
+                        survey.shortest = survey.shortest.min(state.len());
+                        if state.lies().is_some() {
+                            survey.fill = Fill::Full;
+                        }
+                    }
+                    Standing::Cold => batch.cold += state.len(),
+                    Standing::Kept => {}
+                }
+            }
+            survey.batches.push(batch);
+        });
+        survey
+    }
+
+    /// Notes what is kept until when, and where everything lies from now on.
+    fn conclude(&mut self, orders: &Orders) -> Table {
+        let mut table = Table::new(self.samples.len());
+        let Some(order) = orders.get(&self.planned) else { return table };
+        for sample in order.samples() {
+            let state = &mut self.samples[sample.0 as usize];
+            if let (Some(tier), Some(gap)) = (state.decided(), state.gap()) {
+                for kept in &mut self.kept[usize::from(tier)..] {
+                    kept[gap - 1] += state.len();
+                }
+            }
+            table.set(*sample, state.decided());
+            state.leave();
+        }
+        table
+    }
+}
+
+/// What is known of the batches of an epoch, as far as it may be decided now.
+struct Survey {
+    batches: Vec<Batch>,
+    /// The length of the shortest sample that may stay.
+    shortest: u64,
+    /// Whether any of those lies in a tier.
+    fill: Fill,
+}
+
+fn candidate(sample: SampleId, state: &State, wears: &[bool]) -> Candidate {
+    let origin = match state.lies() {
+        None => Origin::Cold,
+        Some(tier) if wears.get(usize::from(tier)) == Some(&true) => Origin::Worn,
+        Some(_) => Origin::Tier,
+    };
+    Candidate { sample, len: state.len(), place: state.place, origin }
+}
+
+/// Epochs to look into: those in which something stays in a long run, and some more, because at the
+/// start and towards the end of a run there is room for longer gaps.
+fn lookahead(spec: &Spec, cached: f64) -> u32 {
+    if cached >= 1.0 {
+        return 1;
+    }
+    let most = GAP_MAX.min(spec.epochs.saturating_sub(1)).max(1);
+    let last = quota::last_gap(cached, spec.world.nodes, most);
+    if spec.world.nodes == 1 { 1 } else { (last + last / 2 + 2).min(most) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}

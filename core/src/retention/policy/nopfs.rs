@@ -1,0 +1,92 @@
+//! The placement of `NoPFS` (SC 2021, doi:10.1145/3458817.3476181), after its published source
+//! (`get_prefetch_string`): a static plan by how often a node reads each sample over all epochs.
+//!
+//! Samples are sorted by that number, those that are read most first; those that are never read are left
+//! out. In this order each goes to the fastest storage class that has room left, as a class of its own
+//! for each tier. What found no room is never cached; nothing is ever given up. The source sorts
+//! unstably, so that samples of equal number come in any order: here in that of their numbers. It
+//! plans in the bytes of a sample, which here are rounded as they are in a tier.
+//!
+//! Within a class `NoPFS` prefetches in the order of first access, and what is needed before that is
+//! fetched and cached at once. Here every sample enters its class when it is first read, which is
+//! that order; reading ahead is the session's staging. Of several places that have a sample it reads
+//! the fastest; nodes do not read from each other here, and a sample lies in one tier, so that is the tier.
+//!
+//! The counts come from the orders of all epochs, one at a time. If only the trainer knows them, there is
+//! nothing to count, and what is read first stays. The plan is made once: a tier that grows later gets
+//! nothing more, and what a tier that shrank gave up comes back as far as there is room.
+
+use alloc::{vec, vec::Vec};
+
+use super::{Policy, Read, Setting, first_with_room};
+use crate::{
+    id::{Epoch, SampleId, TierId},
+    retention::{future_accesses::FutureAccesses, residency::Residency},
+    space::Space,
+    units::Bytes,
+};
+
+/// Keeps what is read most often.
+#[derive(Debug)]
+pub(super) struct NoPfs {
+    /// By sample; nothing if the order is not known.
+    classes: Option<Vec<Option<TierId>>>,
+}
+
+impl NoPfs {
+    pub(super) fn new(setting: &Setting) -> Self {
+        Self { classes: counts(setting).map(|counts| classes(setting, &counts)) }
+    }
+}
+
+impl Policy for NoPfs {
+    fn lookahead(&self) -> u32 {
+        0
+    }
+
+    fn read(&mut self, read: Read, _: &FutureAccesses, residency: &mut Residency) {
+        if residency.tier_of(read.sample).is_some() {
+            return;
+        }
+        let class = match &self.classes {
+            Some(classes) => classes[read.sample.0 as usize],
+            None => first_with_room(read.sample, residency),
+        };
+        if let Some(tier) = class {
+            // A tier that shrank may be full.
+            _ = residency.put(read.sample, tier);
+        }
+    }
+
+    fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
+}
+
+/// How often the node reads each sample.
+fn counts(setting: &Setting) -> Option<Vec<u32>> {
+    let spec = &setting.order;
+    let mut counts = vec![0_u32; setting.sizes.len()];
+    for epoch in (spec.start.epoch.0..spec.epochs).map(Epoch) {
+        for sample in spec.epoch_of(setting.node, epoch)?.samples() {
+            counts[sample.0 as usize] += 1;
+        }
+    }
+    Some(counts)
+}
+
+/// The tier of each sample that has one.
+fn classes(setting: &Setting, counts: &[u32]) -> Vec<Option<TierId>> {
+    let mut order: Vec<u32> =
+        (0..).zip(counts).filter(|(_, count)| **count > 0).map(|it| it.0).collect();
+    order.sort_unstable_by_key(|sample| (u32::MAX - counts[*sample as usize], *sample));
+    let mut free = setting.capacities.clone();
+    let mut classes = vec![None; counts.len()];
+    for sample in order {
+        let len = Space::rounded(setting.sizes[sample as usize]);
+        let room = (0..).zip(&mut free).find(|(_, free)| **free >= len);
+        if let Some((tier, Bytes(free))) = room {
+            *free -= len.0;
+            classes[sample as usize] = Some(TierId(tier));
+        }
+    }
+    classes
+}

@@ -1,0 +1,32 @@
+//! `MinIO` of `CoorDL` (VLDB 2021, doi:10.14778/3446095.3446100): what fits stays, and nothing is ever
+//! given up.
+//!
+//! Whatever is read while there is room enters the fastest tier that has some, so the part that stays
+//! is what came first, a random part of the dataset. The paper knows one tier, of memory.
+
+use super::{Policy, Read, first_with_room};
+use crate::{
+    id::{SampleId, TierId},
+    retention::{future_accesses::FutureAccesses, residency::Residency},
+};
+
+/// Keeps what came first.
+#[derive(Debug)]
+pub(super) struct Pinned;
+
+impl Policy for Pinned {
+    fn lookahead(&self) -> u32 {
+        0
+    }
+
+    fn read(&mut self, read: Read, _: &FutureAccesses, residency: &mut Residency) {
+        if residency.tier_of(read.sample).is_none()
+            && let Some(tier) = first_with_room(read.sample, residency)
+        {
+            // There is room: the tier was chosen for it.
+            _ = residency.put(read.sample, tier);
+        }
+    }
+
+    fn displaced(&mut self, _: SampleId, _: TierId, _: Option<TierId>) {}
+}

@@ -1,0 +1,253 @@
+//! Which sample lies in which tier, counted in bytes.
+//!
+//! A policy writes these residency and nothing else. Where in a tier a sample lies, and when its bytes
+//! get there, follows from them ([`crate::retention::cache`], [`crate::session`]).
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. A sample lies in at most one tier.
+//! 2. A tier is filled beyond its capacity only if its capacity fell.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use crate::{
+    id::{SampleId, TierId},
+    space::Space,
+    units::Bytes,
+};
+
+/// How full a tier is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Level {
+    /// What it may hold.
+    pub capacity: Bytes,
+    /// What it holds.
+    pub used: Bytes,
+}
+
+impl Level {
+    /// What it could still take.
+    #[must_use]
+    pub fn free(self) -> Bytes {
+        Bytes(self.capacity.0.saturating_sub(self.used.0))
+    }
+}
+
+/// A sample that entered, changed or left its tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Which one.
+    pub sample: SampleId,
+    /// Where it lay.
+    pub from: Option<TierId>,
+    /// Where it lies now.
+    pub to: Option<TierId>,
+}
+
+/// The tier has too little room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{needed} do not fit into the {free} that are free in the tier")]
+pub struct NoRoom {
+    /// What the sample takes.
+    pub needed: Bytes,
+    /// What is free.
+    pub free: Bytes,
+}
+
+/// Which sample lies in which tier: a byte for each sample beside its size.
+#[derive(Debug)]
+pub struct Residency {
+    sizes: Arc<[Bytes]>,
+    levels: Vec<Level>,
+    tier_of: TierMap,
+    kept: usize,
+    resizes: u64,
+    moves: Vec<Move>,
+}
+
+const OUT: u8 = u8::MAX;
+
+/// Samples of a page of [`TierMap`]: a write after a copy was taken costs the copy of one page.
+const PAGE: usize = 4096;
+
+/// The tier of each sample at one moment. A copy shares what has not changed since.
+#[derive(Debug, Clone)]
+pub struct TierMap {
+    /// By sample; [`OUT`] if it lies in none.
+    pages: Vec<Arc<[u8; PAGE]>>,
+}
+
+impl TierMap {
+    fn new(samples: usize) -> Self {
+        let page = || Arc::new([OUT; PAGE]);
+        Self { pages: (0..samples.div_ceil(PAGE)).map(|_| page()).collect() }
+    }
+
+    /// The tier in which a sample lay.
+    #[must_use]
+    pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
+        let sample = sample.0 as usize;
+        let tier = self.pages[sample / PAGE][sample % PAGE];
+        (tier != OUT).then_some(TierId(tier))
+    }
+
+    fn set(&mut self, sample: SampleId, tier: u8) {
+        let sample = sample.0 as usize;
+        Arc::make_mut(&mut self.pages[sample / PAGE])[sample % PAGE] = tier;
+    }
+}
+
+impl Residency {
+    /// Empty tiers of `capacities`, fastest first, for samples of `sizes`.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than 255 tiers.
+    #[must_use]
+    pub fn new(sizes: Arc<[Bytes]>, capacities: impl IntoIterator<Item = Bytes>) -> Self {
+        let level = |capacity| Level { capacity, used: Bytes(0) };
+        let levels: Vec<_> = capacities.into_iter().map(level).collect();
+        assert!(levels.len() < usize::from(OUT), "tiers are counted in a byte");
+        let tier_of = TierMap::new(sizes.len());
+        Self { sizes, levels, tier_of, kept: 0, resizes: 0, moves: Vec::new() }
+    }
+
+    /// How full each tier is, fastest first.
+    #[must_use]
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// What is free in a tier.
+    #[must_use]
+    pub fn free(&self, tier: TierId) -> Bytes {
+        self.levels.get(usize::from(tier.0)).map_or(Bytes(0), |level| level.free())
+    }
+
+    /// The tiers, fastest first.
+    pub fn tiers(&self) -> impl DoubleEndedIterator<Item = TierId> + use<> {
+        (0..u8::try_from(self.levels.len()).unwrap_or(OUT)).map(TierId)
+    }
+
+    /// The samples of the dataset.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Samples that lie in some tier.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// The tier in which a sample lies.
+    #[must_use]
+    pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
+        self.tier_of.tier_of(sample)
+    }
+
+    /// Where everything lies at this moment, for who reads it later.
+    #[must_use]
+    pub fn tier_map(&self) -> TierMap {
+        self.tier_of.clone()
+    }
+
+    /// What a sample takes in a tier.
+    #[must_use]
+    pub fn len_of(&self, sample: SampleId) -> Bytes {
+        Space::rounded(self.sizes[sample.0 as usize])
+    }
+
+    /// Puts a sample into a tier, out of whichever it lies in.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the tier is too full for it; nothing changes then.
+    pub fn put(&mut self, sample: SampleId, tier: TierId) -> Result<(), NoRoom> {
+        let from = self.tier_of(sample);
+        if from == Some(tier) {
+            return Ok(());
+        }
+        let (needed, free) = (self.len_of(sample), self.free(tier));
+        if needed > free {
+            return Err(NoRoom { needed, free });
+        }
+        match from {
+            Some(from) => self.levels[usize::from(from.0)].used.0 -= needed.0,
+            None => self.kept += 1,
+        }
+        self.levels[usize::from(tier.0)].used.0 += needed.0;
+        self.tier_of.set(sample, tier.0);
+        self.moves.push(Move { sample, from, to: Some(tier) });
+        Ok(())
+    }
+
+    /// Takes a sample out of whichever tier it lies in.
+    pub fn take_out(&mut self, sample: SampleId) {
+        let Some(from) = self.tier_of(sample) else { return };
+        let len = self.len_of(sample);
+        self.levels[usize::from(from.0)].used.0 -= len.0;
+        self.tier_of.set(sample, OUT);
+        self.kept -= 1;
+        self.moves.push(Move { sample, from: Some(from), to: None });
+    }
+
+    /// Sets what a tier may hold.
+    pub fn resize(&mut self, tier: TierId, capacity: Bytes) {
+        if let Some(level) = self.levels.get_mut(usize::from(tier.0)) {
+            level.capacity = capacity;
+            self.resizes += 1;
+        }
+    }
+
+    /// How often some tier was resized so far.
+    #[must_use]
+    pub fn resizes(&self) -> u64 {
+        self.resizes
+    }
+
+    /// Takes what happened since the last call, in turn.
+    pub fn drain_moves(&mut self) -> alloc::vec::Drain<'_, Move> {
+        self.moves.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_used_is_what_lies_there(
+            ops in prop::collection::vec((0_u32..20, prop::option::of(0_u8..3)), 1..100),
+            lens in prop::collection::vec(0_u64..300, 20),
+        ) {
+            let sizes: Arc<[Bytes]> = lens.into_iter().map(Bytes).collect();
+            let mut residency = Residency::new(sizes, [Bytes(640), Bytes(320), Bytes(960)]);
+            for (sample, tier) in ops {
+                let sample = SampleId(sample);
+                let before = (residency.tier_of(sample), residency.levels().to_vec());
+                match tier.map(TierId) {
+                    Some(tier) => if let Err(NoRoom { needed, free }) = residency.put(sample, tier) {
+                        prop_assert!(needed > free);
+                        prop_assert_eq!(before, (residency.tier_of(sample), residency.levels().to_vec()));
+                    } else {
+                        prop_assert_eq!(residency.tier_of(sample), Some(tier), "invariant 1");
+                    },
+                    None => residency.take_out(sample),
+                }
+                for tier in residency.tiers() {
+                    let of_tier = (0..20).map(SampleId).filter(|it| residency.tier_of(*it) == Some(tier));
+                    let used = of_tier.map(|it| residency.len_of(it).0).sum::<u64>();
+                    let level = residency.levels()[usize::from(tier.0)];
+                    prop_assert_eq!(level.used.0, used);
+                    prop_assert!(level.used <= level.capacity, "invariant 2");
+                }
+            }
+            prop_assert_eq!(residency.kept(), (0..20).filter(|it| residency.tier_of(SampleId(*it)).is_some()).count());
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! How few batches may be staged ahead so that each is there in time with a stated probability.
+//!
+//! With `n` staged batches, the one in use included, a batch gets its place `n - 1` steps before it is
+//! needed. In that time the reads before it must end and then its own, on threads of which each carries
+//! out its share one after the other: a queue with a constant time between arrivals and the sum of a
+//! few latencies and transfers as its service time. Its waiting time follows Lindley's recursion
+//! `W' = max(0, W + X - step)`, which is computed on a grid until it settles. The least `n` with
+//! `P(W + X < (n - 1) steps)`, on all threads at once, above what is asked for is the answer.
+//!
+//! Where the grid is coarser than the truth it errs towards late: a time between two points of the grid
+//! is split between them so that its mean stays and its spread grows, what leaves the grid never comes
+//! back, and what arrives in the last cell before the deadline counts as late. That threads take the
+//! next read as soon as they are free, instead of a share dealt out before, makes batches earlier.
+//!
+//! # Source
+//!
+//! D. V. Lindley, The theory of queues with a single server, Proc. Cambridge Phil. Soc. 48 (1952),
+//! doi 10.1017/S0305004100027638. The rest is ours.
+
+mod pmf;
+
+use core::num::NonZeroU32;
+
+use self::pmf::{Grid, Pmf};
+use crate::{
+    latency_quantiles::{LatencyQuantiles, PerMillion},
+    throughput::Throughput,
+    units::{Bytes, Nanoseconds},
+};
+
+/// Deeper than this nothing is staged: a step would be a grain of the grid.
+pub const DEPTH_MAX: u32 = 128;
+
+/// Steps after which a queue that has not settled is taken as it is.
+const STEPS_MAX: u32 = 500;
+
+/// What all ranks of a node read in one step over one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Reads of the batches of one step, all ranks together.
+    pub reads: u32,
+    /// The mean length of a read.
+    pub read_len: Bytes,
+    /// What the trainer computes between two batches.
+    pub step_time: Nanoseconds,
+}
+
+/// A link as it was measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Link<'a> {
+    /// Its rate by threads.
+    pub throughput: &'a Throughput,
+    /// From request to first byte.
+    pub latency: &'a LatencyQuantiles,
+    /// Reads that run at the same time.
+    pub threads: NonZeroU32,
+}
+
+/// How deep to stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depth {
+    /// Staged batches of each rank, the one in use included.
+    pub batches: u32,
+    /// How many of the steps find all their batches ready, rounded down.
+    pub in_time: PerMillion,
+}
+
+/// Why no depth is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Shortfall {
+    /// The link cannot keep up, however far ahead it starts.
+    #[error(
+        "the reads of a step keep each thread busy for {busy}, but a step takes {step_time}; \
+        add threads, cache more, or accept stalls"
+    )]
+    TooSlow {
+        /// For how long, on average.
+        busy: Nanoseconds,
+        /// What there is.
+        step_time: Nanoseconds,
+    },
+    /// The link keeps up, but staging memory does not reach far enough over its slowest reads.
+    #[error(
+        "{staged_max} staged batches are in time in {in_time} of all steps, not in {wanted}; \
+        give staging more memory"
+    )]
+    TooShallow {
+        /// What staging memory holds.
+        staged_max: u32,
+        /// What that achieves.
+        in_time: PerMillion,
+        /// What was asked for.
+        wanted: PerMillion,
+    },
+}
+
+/// The batches that staging memory holds, the one in use included.
+#[must_use]
+pub fn deepest(arena: Bytes, batch: Bytes) -> u32 {
+    u32::try_from(arena.0 / batch.0.max(1)).map_or(DEPTH_MAX, |count| count.min(DEPTH_MAX))
+}
+
+/// The least depth, of at most `staged_max`, with which a share of `wanted` of all steps finds the
+/// batches of all ranks ready.
+///
+/// # Errors
+///
+/// [`Shortfall`] if there is none; neither goes away without other settings.
+pub fn least(
+    load: &Load,
+    link: &Link<'_>,
+    wanted: PerMillion,
+    staged_max: u32,
+) -> Result<Depth, Shortfall> {
+    if load.reads == 0 {
+        return Ok(Depth { batches: 1, in_time: PerMillion::ALL });
+    }
+    let lanes = link.threads.get().min(load.reads);
+    let together = Bytes(load.read_len.0.saturating_mul(u64::from(lanes)));
+    let transfer = link.throughput.at(lanes).time_for(together);
+    let lane = Lane { reads: load.reads.div_ceil(lanes), transfer, latency: link.latency };
+    let busy = lane.busy();
+    if busy >= load.step_time {
+        return Err(Shortfall::TooSlow { busy, step_time: load.step_time });
+    }
+    let mut in_time = PerMillion(0);
+    for reach in [8, 32, DEPTH_MAX] {
+        let arrival = lane.arrival(&Grid::new(load.step_time, reach));
+        for batches in 2..=staged_max.min(reach) {
+            in_time = arrival.all_within(batches - 1, lanes);
+            if in_time >= wanted {
+                return Ok(Depth { batches, in_time });
+            }
+        }
+        if staged_max <= reach {
+            break;
+        }
+    }
+    Err(Shortfall::TooShallow { staged_max, in_time, wanted })
+}
+
+/// One of the threads that share the reads of a step.
+struct Lane<'a> {
+    reads: u32,
+    transfer: Nanoseconds,
+    latency: &'a LatencyQuantiles,
+}
+
+impl Lane<'_> {
+    /// How long a step's reads take, on average.
+    fn busy(&self) -> Nanoseconds {
+        let each = self.latency.mean().0.saturating_add(self.transfer.0);
+        Nanoseconds(each.saturating_mul(u64::from(self.reads)))
+    }
+
+    /// When the reads of a step end, counted from their start, once the queue has settled.
+    fn arrival(&self, grid: &Grid) -> Pmf {
+        let service = grid.sum_of(self.reads, self.latency, self.transfer);
+        let mut waiting = Pmf::at_once(grid);
+        for _ in 0..STEPS_MAX {
+            let next = waiting.and_then(&service).after_a_step();
+            let is_settled = next.is_close_to(&waiting);
+            waiting = next;
+            if is_settled {
+                break;
+            }
+        }
+        waiting.and_then(&service)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Depths against a queue that is played out, read by read.
+
+use alloc::{vec, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{latency_quantiles::Draws, units::BytesPerSecond};
+
+const MS: u64 = 1_000_000;
+
+fn latency(quantiles: &[(u32, u64)]) -> LatencyQuantiles {
+    let quantile = |(share, time): &(u32, u64)| (PerMillion(*share), Nanoseconds(*time));
+    LatencyQuantiles::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>()).unwrap()
+}
+
+fn link<'a>(throughput: &'a Throughput, latency: &'a LatencyQuantiles, threads: u32) -> Link<'a> {
+    Link { throughput, latency, threads: NonZeroU32::new(threads).unwrap() }
+}
+
+/// Plays steps of a trainer that takes a batch every `step_time`: the share of those found ready.
+fn played(load: &Load, link: &Link<'_>, depth: u32, steps: u64) -> f64 {
+    let lanes = link.threads.get().min(load.reads);
+    let together = Bytes(load.read_len.0 * u64::from(lanes));
+    let transfer = link.throughput.at(lanes).time_for(together).0;
+    let mut free_at = vec![0_u64; lanes as usize];
+    let mut draws = Draws::of(7, u64::from(depth));
+    let mut ready = 0_u32;
+    let allowed = u64::from(depth - 1) * load.step_time.0;
+    for step in 0..steps {
+        let placed = step * load.step_time.0;
+        let mut last = placed;
+        for _ in 0..load.reads {
+            let lane = free_at.iter_mut().min().unwrap();
+            *lane = (*lane).max(placed) + link.latency.draw(&mut draws).0 + transfer;
+            last = last.max(*lane);
+        }
+        ready += u32::from(last <= placed + allowed);
+    }
+    f64::from(ready) / f64::from(u32::try_from(steps).unwrap())
+}
+
+#[test]
+fn without_spread_the_depth_is_the_time_that_a_batch_takes() {
+    let throughput = Throughput::constant(BytesPerSecond(1_000_000_000));
+    let constant = LatencyQuantiles::constant(Nanoseconds(10 * MS));
+    // Eight reads of 1 MB on 8 threads: 10 ms and 8 ms. Steps of 20 ms: one step ahead is enough.
+    let link = link(&throughput, &constant, 8);
+    let load = |step: u64| Load {
+        reads: 8,
+        read_len: Bytes(1_000_000),
+        step_time: Nanoseconds(step * MS),
+    };
+    let found = least(&load(20), &link, PerMillion::ALL, 100).unwrap();
+    assert_eq!(found, Depth { batches: 2, in_time: PerMillion::ALL });
+    let too_slow = least(&load(18), &link, PerMillion::ALL, 100).unwrap_err();
+    let (busy, step_time) = (Nanoseconds(18 * MS), Nanoseconds(18 * MS));
+    assert_eq!(too_slow, Shortfall::TooSlow { busy, step_time });
+}
+
+#[test]
+fn nothing_to_read_needs_no_batch_ahead() {
+    let throughput = Throughput::constant(BytesPerSecond(1));
+    let constant = LatencyQuantiles::constant(Nanoseconds(MS));
+    let load = Load { reads: 0, read_len: Bytes(0), step_time: Nanoseconds(0) };
+    let found = least(&load, &link(&throughput, &constant, 8), PerMillion::ALL, 1).unwrap();
+    assert_eq!(found.batches, 1);
+}
+
+#[test]
+fn a_rare_slow_read_needs_the_depth_that_outlasts_it() {
+    // One read in 200 takes five steps; with one read a step, 99.9 % need to outlast it.
+    let throughput = Throughput::constant(BytesPerSecond(0));
+    let rare = latency(&[(995_000, MS), (995_001, 50 * MS), (1_000_000, 50 * MS)]);
+    let link = link(&throughput, &rare, 1);
+    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let shallow = least(&load, &link, PerMillion(900_000), 100).unwrap();
+    let deep = least(&load, &link, PerMillion(999_000), 100).unwrap();
+    // Behind a slow read the next five wait: 40, 31, 22, 13 and 4 ms, so one step is enough in 97 %.
+    assert_eq!(shallow.batches, 2);
+    assert!((6..=8).contains(&deep.batches), "{deep:?}");
+    assert!(played(&load, &link, deep.batches, 200_000) >= 0.999);
+    assert!(played(&load, &link, deep.batches - 2, 200_000) < 0.999);
+}
+
+#[test]
+fn a_queue_that_builds_up_needs_the_depth_that_outlasts_it() {
+    // Half of the reads take 0.2 steps, half 1.6: nothing is slow, but the slow ones come in runs.
+    let throughput = Throughput::constant(BytesPerSecond(0));
+    let halves = latency(&[(500_000, 2 * MS), (500_001, 16 * MS), (1_000_000, 16 * MS)]);
+    let link = link(&throughput, &halves, 1);
+    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let depth = least(&load, &link, PerMillion(990_000), 100).unwrap();
+    let share = |batches| played(&load, &link, batches, 400_000);
+    assert!(share(depth.batches) >= 0.99, "{depth:?}: {}", share(depth.batches));
+    assert!(share(depth.batches - 3) < 0.99, "{depth:?}: {}", share(depth.batches - 3));
+}
+
+#[test]
+fn a_step_waits_for_the_slowest_of_all_its_reads() {
+    // Each read is slow once in a hundred times; of eight at once one is in 7.7 % of all steps.
+    let throughput = Throughput::constant(BytesPerSecond(0));
+    let rare = latency(&[(990_000, MS), (990_001, 15 * MS), (1_000_000, 15 * MS)]);
+    let link = link(&throughput, &rare, 8);
+    let load = |reads| Load { reads, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let in_time = |reads| least(&load(reads), &link, PerMillion(1), 100).unwrap().in_time.0;
+    assert!((980_000..991_000).contains(&in_time(1)), "{}", in_time(1));
+    assert!((900_000..924_000).contains(&in_time(8)), "{}", in_time(8));
+}
+
+#[test]
+fn what_staging_memory_cannot_hold_is_refused_with_what_it_achieves() {
+    let throughput = Throughput::constant(BytesPerSecond(0));
+    let rare = latency(&[(990_000, MS), (990_001, 50 * MS), (1_000_000, 50 * MS)]);
+    let link = link(&throughput, &rare, 1);
+    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let staged_max = deepest(Bytes::mib(8), Bytes::mib(3));
+    assert_eq!(staged_max, 2);
+    let wanted = PerMillion(999_000);
+    let refused = least(&load, &link, wanted, staged_max).unwrap_err();
+    let Shortfall::TooShallow { in_time, .. } = refused else { panic!("{refused}") };
+    assert_eq!(refused, Shortfall::TooShallow { staged_max, in_time, wanted });
+    let reached = least(&load, &link, in_time, staged_max);
+    assert_eq!(reached, Ok(Depth { batches: 2, in_time }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn batches_are_in_time_as_often_as_was_asked_for(
+        median in 1_u64..20,
+        tail in 1_u64..40,
+        longest in 1_u64..10,
+        reads in 1_u32..40,
+        threads in 1_u32..12,
+        slack in 11_u64..30,
+        wanted in prop::sample::select(vec![900_000_u32, 990_000, 999_000]),
+    ) {
+        let quantiles = [
+            (500_000, median * MS),
+            (990_000, (median + tail) * MS),
+            (1_000_000, (median + tail) * longest * MS),
+        ];
+        let (throughput, spread) =
+            (Throughput::constant(BytesPerSecond(1_000_000_000)), latency(&quantiles));
+        let link = link(&throughput, &spread, threads);
+        let each = spread.mean().0 + u64::from(threads.min(reads)) * 100_000;
+        let busy = each * u64::from(reads.div_ceil(threads.min(reads)));
+        let load =
+            Load { reads, read_len: Bytes(100_000), step_time: Nanoseconds(busy * slack / 10) };
+        let wanted = PerMillion(wanted);
+        let found = least(&load, &link, wanted, DEPTH_MAX);
+        let Ok(depth) = found else {
+            // A queue close to saturation may need more than the grid holds.
+            prop_assert!(slack < 14, "{found:?}");
+            return Ok(());
+        };
+        prop_assert!(depth.in_time >= wanted);
+        let share = played(&load, &link, depth.batches, 20_000);
+        // Five standard deviations of 20 000 draws, which come in clusters of some ten.
+        let late = 1.0 - f64::from(wanted.0) / 1e6;
+        let tolerance = 5.0 * (late * 10.0 / 20_000.0).sqrt();
+        prop_assert!(share >= 1.0 - late - tolerance, "{depth:?}: {share}");
+    }
+}

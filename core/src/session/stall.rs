@@ -1,0 +1,347 @@
+//! What a trainer waits for: every nanosecond of a wait is put down to one cause.
+//!
+//! A batch carries marks of when each thing that it needed was there. The trainer says when it began to
+//! wait for the batch and when it had it. This wait is cut at the marks, and each part counts for the
+//! slowest thing that was still missing then: staging memory that was not open, a place in it, the cold
+//! store, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the way
+//! to the trainer. So what comes first in this list hides what comes after it, and a part that is put
+//! down to a tier would be left if the cold store were infinitely fast.
+//!
+//! What a trainer does itself before it can use a batch (waiting for an answer that brings none, reading
+//! the batch, decoding it) it measures itself and tells in a [`Tally`](super::Tally).
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. The parts of a wait add up to the wait.
+//! 2. What was there before the wait began has no part in it.
+
+use alloc::{vec, vec::Vec};
+
+use crate::{
+    id::TierId,
+    session::Wait,
+    units::{Bytes, Nanoseconds},
+};
+
+/// Time for which trainers waited, by what they waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StallBreakdown {
+    /// The staging memory of the rank was not there yet: the agent had just started.
+    pub start: Nanoseconds,
+    /// The batch had no place in staging: too little room, or too few batches ahead.
+    pub room: Nanoseconds,
+    /// Reads from the cold store.
+    pub cold: Nanoseconds,
+    /// Copies from each tier, by [`TierId`].
+    pub tiers: Vec<Nanoseconds>,
+    /// A new chunk of a tier into which a sample was to be copied.
+    pub chunk: Nanoseconds,
+    /// Copies into a tier: a sample that stays is copied before its batch is handed over.
+    pub keep: Nanoseconds,
+    /// The batch was ready, but one that was asked for before was not.
+    pub turn: Nanoseconds,
+    /// All of the batch was there, and it was on its way: the agent had not looked at the request yet, or
+    /// the trainer not at the answer.
+    pub hand_off: Nanoseconds,
+    /// The agent answered without a batch, or not at all.
+    pub unanswered: Nanoseconds,
+    /// The trainer read the batch from the cold store itself.
+    pub self_read: Nanoseconds,
+    /// The trainer decoded, transformed and collated the samples.
+    pub decoding: Nanoseconds,
+}
+
+impl StallBreakdown {
+    /// Nothing yet, for a node with so many tiers.
+    #[must_use]
+    pub fn none(tiers: usize) -> Self {
+        Self { tiers: vec![Nanoseconds(0); tiers], ..Self::default() }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Nanoseconds {
+        let sum = self.parts().fold(0_u64, |sum, (_, part)| sum.saturating_add(part.0));
+        Nanoseconds(sum)
+    }
+
+    /// Every part with its cause, in the order of a batch's way.
+    pub fn parts(&self) -> impl Iterator<Item = (StallCause, Nanoseconds)> + '_ {
+        let tiers = slowest_first(&self.tiers);
+        let first = [
+            (StallCause::Start, self.start),
+            (StallCause::Room, self.room),
+            (StallCause::Cold, self.cold),
+        ];
+        let last = [
+            (StallCause::Chunk, self.chunk),
+            (StallCause::Keep, self.keep),
+            (StallCause::Turn, self.turn),
+            (StallCause::HandOff, self.hand_off),
+            (StallCause::Unanswered, self.unanswered),
+            (StallCause::SelfRead, self.self_read),
+            (StallCause::Decoding, self.decoding),
+        ];
+        first.into_iter().chain(tiers).chain(last)
+    }
+
+    /// Adds another's parts.
+    pub fn add(&mut self, other: &Self) {
+        self.tiers.resize(self.tiers.len().max(other.tiers.len()), Nanoseconds(0));
+        for (cause, part) in other.parts() {
+            self.note(cause, part);
+        }
+    }
+
+    /// The same proportions in a wait of another length, without the hand-off: where ranks wait for each
+    /// other, as in a simulation, a batch that waits for a trainer waits for other ranks. What cannot be
+    /// put down to anything is left to the hand-off.
+    #[must_use]
+    pub fn scaled(&self, total: Nanoseconds) -> Self {
+        let sum = u128::from(self.total().0.saturating_sub(self.hand_off.0));
+        let part = |part: Nanoseconds| {
+            let scaled = (u128::from(part.0) * u128::from(total.0)).checked_div(sum);
+            Nanoseconds(scaled.and_then(|it| u64::try_from(it).ok()).unwrap_or(0))
+        };
+        let mut scaled = Self::none(self.tiers.len());
+        for (cause, time) in self.parts().filter(|(cause, _)| *cause != StallCause::HandOff) {
+            scaled.note(cause, part(time));
+        }
+        // Rounding leaves at most a nanosecond for each part.
+        let rest = Nanoseconds(total.0.saturating_sub(scaled.total().0));
+        let largest = scaled.parts().max_by_key(|(_, part)| *part).filter(|(_, part)| part.0 > 0);
+        scaled.note(largest.map_or(StallCause::HandOff, |(cause, _)| cause), rest);
+        scaled
+    }
+
+    pub(super) fn note(&mut self, cause: StallCause, part: Nanoseconds) {
+        let sum = match cause {
+            StallCause::Start => &mut self.start,
+            StallCause::Room => &mut self.room,
+            StallCause::Cold => &mut self.cold,
+            StallCause::Tier(tier) => match self.tiers.get_mut(usize::from(tier.0)) {
+                Some(sum) => sum,
+                None => return,
+            },
+            StallCause::Chunk => &mut self.chunk,
+            StallCause::Keep => &mut self.keep,
+            StallCause::Turn => &mut self.turn,
+            StallCause::HandOff => &mut self.hand_off,
+            StallCause::Unanswered => &mut self.unanswered,
+            StallCause::SelfRead => &mut self.self_read,
+            StallCause::Decoding => &mut self.decoding,
+        };
+        sum.0 = sum.0.saturating_add(part.0);
+    }
+}
+
+/// What a part of a wait was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StallCause {
+    /// [`StallBreakdown::start`].
+    Start,
+    /// [`StallBreakdown::room`].
+    Room,
+    /// [`StallBreakdown::cold`].
+    Cold,
+    /// One of [`StallBreakdown::tiers`].
+    Tier(TierId),
+    /// [`StallBreakdown::chunk`].
+    Chunk,
+    /// [`StallBreakdown::keep`].
+    Keep,
+    /// [`StallBreakdown::turn`].
+    Turn,
+    /// [`StallBreakdown::hand_off`].
+    HandOff,
+    /// [`StallBreakdown::unanswered`].
+    Unanswered,
+    /// [`StallBreakdown::self_read`].
+    SelfRead,
+    /// [`StallBreakdown::decoding`].
+    Decoding,
+}
+
+/// When what a batch needed was there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Marks {
+    opened: Nanoseconds,
+    pub(super) placed: Nanoseconds,
+    cold: Nanoseconds,
+    tiers: Vec<Nanoseconds>,
+    chunk: Nanoseconds,
+    keep: Nanoseconds,
+    turn: Nanoseconds,
+    delivered: Option<Nanoseconds>,
+    /// What was read for it.
+    arrived: Bytes,
+}
+
+impl Marks {
+    /// A batch that gets its place now, in an arena that opened some time ago.
+    pub(super) fn new(opened: Nanoseconds, placed: Nanoseconds, tiers: usize) -> Self {
+        let zero = Nanoseconds(0);
+        Self {
+            opened,
+            placed,
+            cold: zero,
+            tiers: vec![zero; tiers],
+            chunk: zero,
+            keep: zero,
+            turn: zero,
+            delivered: None,
+            arrived: Bytes(0),
+        }
+    }
+
+    /// A sample came from a tier, or from the cold store.
+    pub(super) fn arrived(&mut self, tier: Option<TierId>, len: Bytes, now: Nanoseconds) {
+        self.arrived.0 = self.arrived.0.saturating_add(len.0);
+        match tier.and_then(|tier| self.tiers.get_mut(usize::from(tier.0))) {
+            Some(last) => *last = now,
+            None => self.cold = now,
+        }
+    }
+
+    /// A chunk for which the copy of a sample had to wait is there, or will not be.
+    pub(super) fn chunk_came(&mut self, now: Nanoseconds) {
+        self.chunk = now;
+    }
+
+    /// The copy of a sample in its tier is there, or will not be.
+    pub(super) fn kept(&mut self, now: Nanoseconds) {
+        self.keep = now;
+    }
+
+    /// All that the same trainer had asked for before was there.
+    pub(super) fn had_its_turn(&mut self, since: Nanoseconds) {
+        self.turn = since;
+    }
+
+    /// When all of it was there.
+    pub(super) fn ready(&self) -> Nanoseconds {
+        let last = [self.placed, self.cold, self.chunk, self.keep].into_iter();
+        last.chain(self.tiers.iter().copied()).max().unwrap_or_default()
+    }
+
+    /// A trainer took the batch at the end of a wait.
+    pub(super) fn delivered(&mut self, wait: Wait) -> StallBreakdown {
+        let taken = wait.until;
+        self.delivered = Some(taken);
+        let mut causes = StallBreakdown::none(self.tiers.len());
+        let mut from = wait.since.0;
+        let tiers = slowest_first(&self.tiers);
+        let first = [
+            (StallCause::Start, self.opened),
+            (StallCause::Room, self.placed),
+            (StallCause::Cold, self.cold),
+        ];
+        let last = [
+            (StallCause::Chunk, self.chunk),
+            (StallCause::Keep, self.keep),
+            (StallCause::Turn, self.turn),
+        ];
+        for (cause, until) in first.into_iter().chain(tiers).chain(last) {
+            let until = until.min(taken).0;
+            causes.note(cause, Nanoseconds(until.saturating_sub(from)));
+            from = from.max(until);
+        }
+        causes.hand_off = Nanoseconds(wait.len().0.saturating_sub(causes.total().0));
+        causes
+    }
+
+    /// How long a trainer has held the batch; `None` if none took it.
+    pub(super) fn held(&self, now: Nanoseconds) -> Option<Nanoseconds> {
+        self.delivered.map(|since| Nanoseconds(now.0.saturating_sub(since.0)))
+    }
+
+    /// What was read for a batch that nobody took.
+    pub(super) fn wasted(&self) -> Bytes {
+        if self.delivered.is_some() { Bytes(0) } else { self.arrived }
+    }
+}
+
+fn slowest_first(tiers: &[Nanoseconds]) -> impl Iterator<Item = (StallCause, Nanoseconds)> + '_ {
+    let id = |at| TierId(u8::try_from(at).unwrap_or(u8::MAX));
+    tiers.iter().enumerate().rev().map(move |(at, time)| (StallCause::Tier(id(at)), *time))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Opened at 10, placed at 20, cold until 50, the second tier until 40, the first until 60, a chunk
+    /// at 65, copies until 70, the batch before at 80.
+    fn marks() -> Marks {
+        let mut marks = Marks::new(Nanoseconds(10), Nanoseconds(20), 2);
+        marks.arrived(Some(TierId(1)), Bytes(5), Nanoseconds(40));
+        marks.arrived(None, Bytes(6), Nanoseconds(30));
+        marks.arrived(None, Bytes(7), Nanoseconds(50));
+        marks.arrived(Some(TierId(0)), Bytes(8), Nanoseconds(60));
+        marks.chunk_came(Nanoseconds(65));
+        marks.kept(Nanoseconds(70));
+        marks.had_its_turn(Nanoseconds(80));
+        marks
+    }
+
+    fn parts(waited: u64) -> Vec<u64> {
+        let causes = marks().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(waited)));
+        causes.parts().map(|(_, part)| part.0).collect()
+    }
+
+    #[test]
+    fn each_part_of_a_wait_is_for_the_slowest_thing_that_is_missing() {
+        // Start, room, cold, tier 1 (which was done before the cold store), tier 0, chunk, copies,
+        // turn, hand-off, and what a trainer does itself.
+        assert_eq!(parts(83), [10, 10, 30, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(38), [0, 0, 5, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(parts(0), [0; 12]);
+        assert_eq!(marks().ready(), Nanoseconds(70));
+    }
+
+    #[test]
+    fn what_nobody_took_was_read_in_vain() {
+        let mut marks = marks();
+        assert_eq!((marks.wasted(), marks.held(Nanoseconds(90))), (Bytes(26), None));
+        marks.delivered(Wait::ending(Nanoseconds(83), Nanoseconds(0)));
+        assert_eq!(marks.wasted(), Bytes(0));
+        assert_eq!(marks.held(Nanoseconds(90)), Some(Nanoseconds(7)));
+    }
+
+    #[test]
+    fn proportions_stay_when_a_wait_is_scaled_and_the_hand_off_goes() {
+        let causes = marks().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
+        let scaled: Vec<u64> = causes.scaled(Nanoseconds(161)).parts().map(|it| it.1.0).collect();
+        // 80 ns without the hand-off; the odd one goes to the longest part.
+        assert_eq!(scaled, [20, 20, 61, 0, 20, 10, 10, 20, 0, 0, 0, 0]);
+        let nothing = StallBreakdown::none(1).scaled(Nanoseconds(7));
+        assert_eq!(nothing.hand_off, Nanoseconds(7));
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_of_a_wait_add_up_and_what_was_there_has_none(
+            at in prop::collection::vec(0_u64..100, 7), now in 0_u64..120, waited in 0_u64..120,
+        ) {
+            let time = |index: usize| Nanoseconds(at[index]);
+            let mut marks = Marks::new(time(0), time(1), 2);
+            marks.arrived(None, Bytes(1), time(2));
+            marks.arrived(Some(TierId(0)), Bytes(1), time(3));
+            marks.arrived(Some(TierId(1)), Bytes(1), time(4));
+            marks.kept(time(5));
+            marks.had_its_turn(time(6));
+            let wait = Wait::ending(Nanoseconds(now), Nanoseconds(waited));
+            let causes = marks.delivered(wait);
+            prop_assert_eq!(causes.total(), wait.len(), "invariant 1");
+            if time(2) <= wait.since {
+                prop_assert_eq!(causes.cold, Nanoseconds(0), "invariant 2");
+            }
+            let mut twice = causes.clone();
+            twice.add(&causes);
+            prop_assert_eq!(twice.total().0, 2 * wait.len().0);
+        }
+    }
+}
