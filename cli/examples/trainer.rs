@@ -135,7 +135,7 @@ struct Training {
     alone: Alone,
     log: fs::File,
     step: Duration,
-    /// Before each step.
+    /// The decoding time before each step.
     decoding: Duration,
     pace: Pace,
     watch: StopWatch,

@@ -18,8 +18,8 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::{
-    client::Address,
-    prediction::site::{Change, parse_kind},
+    predict::node_model::{Change, parse_kind},
+    rpc::client::Address,
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
 
@@ -500,7 +500,7 @@ pub(crate) struct Exec {
 /// How memory is spread over main memory and memory behind CXL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExpandMemory {
-    /// As preferred-many.
+    /// The default, which is preferred-many.
     Auto,
     /// Main memory as long as there is room, then memory behind CXL.
     PreferredMany,
@@ -554,7 +554,7 @@ pub(crate) struct Status {
 pub(crate) struct Top {
     #[command(flatten)]
     pub(crate) reach: Reach,
-    /// Between two looks.
+    /// Time between two frames.
     #[arg(long, value_name = "TIME", default_value = "1 s")]
     pub(crate) interval: Nanoseconds,
     /// Ends after so many frames [default: when it is stopped, or the job is over].

@@ -30,7 +30,8 @@ use std::{
 
 use anyhow::Context;
 use tierfeed_runtime::{
-    agent::ObserveSettings, metrics::Network, run_dir::RunDir, shutdown, token::Token,
+    agent::ObserveSettings, observe::metrics::Network, run_dir::RunDir, shutdown,
+    transport::token::Token,
 };
 
 use crate::{
@@ -39,15 +40,15 @@ use crate::{
     failure::Failure,
 };
 
-/// Threads for what waits and talks; bytes are moved by threads of the agent's own.
+/// Threads of the asynchronous runtime; the agent's own threads move bytes.
 const THREADS: usize = 2;
 
-/// Threads for work that may take long or hang. Two looks at every tier, the plans of epochs and the writing
-/// of a published order fit there at a time. Short work that comes fast would otherwise start a new thread
-/// each time all others are not awake yet.
+/// Threads for work that may take long or hang: enough for two measurements of every tier, the plans of
+/// epochs and the writing of a published order at the same time. Without a limit, frequent short work would
+/// start a new thread whenever the others have not woken up yet.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// What asynchronous commands run on.
+/// The runtime of asynchronous commands.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
@@ -59,8 +60,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::Work)
 }
 
-/// Runs the work of a command to its end. A thread that hangs in the kernel then, reading from a store
-/// that is gone, ends with the process.
+/// Runs the work of a command to its end. A thread that still hangs in the kernel, reading from a lost store,
+/// ends with the process.
 fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(work);
@@ -68,7 +69,7 @@ fn finish<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failur
     outcome
 }
 
-/// How an agent is to be watched. `token` is that of its job, if it has one.
+/// The metrics and trace settings of an agent. `token` is that of its job, if it has one.
 fn observe(
     wish: &Observe,
     token: Option<&Token>,
@@ -78,9 +79,8 @@ fn observe(
     Ok(ObserveSettings { metrics, trace: wish.trace.clone() })
 }
 
-/// Where metrics are served on the network, if they are to be. Those who ask there show a token that the
-/// user chose, or one that follows from the token of the job and is the same on all its nodes, or a new
-/// one.
+/// The network address of metrics, if one was given, and its token: the user's, else one derived from the
+/// token of the job, which is the same on all its nodes, else a new one.
 fn metrics_network(
     wish: &Metrics,
     token: Option<&Token>,
@@ -102,8 +102,8 @@ fn metrics_network(
     Ok(Some(Network { address, token }))
 }
 
-/// What turns true when the user wants this process to end, for work that asks between its parts. From
-/// the return on no signal of the user kills the process.
+/// A flag that a termination signal sets, for work that checks it between its parts. From now on no such
+/// signal kills the process.
 fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Result<Arc<AtomicBool>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = || -> io::Result<_> {
@@ -124,7 +124,7 @@ fn ended_by_user(runtime: &tokio::runtime::Runtime) -> Result<Arc<AtomicBool>, F
     Ok(is_ended)
 }
 
-/// Pulls `trigger` when the user wants this process to end, which it then does in time.
+/// Pulls `trigger` on a termination signal, and starts the deadline of this process.
 async fn end_on_signal(trigger: shutdown::Trigger) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut interrupts = signal(SignalKind::interrupt())?;

@@ -1,5 +1,5 @@
-//! A process that was asked to end ends in time, even if one of its threads hangs: in a read of a store that
-//! is gone, on a connection to a host that is gone, at a lock, at a full pipe.
+//! Ends a process in time after a signal, even if one of its threads hangs: in a read of a lost store, on a
+//! connection to a lost host, at a lock, at a full pipe.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use tokio::{
 /// How long a process may take to end by itself, from the signal on.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(9);
 
-/// How long a command that was started beside may take before it is killed.
+/// How long a command that this process started may take before it is killed.
 pub(crate) const COMMAND_GRACE: Duration = Duration::from_secs(5);
 
 /// How long `run` may take to end once its command has.
@@ -29,10 +29,10 @@ pub(crate) const CONCLUDED_WITHIN: Duration = Duration::from_secs(4);
 /// How long a process may take to say why it panicked, and to end.
 pub(crate) const AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// The last words go to standard error, which may be a pipe that is full.
+/// How long the last message may take: standard error may be a full pipe.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// Kills this process if it still runs after `patience`. Further calls change nothing.
+/// Kills this process if it still runs after `patience`. Only the first call has an effect.
 pub(crate) fn start(patience: Duration) {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
@@ -43,8 +43,8 @@ pub(crate) fn start(patience: Duration) {
     });
 }
 
-/// From now on, in a runtime, a signal to end leaves this process only so much time. Signals have no other
-/// effect on it.
+/// From now on a termination signal starts the deadline `patience` and has no other effect. Must be called
+/// within a tokio runtime.
 pub(crate) fn on_signal(patience: Duration) -> io::Result<JoinSet<()>> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
@@ -67,14 +67,14 @@ fn end_after(patience: Duration) {
         drop(said);
     });
     drop(speaking);
-    // An error means that the message was written, or that it cannot be.
+    // An error means that the thread has written the message, or failed to.
     let _ = is_said.recv_timeout(LAST_WORDS_WITHIN);
-    // Handlers that run at an exit could hang as well.
+    // No exit handlers run: they could hang as well.
     let _ = kill(Pid::this(), Signal::SIGKILL);
 }
 
 fn wait(patience: Duration) {
     let (_silent, word) = mpsc::sync_channel::<()>(0);
-    // Nothing is ever sent.
+    // The channel is a timer: nothing is sent.
     let _ = word.recv_timeout(patience);
 }

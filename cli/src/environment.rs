@@ -1,5 +1,5 @@
-//! Reads the environment, the working directory and the calendar; nothing else in the workspace does,
-//! but for the variables that stand beside options in `arguments`.
+//! Reads the environment, the working directory and the calendar. No other module of this crate does, except
+//! for the variables of options in `arguments`.
 
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,9 @@ use tierfeed_core::fleet::launch::{self, Identity};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
-    index_cache::IndexCache,
+    dataset::index_cache::IndexCache,
     run_dir::{self, RunDir, history},
-    token::Token,
+    transport::token::Token,
 };
 
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ const AGENT: &str = ".tierfeed/agent";
 const NODE: &str = ".tierfeed/node-";
 const INDEXES: &str = ".tierfeed/indexes";
 
-/// Directories of runs that have ended.
+/// Directories of ended runs that are kept.
 const RUNS_KEPT: usize = 20;
 
 /// A variable that is set and not empty.
@@ -48,34 +48,34 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Where programs are looked for.
+/// The directories in `PATH`.
 pub(crate) fn program_folders() -> Vec<PathBuf> {
     env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
 }
 
-/// What the launcher says of this process: the variables of the one table.
+/// The launcher's variables of this process, by the table in `tierfeed_core::fleet::launch`.
 pub(crate) fn launch_variables() -> BTreeMap<String, String> {
     let set = |name: &'static str| Some((name.to_owned(), variable(name)?));
     launch::variables().filter_map(set).collect()
 }
 
-/// Who this process is, as its launcher says.
+/// The identity of this process, by its launcher's variables.
 pub(crate) fn identity(variables: &BTreeMap<String, String>) -> Result<Identity, Failure> {
     Identity::read(&|name| variables.get(name).cloned()).map_err(Failure::input)
 }
 
-/// This program.
+/// The path of this program.
 pub(crate) fn exe() -> anyhow::Result<PathBuf> {
     env::current_exe().context("cannot find out which program this is")
 }
 
-/// The run directory of a run that starts now. What earlier runs left is removed, but for the last of them.
+/// The run directory of a run that starts now. Removes those of earlier runs except for the newest.
 pub(crate) fn new_run_dir(given: Option<PathBuf>, job: &str) -> Result<RunDir, Failure> {
     if let Some(path) = given {
         return RunDir::create(&path).map_err(Failure::input);
     }
     let runs = Path::new(RUNS);
-    // The one that is made now is not locked yet, so it is not removed and not counted.
+    // The new one is not locked yet, so it is neither removed nor counted.
     match history::prune(runs, RUNS_KEPT) {
         Ok(0) => {}
         Ok(removed) => tracing::debug!(removed, "run directories of earlier runs are removed"),
@@ -84,13 +84,13 @@ pub(crate) fn new_run_dir(given: Option<PathBuf>, job: &str) -> Result<RunDir, F
     RunDir::create(&runs.join(format!("{job}-{}", now()))).map_err(Failure::input)
 }
 
-/// Where the indexes of datasets are kept for later runs.
+/// The cache of dataset indexes for later runs.
 pub(crate) fn index_cache() -> IndexCache {
     IndexCache::new(Path::new(INDEXES))
 }
 
-/// The run directory of an agent that runs alone: the same after a restart, and another one for each node,
-/// though nodes may share a file system.
+/// The run directory of an agent that runs alone: the same after a restart, and different for each node,
+/// because nodes may share a file system.
 pub(crate) fn agent_run_dir(
     given: Option<PathBuf>,
     identity: &Identity,
@@ -103,8 +103,8 @@ pub(crate) fn agent_run_dir(
     created.map_err(Failure::input)
 }
 
-/// The run directory of the agent that serves a trainer. In a job of Slurm it is that of the trainer's own
-/// node or none: another one that lies around belongs to another job.
+/// The run directory of the agent that serves a trainer. In a Slurm job it is that of the trainer's own node
+/// or none: other directories belong to other jobs.
 pub(crate) fn trainer_run_dir(
     given: Option<&Path>,
     identity: &Identity,
@@ -129,17 +129,17 @@ fn node_dir(identity: &Identity) -> PathBuf {
     }
 }
 
-/// Local to the node, and found by every step of the job there.
+/// A path that is local to the node and the same for every step of the job.
 fn slurm_dirs(job: &str, identity: &Identity) -> [String; 2] {
     [format!("slurm-{job}"), format!("node-{}", identity.claimed_node().unwrap_or(0))]
 }
 
-/// The number of the job of Slurm that this process belongs to.
+/// The id of the Slurm job of this process.
 fn slurm_job() -> Option<String> {
     variable("SLURM_JOB_ID").filter(|job| job.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The run directory of something that runs.
+/// The run directory of a running job: the given one, else the newest live one.
 pub(crate) fn running_run_dir(given: Option<&Path>) -> Result<RunDir, Failure> {
     if let Some(path) = given {
         return RunDir::open(path).map_err(Failure::input);
@@ -193,7 +193,7 @@ pub(crate) fn tiers_report(given: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(folder.join("tierfeed/tiers.json"))
 }
 
-/// The variables of those who offer buckets: where they are, and who may read them.
+/// The variables of object stores: endpoints and credentials.
 pub(crate) fn buckets() -> BTreeMap<String, String> {
     let prefixes = ["AWS_", "GOOGLE_", "AZURE_"];
     let variables = env::vars_os().filter_map(|(name, value)| {
@@ -204,18 +204,18 @@ pub(crate) fn buckets() -> BTreeMap<String, String> {
     variables.collect()
 }
 
-/// What the user says of the terminal.
+/// The user's settings of the terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// What it is, such as "xterm" or "dumb".
+    /// Its type, such as "xterm" or "dumb".
     pub(crate) kind: Option<String>,
-    /// Whether the user wants no colour anywhere.
+    /// Whether `NO_COLOR` is set.
     pub(crate) is_colourless: bool,
     /// The locale of characters, such as "en_US.UTF-8".
     pub(crate) locale: Option<String>,
 }
 
-/// What the user says of the terminal.
+/// The user's settings of the terminal.
 pub(crate) fn terminal() -> Terminal {
     Terminal {
         kind: variable("TERM"),
@@ -224,7 +224,7 @@ pub(crate) fn terminal() -> Terminal {
     }
 }
 
-/// Lets a place panic that a test names as PLACE or PLACE:PASSES ([`drill`]).
+/// Arms a panic at a point that a test names as POINT or POINT:PASSES ([`drill`]).
 #[cfg(debug_assertions)]
 pub(crate) fn arm_drill() {
     let Some(text) = variable("TIERFEED_DRILL") else { return };
@@ -232,12 +232,12 @@ pub(crate) fn arm_drill() {
     drill::arm(place.to_owned(), passes.parse().unwrap_or(0));
 }
 
-/// The log filter that the user wants.
+/// The log filter in the environment.
 pub(crate) fn log_filter() -> Option<String> {
     variable("TIERFEED_LOG")
 }
 
-/// Seconds since 1970, which sort as they follow; two runs in one second get two processes.
+/// Seconds since 1970, so that names sort by time, and the process id, so that they are unique.
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", since.as_secs(), std::process::id())

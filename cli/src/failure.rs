@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! The failures of commands: message and exit code.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -10,12 +10,11 @@ use tierfeed_dataset::index::IndexError;
 /// Why a command stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The input was wrong: other input would help.
+    /// The input was wrong (exit code 2).
     Input(anyhow::Error),
-    /// The work failed.
+    /// The work failed; another attempt may succeed (exit code 1).
     Work(anyhow::Error),
-    /// The command that this process started did not end well: its exit code, which is passed on, and
-    /// what is said of it, if anything.
+    /// The command that this process started failed: its exit code, which is passed on, and a message.
     Passed(u8, Option<anyhow::Error>),
 }
 
@@ -24,7 +23,7 @@ impl Failure {
         Self::Input(error.into())
     }
 
-    /// What an index could not be built or kept for.
+    /// The failure of building or storing an index.
     pub(crate) fn index(error: IndexError) -> Self {
         if error.is_input() { Self::input(error) } else { Self::work(error) }
     }
@@ -33,7 +32,7 @@ impl Failure {
         Self::Work(error.into())
     }
 
-    /// Says what happened on standard error; the exit code of the process.
+    /// Prints the message on standard error; returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
@@ -52,7 +51,7 @@ pub(crate) fn code_of(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The message and what is behind it, without what the message quotes itself.
+/// The message and its causes, without causes that the message already contains.
 fn sentence(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -1,12 +1,11 @@
-//! A job file with its dataset, as commands need it.
+//! Reads job files and the indexes of their datasets for commands.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use tierfeed_core::{
     fleet,
     order::Spec,
@@ -14,10 +13,11 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::{Dataset, Index, index::Differences};
 use tierfeed_runtime::{
-    begun::Begun,
+    agent::LoadedJob,
     dataset::{self, DatasetError},
-    manager::{self, JobText},
-    run_dir::RunDir,
+    manager,
+    rpc::JobText,
+    run_dir::{RunDir, start_marker::StartMarker},
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -27,24 +27,44 @@ use tierfeed_workload_analyzer::{
 
 use crate::{environment, failure::Failure, output};
 
-/// A node that says nothing for this long counts as lost.
+/// A node without reports for this long counts as lost.
 const LOST_AFTER: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// A job, its index and what follows from both.
+/// A job file that was read and parsed once.
 #[derive(Debug)]
-pub(crate) struct Indexed {
-    pub(crate) job: Job,
-    pub(crate) file: PathBuf,
+pub(crate) struct JobFile {
+    pub(crate) job: Arc<Job>,
+    /// As the user typed it.
+    path: PathBuf,
     text: String,
-    begun: PathBuf,
-    pub(crate) index: Index,
-    pub(crate) order: Spec,
 }
 
-/// A job with what its dataset is like, whether that is here or only described.
+impl JobFile {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let (job, text) = Job::load_with_text(path).map_err(Failure::input)?;
+        Ok(Self { job: Arc::new(job), path: path.to_owned(), text })
+    }
+
+    /// An error about `keys` of the file, with their line.
+    pub(crate) fn placed<E: std::error::Error>(&self, keys: &[&str], error: E) -> LocatedError<E> {
+        LocatedError::in_text(&self.text, &self.path, keys, error)
+    }
+}
+
+/// A job with its index and order.
 #[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) job: Job,
+pub(crate) struct IndexedJob {
+    pub(crate) job: Arc<Job>,
+    text: JobText,
+    start_marker: PathBuf,
+    index: Arc<Index>,
+    order: Spec,
+}
+
+/// A job with the sizes of its samples, from an index or from `dataset.described`.
+#[derive(Debug)]
+pub(crate) struct SizedJob {
+    pub(crate) file: JobFile,
     samples: Samples,
     pub(crate) sums: Sizes,
     pub(crate) order: Spec,
@@ -57,7 +77,11 @@ enum Samples {
     Described(DescribedSizes),
 }
 
-impl Known {
+impl SizedJob {
+    pub(crate) fn job(&self) -> &Job {
+        &self.file.job
+    }
+
     /// The size of every sample: 8 B of memory each.
     pub(crate) fn sizes(&self) -> Arc<[Bytes]> {
         match &self.samples {
@@ -67,42 +91,52 @@ impl Known {
     }
 }
 
-/// Reads a job file, and its dataset as far as it is needed to analyse and to plan.
-pub(crate) fn know(file: &Path) -> Result<Known, Failure> {
-    let job = Job::load(file).map_err(Failure::input)?;
+/// Reads a job file and the sizes of its samples, which analysing and planning need.
+pub(crate) fn sized(path: &Path) -> Result<SizedJob, Failure> {
+    let file = JobFile::read(path)?;
+    let job = &file.job;
     let (samples, sums) = if let Some(described) = &job.described {
         let sizes = described.sizes(job.seed);
         (Samples::Described(sizes), Sizes::described(described, job.seed))
     } else {
-        let index = Box::new(index(&job, file, None)?);
+        let index = Box::new(index(&file, None)?);
         let sums = Sizes::from(&*index);
         (Samples::Indexed(index), sums)
     };
     let order = job.order(sums.samples()).map_err(Failure::input)?;
-    let demand = Demand::of(&job, &sums).map_err(Failure::input)?;
-    Ok(Known { job, samples, sums, order, demand })
+    let demand = Demand::of(job, &sums).map_err(Failure::input)?;
+    Ok(SizedJob { file, samples, sums, order, demand })
 }
 
-/// Reads a job file and indexes its dataset, or opens the index that is kept if it is still right. A job
-/// that has begun in this run directory goes on with its index, whatever became of the dataset.
-pub(crate) fn load(file: &Path, run_dir: &RunDir) -> Result<Indexed, Failure> {
-    let job = Job::load(file).map_err(Failure::input)?;
-    job.require_dataset().map_err(Failure::input)?;
-    let text = fs::read_to_string(file)
-        .with_context(|| file.display().to_string())
-        .map_err(Failure::Input)?;
-    let index = match begun(&job, &text, run_dir) {
+/// Indexes the dataset of a job, or opens a stored index that is still right. A job that has started in this
+/// run directory continues with its index, even if the dataset has changed.
+pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failure> {
+    file.job.require_dataset().map_err(Failure::input)?;
+    let index = match continued(&file, run_dir) {
         Some(index) => index,
-        None => index(&job, file, Some(&run_dir.index()))?,
+        None => index(&file, Some(&run_dir.index()))?,
     };
+    let JobFile { job, path, text } = file;
     let order = job.order(index.len()).map_err(Failure::input)?;
-    Ok(Indexed { job, file: file.to_owned(), text, begun: run_dir.begun(), index, order })
+    let text = JobText {
+        name: job.name.clone(),
+        text,
+        file: std::path::absolute(&path).map_err(Failure::input)?,
+        index_fingerprint: index.fingerprint(),
+    };
+    Ok(IndexedJob {
+        job,
+        text,
+        start_marker: run_dir.start_marker(),
+        index: Arc::new(index),
+        order,
+    })
 }
 
-/// The index of a job that has begun in this run directory.
-fn begun(job: &Job, text: &str, run_dir: &RunDir) -> Option<Index> {
-    let note = run_dir.begun();
-    let expected = Begun::index_of(&note, text)?;
+/// The index of a job that has started in this run directory.
+fn continued(file: &JobFile, run_dir: &RunDir) -> Option<Index> {
+    let (job, note) = (&file.job, run_dir.start_marker());
+    let expected = StartMarker::index_of(&note, &file.text)?;
     let path = job.index.clone().unwrap_or_else(|| run_dir.index());
     let index = dataset::reopen(&job.dataset, &path, expected);
     let Some(index) = index else {
@@ -110,12 +144,12 @@ fn begun(job: &Job, text: &str, run_dir: &RunDir) -> Option<Index> {
         tracing::warn!(%path, "the job began with another index, which is not there any more");
         return None;
     };
-    tell(&index.differences(), &job.dataset, &note);
+    log_changes(&index.differences(), &job.dataset, &note);
     Some(index)
 }
 
-/// Says how the dataset of a job that goes on has changed.
-fn tell(differences: &Differences, dataset: &Dataset, note: &Path) {
+/// Logs how the dataset of a continued job has changed.
+fn log_changes(differences: &Differences, dataset: &Dataset, note: &Path) {
     if differences.is_empty() {
         return;
     }
@@ -133,9 +167,10 @@ fn tell(differences: &Differences, dataset: &Dataset, note: &Path) {
     );
 }
 
-/// The index of the job's dataset: that which the job names, else from those that are kept from run to run,
-/// for a run in its run directory.
-fn index(job: &Job, file: &Path, of_run: Option<&Path>) -> Result<Index, Failure> {
+/// The index of the job's dataset: the one that the job names, else from the cache. For a run it is also in
+/// the run directory.
+fn index(file: &JobFile, of_run: Option<&Path>) -> Result<Index, Failure> {
+    let job = &file.job;
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
     let (dataset, cache) = (&job.dataset, environment::index_cache());
@@ -149,33 +184,32 @@ fn index(job: &Job, file: &Path, of_run: Option<&Path>) -> Result<Index, Failure
 }
 
 /// What is wrong with a dataset, with the place in the job file if other input would help.
-fn placed(file: &Path, error: DatasetError) -> Failure {
+fn placed(file: &JobFile, error: DatasetError) -> Failure {
     if !error.is_input() {
         return Failure::work(error);
     }
-    let LocatedError { file, line, source } =
-        LocatedError::in_file(file, &["dataset", "source"], error);
+    let LocatedError { file, line, source } = file.placed(&["dataset", "source"], error);
     Failure::Input(anyhow!("{}:{line}: dataset.source: {source}", file.display()))
 }
 
-impl Indexed {
-    /// What a manager of this job is started with.
-    pub(crate) fn manager(&self) -> Result<manager::Settings, Failure> {
-        let file = std::path::absolute(&self.file).map_err(Failure::input)?;
-        Ok(manager::Settings {
-            job: JobText {
-                name: self.job.name.clone(),
-                text: self.text.clone(),
-                file,
-                index_fingerprint: self.index.fingerprint(),
-            },
+impl IndexedJob {
+    /// The settings of a manager of this job.
+    pub(crate) fn manager(&self) -> manager::Settings {
+        manager::Settings {
+            job: self.text.clone(),
             fleet: fleet::Settings {
                 order: self.order,
                 policy: self.job.policy,
                 staged_batches: self.job.prefetch_batches,
                 lost_after: LOST_AFTER,
             },
-            begun: self.begun.clone(),
-        })
+            start_marker: self.start_marker.clone(),
+        }
+    }
+
+    /// The job for an agent in this process, which then does not ask its manager for it.
+    pub(crate) fn loaded(&self) -> LoadedJob {
+        let (text, job, index) = (self.text.clone(), self.job.clone(), self.index.clone());
+        LoadedJob { text, job, index }
     }
 }

@@ -1,8 +1,8 @@
-//! Recognises a launcher in a command: it starts the ranks of a node itself, so it is started once.
+//! Recognises launchers in a command: a launcher starts the ranks of a node itself, so it is started once.
 //!
-//! Only words before the first script count, for what follows are arguments of the training. What is not
-//! recognised is started once for each rank, and what was taken for a launcher starts one process: both
-//! mistakes are refused when the trainers connect, and `--launch` settles them.
+//! Only words before the first script count; the following ones are arguments of the training. A launcher
+//! that is not recognised is started once for each rank, and a program that is mistaken for one starts a
+//! single process: the agent refuses both when trainers connect, and `--launch` overrides the choice.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ const PROGRAMS: &[&str] = &[
     "torchrun_xla",
 ];
 
-/// By which distributions tell the programs of one name apart.
+/// The suffixes by which distributions distinguish programs of the same name.
 const SUFFIXES: &[&str] = &[".hydra", ".mpich", ".openmpi"];
 
 /// Modules that start ranks, behind `python -m`.

@@ -1,7 +1,7 @@
 //! The `tierfeed` command: reads arguments and environment, calls the crate that does the work, prints.
 //!
 //! Exit codes: 0 done, 1 the work failed, 2 the input was wrong. With `--json` one document goes to
-//! standard output and nothing else; logs and progress always go to standard error.
+//! standard output, and no other output there; logs and progress always go to standard error.
 
 #![forbid(unsafe_code)]
 

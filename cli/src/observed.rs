@@ -1,4 +1,4 @@
-//! Asks the socket of an agent that tells what it does.
+//! A client of the agent's HTTP socket for metrics and traces.
 
 use std::{
     io::{Read, Write},
@@ -10,11 +10,11 @@ use std::{
 use anyhow::{Context, anyhow};
 use tierfeed_core::units::Bytes;
 
-/// An agent that says nothing for this long hangs.
+/// The deadline of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One question of HTTP 1.0, whose answer ends with the connection; one that is longer than `bytes_max` is
-/// refused.
+/// Sends a request of HTTP 1.0, whose answer ends with the connection. An answer longer than `bytes_max` is an
+/// error.
 pub(crate) fn get(socket: &Path, page: &str, bytes_max: u64) -> anyhow::Result<String> {
     let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,4 +1,4 @@
-//! What people and programs see: one JSON document, tables, progress bars, logs.
+//! Output for people and programs: a JSON document, tables, progress bars, logs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -32,7 +32,7 @@ pub(crate) fn start_logging(format: LogFormat) {
     }
 }
 
-/// Whether colours are shown; <https://no-color.org> is kept.
+/// Whether colours are shown; <https://no-color.org> is respected.
 fn is_colourful(is_terminal: bool, terminal: &Terminal) -> bool {
     let is_dumb = terminal.kind.as_deref().is_none_or(|kind| kind == "dumb");
     is_terminal && !is_dumb && !terminal.is_colourless
@@ -51,8 +51,7 @@ pub(crate) fn lines(text: &str) -> Result<(), Failure> {
     written(write!(out, "{text}{end}").and_then(|()| out.flush()))
 }
 
-/// What became of something written to standard output. A reader that closes its pipe, as `head` does,
-/// wants no more: that is no failure.
+/// The outcome of a write to standard output. A reader that closes its pipe, as `head` does, is no failure.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -89,7 +88,7 @@ pub(crate) fn probe_bar() -> ProgressBar {
     bar
 }
 
-/// Shows how far a probe is.
+/// Shows the progress of a probe.
 pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
     bar.set_prefix(format!("at most {} s left", progress.left.0.div_ceil(1_000_000_000)));
     bar.set_message(progress.step.to_string());
@@ -97,12 +96,12 @@ pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
     bar.set_position(progress.done as u64);
 }
 
-/// What standard output can show.
+/// The style that standard output supports.
 pub(crate) fn style() -> Style {
     style_of(io::stdout().is_terminal(), &environment::terminal())
 }
 
-/// Nothing but text goes to a file or to a terminal that says it is dumb; <https://no-color.org> is kept.
+/// Files and dumb terminals get plain text; <https://no-color.org> is respected.
 fn style_of(is_terminal: bool, terminal: &Terminal) -> Style {
     if !is_terminal || terminal.kind.as_deref().is_none_or(|kind| kind == "dumb") {
         return Style::Plain;
@@ -115,8 +114,8 @@ fn style_of(is_terminal: bool, terminal: &Terminal) -> Style {
     }
 }
 
-/// Shows how far an index is. How much there is to list is known when all is listed, so till then there is
-/// no bar that could look full.
+/// Shows the progress of indexing. The number of objects is known only after listing, so the bar is hidden
+/// until then.
 pub(crate) fn show_indexing(bar: &ProgressBar, progress: Progress) {
     let Some(total) = progress.total else {
         bar.set_style(counting());

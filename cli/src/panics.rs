@@ -1,11 +1,11 @@
-//! A panic on any thread of a manager or an agent ends the whole process.
+//! Makes a panic on any thread of a manager or an agent end the whole process.
 //!
-//! A thread that is gone would leave the process deaf: trainers would wait for an agent that never answers
-//! again, and no supervisor would notice. When the process ends, trainers read on alone at once.
+//! A process without one of its threads would not answer: trainers would wait for its agent for ever, and no
+//! supervisor would notice. When the process ends, trainers immediately continue by reading themselves.
 //!
-//! `tierfeed run` is also the parent of its trainers, and a batch system ends a job when that ends. So it
-//! becomes another program in place, `tierfeed attend`, which only waits for them: the kernel ends all other
-//! threads and closes what they held.
+//! `tierfeed run` is also the parent of its trainers, and a batch system ends a job with it. So after a panic
+//! it replaces itself (`execve`) by `tierfeed attend`, which only waits for the trainers: the kernel ends all
+//! other threads and closes their descriptors.
 
 use std::{
     ffi::OsString,
@@ -23,18 +23,18 @@ use crate::deadline;
 #[cfg(debug_assertions)]
 use crate::environment;
 
-/// What Rust itself ends with after a panic of the main thread.
+/// The exit code of Rust after a panic of the main thread.
 const EXIT_CODE: i32 = 101;
 
-/// Processes that this one must wait for.
+/// The trainers that this process must wait for.
 static TRAINERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 /// How long a panic waits for trainers that are being started.
 const STARTED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// From now on a panic ends this process, but for what it has to wait for; nothing is unwound, so nothing
-/// waits for what is broken.
+/// From now on a panic ends this process, or replaces it if it has trainers to wait for. The stack is not
+/// unwound, so no destructor can block.
 pub(crate) fn end_this_process() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -49,18 +49,19 @@ pub(crate) fn end_this_process() {
     }));
 }
 
-/// From now on the place that a test names panics. Only a build with debug assertions can be told to.
+/// From now on the point that a test names panics. Works only in builds with debug assertions.
 pub(crate) fn arm_drill() {
     #[cfg(debug_assertions)]
     environment::arm_drill();
 }
 
-/// Holds back a panic while trainers are started, so that all of them are or none is: who starts one adds it.
+/// A lock that delays the panic handler while trainers are started, so that it sees all of them. The caller
+/// adds each trainer.
 pub(crate) fn starting_trainers() -> MutexGuard<'static, Vec<Pid>> {
     TRAINERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All that were started. Without them if they are not in time, as where starting them is what panicked.
+/// The trainers that were started; none if the lock is not free in time, as after a panic of the starter.
 #[expect(clippy::disallowed_methods, reason = "a thread that panics must not wait for a lock")]
 fn trainers() -> Vec<Pid> {
     for _ in 0..STARTED_WITHIN.as_millis() / LOOK_EVERY.as_millis() {
@@ -73,7 +74,7 @@ fn trainers() -> Vec<Pid> {
     Vec::new()
 }
 
-/// Becomes a process that waits for trainers. Returns if the system refuses.
+/// Replaces this process by one that waits for trainers. Returns only on failure.
 fn attend(trainers: &[Pid]) {
     let pids = trainers.iter().map(|pid| OsString::from(pid.as_raw().to_string()));
     let error = Command::new("/proc/self/exe").arg("attend").args(pids).exec();

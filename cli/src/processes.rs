@@ -1,4 +1,4 @@
-//! The trainers of a run as child processes: started together, stopped together, waited for.
+//! The trainers of a run as child processes: starts them, waits for them and stops them together.
 
 use std::{io::IsTerminal, net::TcpListener, process::ExitStatus, time::Duration};
 
@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{environment, panics};
 
-/// Trainers of which one has failed have this long to end before they are killed.
+/// How long trainers may take to end after one of them has failed.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// How the trainers of a run ended.
@@ -25,21 +25,21 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(crate) enum Ending {
     /// All with code 0.
     Done,
-    /// One of them did not; the others were stopped.
+    /// One of them failed; the others were stopped.
     Failed(ExitStatus),
-    /// The user stopped them; how the first of them ended that did not end with code 0, if one did.
+    /// The user stopped them; the status of the first one that did not end with code 0.
     Stopped(Signal, Option<ExitStatus>),
 }
 
 /// One trainer to start.
 #[derive(Debug)]
 pub(crate) struct Trainer {
-    /// Its variables beside those of this process.
+    /// Environment variables beside those of this process.
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
-/// The variables by which launchers tell a process who it is, for each rank of a job of one node: those of
-/// torchrun, and what tells a launcher inside the command from this one.
+/// The identity variables of each rank of a job of one node: those of torchrun, and those that distinguish a
+/// launcher inside the command from this process.
 pub(crate) fn rank_variables(ranks: u32) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
     let port = match environment::variable("MASTER_PORT") {
         Some(port) => port,
@@ -93,8 +93,8 @@ pub(crate) fn start(
     Ok(started)
 }
 
-/// What the user asks this process for. Once listened to, a signal does nothing by itself: one that comes
-/// before trainers are waited for is kept for that.
+/// Signals to this process. After [`Self::listen`] they have no default effect: a signal that comes before
+/// the trainers are started is queued.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupts: unix::Signal,
@@ -117,7 +117,7 @@ impl Signals {
     }
 }
 
-/// Trainers that run.
+/// The running trainers.
 #[derive(Debug)]
 pub(crate) struct Trainers {
     running: Vec<Pid>,

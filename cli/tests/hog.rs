@@ -49,7 +49,7 @@ fn resident_bytes(pid: u32) -> u64 {
 /// A hog that holds memory; killed when the test ends before it does.
 struct Holding {
     child: Child,
-    /// Kept open, because a hog that says something to nobody would fail.
+    /// Kept open, because a hog fails if it writes to a closed pipe.
     errors: BufReader<std::process::ChildStderr>,
 }
 
@@ -70,7 +70,7 @@ impl Holding {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// Its end.
+    /// Waits for its end and returns its output.
     fn end(&mut self) -> Output {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         self.child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();

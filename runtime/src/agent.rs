@@ -1,11 +1,11 @@
 //! The agent: one process per node that stages batches for the trainers of the node.
 //!
-//! One loop owns the session: [`Events::select`] waits for one event and decides nothing, [`Agent::apply`]
-//! lets the core decide and starts what it decided, and never waits. Bytes are moved by the threads of
-//! the data plane, trainers are served by the thread of the hand-off, the manager is talked to by a task
-//! of its own; all three come to an end before the agent does.
+//! One loop owns the session: [`Events::select`] waits for one event and decides nothing; [`Agent::apply`]
+//! passes it to the core, starts what the core decided, and never waits. Threads of the data plane move
+//! bytes, the hand-off thread serves trainers, and a task talks to the manager; all three end before the
+//! agent does.
 
-mod attendance;
+pub mod briefing;
 mod completions;
 mod error;
 mod fetcher;
@@ -14,20 +14,23 @@ mod generated_runs;
 mod jobs;
 mod join;
 mod limits;
-mod link;
 mod loans;
-mod looks;
+mod manager_connection;
 mod memory;
-mod observe;
+mod monitor;
+mod observer;
 mod outcome;
 mod publications;
+mod published;
+mod ranks;
 mod readers;
+pub mod scratch;
 mod start;
 mod starvation;
 mod trainers;
 
 pub use error::{AgentError, JoinError};
-pub use observe::Settings as ObserveSettings;
+pub use observer::Settings as ObserveSettings;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -45,76 +48,86 @@ use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use self::{
-    attendance::Attendance,
     completions::{Completion, Completions},
     jobs::Jobs,
     limits::Limits,
-    link::{FromManager, Link, ToManager},
     loans::Loans,
-    looks::{Looks, Room},
+    manager_connection::{FromManager, ManagerHandle, ToManager},
     memory::Lent,
-    observe::Observer,
+    monitor::{Availability, Monitor},
+    observer::Observer,
     publications::Publications,
+    ranks::Ranks,
     readers::Readers,
     starvation::Starvation,
 };
 use crate::{
-    client::Address,
     clock::Clock,
-    footprint::Footprint,
-    metrics::Ask,
-    pauses::Pauses,
-    places::{Layout, Node},
-    report::Report,
-    run_dir::{Occupied, RunDir},
+    layout::{Layout, Node},
+    observe::{footprint::Footprint, metrics::FamiliesRequest, pauses::Pauses, report::Report},
+    rpc::{JobText, client::Address},
+    run_dir::{RunDir, RunDirLock},
     shutdown::Shutdown,
-    token::Token,
+    transport::token::Token,
 };
 
-/// How often the agent looks at the memory of the node, and then reports to the manager.
+/// How often the agent measures the memory of the node and reports to the manager.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Trainers that ended just now are waited for, so that the report counts their last batch.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long an ending agent waits for trainers to disconnect, so that the report counts their last batch.
+const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// What an agent is started with.
+/// The settings of an agent.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where the manager is.
+    /// The address of the manager.
     pub manager: Address,
-    /// What to show it, over a network.
+    /// The token of the job; needed on a network.
     pub token: Option<Token>,
-    /// What its launcher says of this process, as in the table of [`tierfeed_core::fleet::launch`]: the node.
+    /// The launcher's variables, which number the node (see [`tierfeed_core::fleet::launch`]).
     pub launch: BTreeMap<String, String>,
-    /// Where sockets and the report go.
+    /// The job, if the process that starts the agent has read it; else the manager sends its text.
+    pub job: Option<LoadedJob>,
+    /// The directory for sockets and the report.
     pub run_dir: RunDir,
-    /// Where the probe left its report, if anywhere.
+    /// The path of the last probe report, if known.
     pub tiers_report: Option<PathBuf>,
-    /// How it is to be watched.
+    /// Metrics and trace.
     pub observe: ObserveSettings,
 }
 
-/// What the loop wakes up for.
+/// A job that was read, parsed and indexed in this process.
+#[derive(Debug, Clone)]
+pub struct LoadedJob {
+    /// The job as its manager tells it.
+    pub text: JobText,
+    /// What the text says.
+    pub job: Arc<Job>,
+    /// The index of the dataset.
+    pub index: Arc<Index>,
+}
+
+/// The events of the loop.
 enum Event {
     Completed(Vec<Completion>),
     Worked(Finished),
     Client(ClientEvent),
     Manager(FromManager),
     Lent(Lent),
-    Asked(Ask),
-    Looked(Room),
+    MetricsRequested(FamiliesRequest),
+    Measured(Availability),
     Written,
     Tick,
-    More,
+    StagingLeft,
     ShutdownAsked,
-    FarewellOver,
+    EndingTimedOut,
 }
 
-/// Whether the loop goes on.
+/// The state of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serving,
-    /// Waits for trainers that are about to leave.
+    /// Waits for trainers to disconnect, at most until then.
     Ending {
         until: Instant,
     },
@@ -124,7 +137,7 @@ enum Phase {
 /// The agent of one node, ready to serve trainers.
 #[derive(Debug)]
 pub struct Agent {
-    job: Job,
+    job: Arc<Job>,
     index: Arc<Index>,
     node: Node,
     layout: Layout,
@@ -134,34 +147,34 @@ pub struct Agent {
     session: Session,
     plane: DataPlane,
     cold_engine: String,
-    /// What the requests to a bucket come to.
+    /// Counters of the requests to a bucket.
     requests: Option<Arc<ObjectCounters>>,
     server: Server,
     clients: mpsc::Receiver<ClientEvent>,
     completions: Completions,
     jobs: Jobs,
-    link: Link,
+    manager: ManagerHandle,
     loans: Loans<memory::Chunks>,
     lending: JoinSet<Lent>,
     limits: Limits,
-    looks: Looks,
+    monitor: Monitor,
     published: Publications,
     footprint: Footprint,
     observer: Observer,
-    connections: BTreeMap<ConnectionId, Option<trainers::Reading>>,
+    connections: BTreeMap<ConnectionId, Option<trainers::BatchReader>>,
     readers: Readers,
     starvation: Starvation,
-    training: Option<trainers::Span>,
-    attendance: Attendance,
+    training: Option<trainers::TrainingSpan>,
+    ranks: Ranks,
     clock: Clock,
-    /// When the session was last told how far it may stage ahead.
+    /// When the session last got its staging limit.
     staging_told: Nanoseconds,
     next_tick: Instant,
     pauses: Pauses,
     shutdown: Shutdown,
     phase: Phase,
     is_superseded: bool,
-    _occupied: Occupied,
+    _run_dir_lock: RunDirLock,
 }
 
 impl Agent {
@@ -169,7 +182,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// As [`AgentError`] tells; nothing runs then.
+    /// [`AgentError`]; nothing runs then.
     pub async fn start(settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
         let joined = tokio::select! {
             () = shutdown.recv() => return Err(AgentError::Ended),
@@ -179,7 +192,7 @@ impl Agent {
     }
 
     /// Serves trainers until the shutdown or until the manager asks for an end. Writes the report
-    /// unless another process took this one's place.
+    /// unless another process has registered as this node.
     ///
     /// # Errors
     ///
@@ -196,7 +209,7 @@ impl Agent {
         outcome::conclude(self).await
     }
 
-    /// Lets the core decide, then starts what it decided. Never waits.
+    /// Passes the event to the core, then starts what the core decided. Never waits.
     fn apply(&mut self, event: Event) {
         match event {
             Event::Completed(done) => {
@@ -209,12 +222,12 @@ impl Agent {
             Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Lent(lent) => self.apply_lent(lent),
-            Event::Asked(ask) => self.answer_metrics(ask),
-            Event::Looked(room) => self.apply_room(room),
+            Event::MetricsRequested(request) => self.answer_metrics(request),
+            Event::Measured(availability) => self.apply_availability(availability),
             Event::Tick => self.apply_tick(),
-            Event::Written | Event::More => (),
+            Event::Written | Event::StagingLeft => (),
             Event::ShutdownAsked => self.end(),
-            Event::FarewellOver => self.phase = Phase::Over,
+            Event::EndingTimedOut => self.phase = Phase::Over,
         }
         if self.session.has_more() {
             self.session.go_on(self.clock.now());
@@ -255,47 +268,47 @@ impl Agent {
 
     fn end(&mut self) {
         if self.phase == Phase::Serving {
-            self.phase = Phase::Ending { until: Instant::now() + FAREWELL };
+            self.phase = Phase::Ending { until: Instant::now() + DISCONNECT_WITHIN };
         }
     }
 
     fn apply_tick(&mut self) {
         self.next_tick = Instant::now() + TICK;
         self.footprint.note(&self.plane.usage(), self.loans.granted());
-        self.starvation.look();
-        if let Some(ranks) = self.attendance.overdue(self.clock.now()) {
+        self.starvation.update();
+        if let Some(ranks) = self.ranks.overdue(self.clock.now()) {
             tracing::warn!(
                 ?ranks,
                 "ranks have not connected while others train; they may read by themselves"
             );
         }
-        self.looks.begin();
+        self.monitor.measure();
     }
 
-    /// Fits memory to what the node has left, and tells the manager.
-    fn apply_room(&mut self, room: Room) {
-        let Room { available, group_limit } = room;
+    /// Adapts memory limits to what is free, and reports to the manager.
+    fn apply_availability(&mut self, availability: Availability) {
+        let Availability { available, group_limit } = availability;
         group_limit.into_iter().for_each(|limit| self.node.follow_limit(limit));
         if let Some(available) = &available {
             self.adapt(available);
         }
         let progress = outcome::summary(self.session.progress(), &self.layout);
-        // A line that is busy gets the next report instead.
-        let _ = self.link.try_send(ToManager::Report(progress, available.map(Box::new)));
+        // If the queue is full, the next report replaces this one.
+        let _ = self.manager.try_send(ToManager::Report(progress, available.map(Box::new)));
     }
 }
 
-/// What the loop gets its events from.
+/// The source of the loop's events.
 trait Events {
-    /// What should have happened by `now`.
+    /// An event that was due at `now` or before.
     fn overdue(&self, now: Instant) -> Option<Event>;
 
-    /// Waits for whatever comes first and decides nothing.
+    /// Waits for the next event and decides nothing.
     async fn select(&mut self) -> Event;
 }
 
-/// What the loop does next. What is overdue comes before what others wait for: an agent that is never
-/// idle still gives memory back and tells its manager that it lives.
+/// The next event. Overdue ones come first: an agent that is never idle still returns memory and sends
+/// heartbeats to its manager.
 async fn next_event(events: &mut impl Events, now: Instant) -> Event {
     match events.overdue(now) {
         Some(event) => event,
@@ -310,24 +323,24 @@ impl Events for Agent {
 
     async fn select(&mut self) -> Event {
         let is_serving = self.phase == Phase::Serving;
-        let farewell = match self.phase {
+        let timed_out = match self.phase {
             Phase::Ending { until } => Some(until),
             Phase::Serving | Phase::Over => None,
         };
         tokio::select! {
-            biased; // What comes seldom first, then what trainers wait for, then what they ask next.
+            biased; // Rare events first, then what trainers wait for, then their next requests.
             () = self.shutdown.recv(), if is_serving => Event::ShutdownAsked,
-            Some(room) = self.looks.next() => Event::Looked(room),
+            Some(availability) = self.monitor.next() => Event::Measured(availability),
             Some(finished) = self.jobs.next() => Event::Worked(finished),
-            message = self.link.next() => Event::Manager(message),
+            message = self.manager.next() => Event::Manager(message),
             Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
             Some(()) = self.published.written() => Event::Written,
             done = self.completions.next() => Event::Completed(done),
             Some(event) = self.clients.recv() => Event::Client(event),
-            ask = self.observer.next() => Event::Asked(ask),
-            () = reach(farewell) => Event::FarewellOver,
+            request = self.observer.next() => Event::MetricsRequested(request),
+            () = reach(timed_out) => Event::EndingTimedOut,
             () = tokio::time::sleep_until(self.next_tick) => Event::Tick,
-            () = std::future::ready(()), if self.session.has_more() => Event::More,
+            () = std::future::ready(()), if self.session.has_more() => Event::StagingLeft,
         }
     }
 }
@@ -335,14 +348,14 @@ impl Events for Agent {
 impl Phase {
     fn overdue(self, next_tick: Instant, now: Instant) -> Option<Event> {
         match self {
-            Self::Ending { until } if until <= now => Some(Event::FarewellOver),
+            Self::Ending { until } if until <= now => Some(Event::EndingTimedOut),
             _ => (next_tick <= now).then_some(Event::Tick),
         }
     }
 }
 
 impl Event {
-    /// What the report calls it.
+    /// The name of the event in the report.
     fn name(&self) -> &'static str {
         match self {
             Self::Completed(_) => "completions",
@@ -355,17 +368,17 @@ impl Event {
             Self::Client(_) => "a message of a trainer",
             Self::Manager(_) => "a message of the manager",
             Self::Lent(_) => "memory to be lent",
-            Self::Asked(_) => "a question for metrics",
-            Self::Looked(_) => "a look at free memory",
+            Self::MetricsRequested(_) => "a question for metrics",
+            Self::Measured(_) => "a look at free memory",
             Self::Written => "a published order that was written",
             Self::Tick => "a tick",
-            Self::More => "staging that was left",
-            Self::ShutdownAsked | Self::FarewellOver => "the end",
+            Self::StagingLeft => "staging that was left",
+            Self::ShutdownAsked | Self::EndingTimedOut => "the end",
         }
     }
 }
 
-/// Waits for a time, or for ever without one.
+/// Waits until `time`; for ever without one.
 async fn reach(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
@@ -385,11 +398,11 @@ mod tests {
         assert_eq!(overdue(Phase::Serving, future), None);
         assert_eq!(overdue(Phase::Serving, now), Some(Event::Tick.name()));
         assert_eq!(overdue(Phase::Ending { until: future }, past), Some(Event::Tick.name()));
-        let farewell = Some(Event::FarewellOver.name());
-        assert_eq!(overdue(Phase::Ending { until: now }, past), farewell);
+        let timed_out = Some(Event::EndingTimedOut.name());
+        assert_eq!(overdue(Phase::Ending { until: now }, past), timed_out);
     }
 
-    /// Trainers who always ask for something.
+    /// Trainers that always request something.
     struct Busy {
         phase: Phase,
         next_tick: Instant,
@@ -421,6 +434,6 @@ mod tests {
         assert_eq!(ticks, 9, "one for each time that passed, the first after {TICK:?}");
         busy.phase = Phase::Ending { until: begun };
         let event = next_event(&mut busy, begun).await;
-        assert!(matches!(event, Event::FarewellOver), "{}", event.name());
+        assert!(matches!(event, Event::EndingTimedOut), "{}", event.name());
     }
 }

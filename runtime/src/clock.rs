@@ -1,4 +1,4 @@
-//! The one place of this crate that reads a clock.
+//! The only module of this crate that reads a clock.
 
 use std::time::Instant;
 
@@ -9,26 +9,26 @@ use tierfeed_handoff::monotonic_now;
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
-    /// The same on the clock that trainers read.
+    /// The same instant on the host's monotonic clock, which trainers read.
     host_origin: Nanoseconds,
 }
 
 impl Clock {
-    /// A clock that shows 0 now.
+    /// A clock that starts at 0 now.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the shell's only clock")]
     pub fn start() -> Self {
         Self { origin: Instant::now(), host_origin: monotonic_now() }
     }
 
-    /// When it showed 0, for those who must count on the same clock.
+    /// The instant at which it showed 0.
     #[must_use]
     pub fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// A time on the clock of the host ([`monotonic_now`]), which trainers read; 0 if it was before the
-    /// start.
+    /// Converts a time of the host's monotonic clock ([`monotonic_now`]), which trainers read; 0 if it was
+    /// before the start.
     #[must_use]
     pub fn of_host(&self, time: Nanoseconds) -> Nanoseconds {
         Nanoseconds(time.0.saturating_sub(self.host_origin.0))
@@ -37,7 +37,7 @@ impl Clock {
     /// A stop-watch that starts now.
     #[must_use]
     pub fn stopwatch(&self) -> Stopwatch {
-        Stopwatch { clock: *self, begun: self.now(), ran: ran_now() }
+        Stopwatch { clock: *self, begun: self.now(), cpu: cpu_now() }
     }
 
     /// Time since the start.
@@ -51,18 +51,18 @@ impl Clock {
 /// How long something took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Elapsed {
-    /// By the clock.
-    pub lasted: Nanoseconds,
-    /// For how long the thread had a processor meanwhile.
-    pub ran: Nanoseconds,
+    /// Elapsed wall-clock time.
+    pub wall: Nanoseconds,
+    /// CPU time of the thread meanwhile.
+    pub cpu: Nanoseconds,
 }
 
-/// Measures what one thread does.
+/// Measures wall-clock and CPU time of one thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch {
     clock: Clock,
     begun: Nanoseconds,
-    ran: Nanoseconds,
+    cpu: Nanoseconds,
 }
 
 impl Stopwatch {
@@ -71,12 +71,12 @@ impl Stopwatch {
     pub fn elapsed(&self) -> Elapsed {
         let since =
             |begun: Nanoseconds, now: Nanoseconds| Nanoseconds(now.0.saturating_sub(begun.0));
-        Elapsed { lasted: since(self.begun, self.clock.now()), ran: since(self.ran, ran_now()) }
+        Elapsed { wall: since(self.begun, self.clock.now()), cpu: since(self.cpu, cpu_now()) }
     }
 }
 
-/// For how long this thread has had a processor so far.
-fn ran_now() -> Nanoseconds {
+/// CPU time of this thread so far.
+fn cpu_now() -> Nanoseconds {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let whole = u64::try_from(time.tv_sec).unwrap_or_default().saturating_mul(1_000_000_000);
     Nanoseconds(whole.saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default()))

@@ -1,4 +1,7 @@
-//! The dataset's index: opened if one is kept and still right, else built and kept.
+//! The dataset's index: opened if a stored one is still right, else built and stored.
+
+pub mod index_cache;
+pub mod reader;
 
 use std::path::Path;
 
@@ -12,26 +15,26 @@ use tierfeed_dataset::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// The dataset cannot be indexed, or its index not be kept.
+    /// The dataset cannot be indexed, or its index cannot be stored.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// This host sees another dataset than the manager.
+    /// The dataset on this host differs from the manager's.
     #[error(
         "{place}: index {found:016x}, but the manager works with {expected:016x}; \
          every node must see the same files with the same sizes and times"
     )]
     Differs {
-        /// The dataset.
+        /// The source of the dataset.
         place: Location,
-        /// What the manager indexed.
+        /// The fingerprint of the manager's index.
         expected: u64,
-        /// What is here.
+        /// The fingerprint of the index on this host.
         found: u64,
     },
 }
 
 impl DatasetError {
-    /// Whether other input would help, rather than another attempt.
+    /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
@@ -41,8 +44,8 @@ impl DatasetError {
     }
 }
 
-/// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and keeps it
-/// there. `progress` is called while it is built.
+/// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it
+/// there. Calls `progress` while it builds.
 ///
 /// # Errors
 ///
@@ -63,7 +66,7 @@ pub fn open_or_build(
     Ok(index)
 }
 
-/// Directories tell whether files came or went; in a bucket only a listing does.
+/// The times of directories show added and removed files; a bucket must be listed.
 fn is_fresh(index: &Index, dataset: &Dataset, progress: &mut dyn FnMut(Progress)) -> bool {
     match dataset.source {
         Location::Path(_) => index.check(dataset).is_ok(),
@@ -71,21 +74,21 @@ fn is_fresh(index: &Index, dataset: &Dataset, progress: &mut dyn FnMut(Progress)
     }
 }
 
-/// Opens the index at `path` if it is that of `dataset` with the fingerprint `expected`, whatever became
-/// of the dataset meanwhile: who comes back beside damaged objects goes on, and each read finds out
-/// whether its object is whole.
+/// Opens the index at `path` if it is that of `dataset` with the fingerprint `expected`, even if the dataset
+/// has changed since: a restarted process continues beside damaged objects, and each read checks whether its
+/// object is whole.
 #[must_use]
 pub fn reopen(dataset: &Dataset, path: &Path, expected: u64) -> Option<Index> {
     let kept = Index::open(path).ok()?;
     (kept.fingerprint() == expected && kept.is_of(dataset)).then_some(kept)
 }
 
-/// As [`reopen`], else as [`open_or_build`], and the index must be the one with the fingerprint
-/// `expected`, which is the manager's.
+/// As [`reopen`], else as [`open_or_build`]. The index must have the fingerprint `expected`, which is the
+/// manager's.
 ///
 /// # Errors
 ///
-/// [`DatasetError::Differs`] if the dataset looks different from here.
+/// [`DatasetError::Differs`] if the dataset on this host is another one.
 pub fn open_or_build_same(
     dataset: &Dataset,
     path: &Path,
@@ -99,7 +102,7 @@ pub fn open_or_build_same(
     if index.fingerprint() == expected {
         return Ok(index);
     }
-    // A file that was written in place escapes the quick check of a kept index.
+    // The quick check of a stored index misses files that were rewritten in place.
     let index = Index::build(dataset, None, &mut |_| ())?;
     if index.fingerprint() != expected {
         return Err(differs(index.fingerprint()));

@@ -1,4 +1,4 @@
-//! The limit of open files of this process.
+//! The limit of open file descriptors of this process (`RLIMIT_NOFILE`).
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

@@ -1,35 +1,34 @@
-//! How a training gets the memory behind CXL as ordinary memory: what does not fit in main memory goes
-//! there instead of to swap.
+//! Lets a training use CXL memory as ordinary memory: pages that do not fit in main memory go there
+//! instead of to swap.
 
-use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Kind};
 use tierfeed_numa_memory::interleave::{InterleaveError, MemoryInterleave, Mode};
 use tierfeed_resource_gatherer::Inventory;
 
-/// How the memory of a training is spread, as a user asks for it.
+use crate::observe::report::ExpansionEntry;
+
+/// The memory policy that a user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// Main memory first, as that is right for most.
+pub enum RequestedPolicy {
+    /// The default: main memory first.
     Auto,
-    /// Main memory first, then what is behind CXL, nearest first.
+    /// Main memory first, then CXL memory, nearest first.
     PreferredMany,
-    /// All nodes in turn, by the kernel's weights.
+    /// Interleaves all nodes by the kernel's weights.
     Weighted,
 }
 
-/// Which memory a training gets, in which order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The memory policy of a training and its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expansion {
     /// The policy: `preferred-many` or `weighted-interleave`.
     pub policy: &'static str,
-    /// The nodes of main memory.
+    /// The NUMA nodes of main memory.
     pub main_memory: Vec<u32>,
-    /// The nodes behind CXL.
+    /// The NUMA nodes of CXL memory.
     pub cxl_memory: Vec<u32>,
-    /// Pages of each node in a round, where pages are put on all in turn.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Node and pages in each round of the weighted interleave; else empty.
     pub weights: Vec<(u32, u8)>,
-    #[serde(skip)]
     mode: Mode,
 }
 
@@ -37,33 +36,33 @@ pub struct Expansion {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpansionError {
-    /// All memory is main memory.
+    /// The host has no CXL memory.
     #[error(
         "--expand-memory: this host has no memory behind CXL, but {} NUMA node(s) of main memory; \
          `tierfeed tiers probe` says what there is", .main_memory.len()
     )]
     NoCxl {
-        /// The nodes that are there.
+        /// The NUMA nodes of the host.
         main_memory: Vec<u32>,
     },
-    /// The kernel cannot weigh.
+    /// The kernel has no weighted interleave.
     #[error(
         "--expand-memory weighted: this kernel has no weighted interleave, Linux 6.9 has; \
          take preferred-many"
     )]
     NoWeights,
-    /// The policy was refused.
+    /// The kernel refused the policy.
     #[error("--expand-memory: {0}")]
     Refused(#[from] InterleaveError),
 }
 
 impl Expansion {
-    /// What the host offers for a wish.
+    /// The policy that the host can offer for what was requested.
     ///
     /// # Errors
     ///
     /// [`ExpansionError`] if the host has no such memory, or the kernel no such policy.
-    pub fn plan(wish: Wish, inventory: &Inventory) -> Result<Self, ExpansionError> {
+    pub fn plan(requested: RequestedPolicy, inventory: &Inventory) -> Result<Self, ExpansionError> {
         let of_kind = |kind: Kind| {
             let nodes = inventory.memory_nodes().filter(move |it| it.kind.tier_kind() == kind);
             nodes.map(|node| node.id).collect::<Vec<_>>()
@@ -73,9 +72,11 @@ impl Expansion {
         if cxl_memory.is_empty() {
             return Err(ExpansionError::NoCxl { main_memory });
         }
-        let (policy, mode, weights) = match wish {
-            Wish::Auto | Wish::PreferredMany => ("preferred-many", Mode::PreferredMany, Vec::new()),
-            Wish::Weighted => {
+        let (policy, mode, weights) = match requested {
+            RequestedPolicy::Auto | RequestedPolicy::PreferredMany => {
+                ("preferred-many", Mode::PreferredMany, Vec::new())
+            }
+            RequestedPolicy::Weighted => {
                 let known = inventory.placement.weighted_interleave.as_ref();
                 let known = known.ok_or(ExpansionError::NoWeights)?;
                 let is_ours = |node: u32| main_memory.contains(&node) || cxl_memory.contains(&node);
@@ -87,8 +88,7 @@ impl Expansion {
         Ok(Self { policy, main_memory, cxl_memory, weights, mode })
     }
 
-    /// Puts the policy in force on this thread, for the processes that it starts until the guard is
-    /// dropped.
+    /// Sets the policy on this thread, for the processes that it starts until the guard is dropped.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Expansion {
         Ok(MemoryInterleave::take(self.mode, &nodes)?)
     }
 
-    /// What is worth telling beside the policy, if anything.
+    /// Advice on the kernel's weights, if they are all equal.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
         let is_even = self.weights.windows(2).all(|pair| pair[0].1 == pair[1].1);
@@ -117,6 +117,13 @@ impl Expansion {
              /sys/kernel/mm/mempolicy/weighted_interleave/nodeN"
                 .to_owned()
         })
+    }
+}
+
+impl From<Expansion> for ExpansionEntry {
+    fn from(expansion: Expansion) -> Self {
+        let Expansion { policy, main_memory, cxl_memory, weights, mode: _ } = expansion;
+        Self { policy, main_memory, cxl_memory, weights }
     }
 }
 
@@ -146,17 +153,17 @@ mod tests {
     #[test]
     fn main_memory_comes_first_unless_weights_are_wanted() {
         let mut host = host(&[DRAM, DRAM, CXL]);
-        for wish in [Wish::Auto, Wish::PreferredMany] {
-            let expansion = Expansion::plan(wish, &host).unwrap();
+        for requested in [RequestedPolicy::Auto, RequestedPolicy::PreferredMany] {
+            let expansion = Expansion::plan(requested, &host).unwrap();
             assert_eq!(expansion.mode, Mode::PreferredMany);
             assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0, 1], vec![2]));
         }
-        let error = Expansion::plan(Wish::Weighted, &host).unwrap_err();
+        let error = Expansion::plan(RequestedPolicy::Weighted, &host).unwrap_err();
         assert!(matches!(error, ExpansionError::NoWeights));
         let weights = [(0, 5), (1, 5), (2, 2), (9, 1)];
         let weights = weights.map(|(node, pages)| Weight { node, pages }).to_vec();
         host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
-        let expansion = Expansion::plan(Wish::Weighted, &host).unwrap();
+        let expansion = Expansion::plan(RequestedPolicy::Weighted, &host).unwrap();
         assert_eq!(expansion.weights, [(0, 5), (1, 5), (2, 2)]);
         assert_eq!(expansion.advice(), None);
     }
@@ -166,14 +173,14 @@ mod tests {
         let mut host = host(&[DRAM, CXL]);
         let weights = [0, 1].map(|node| Weight { node, pages: 1 }).to_vec();
         host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
-        let weighted = Expansion::plan(Wish::Weighted, &host).unwrap();
+        let weighted = Expansion::plan(RequestedPolicy::Weighted, &host).unwrap();
         assert!(weighted.advice().unwrap().contains("weighted_interleave/nodeN"));
-        assert_eq!(Expansion::plan(Wish::Auto, &host).unwrap().advice(), None);
+        assert_eq!(Expansion::plan(RequestedPolicy::Auto, &host).unwrap().advice(), None);
     }
 
     #[test]
     fn a_host_without_cxl_memory_says_what_it_has() {
-        let error = Expansion::plan(Wish::Auto, &host(&[DRAM])).unwrap_err().to_string();
+        let error = Expansion::plan(RequestedPolicy::Auto, &host(&[DRAM])).unwrap_err().to_string();
         assert!(error.contains("no memory behind CXL, but 1 NUMA node(s)"), "{error}");
     }
 }

@@ -1,34 +1,29 @@
 //! Talks: the manager and the agent as processes, what they say to each other, what they report.
+//!
+//! Modules by layer, the highest first. A module may use those of lower layers, and no other of its own
+//! unless it says so; `scripts/lint/layers.py` checks what [`observe`] and [`predict`] must not import.
+//!
+//! | layer | modules |
+//! |---|---|
+//! | processes | [`agent`], [`manager`]; [`predict`] beside them, which computes what `plan` shows |
+//! | what a job uses of a node | [`layout`], [`expansion`], [`dataset`], [`run_dir`] |
+//! | calls between processes | [`rpc`] |
+//! | what is shown | [`observe`]: plain figures, filled by the layers above |
+//! | connections | [`transport`] |
+//! | process | [`clock`], [`shutdown`], `descriptors` |
 
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod begun;
-mod bounded_tasks;
-pub mod briefing;
-pub mod chrome_trace;
-pub mod client;
 pub mod clock;
 pub mod dataset;
 mod descriptors;
 pub mod expansion;
-pub mod footprint;
-pub mod index_cache;
-mod keep_alive;
-mod local_socket;
+pub mod layout;
 pub mod manager;
-pub mod metrics;
-pub mod mutual_tls;
-pub mod pauses;
-pub mod places;
-pub mod prediction;
-pub mod published;
-pub mod reader;
-pub mod report;
+pub mod observe;
+pub mod predict;
+pub mod rpc;
 pub mod run_dir;
-pub mod scratch;
 pub mod shutdown;
-pub mod token;
-pub mod top;
-pub mod trainer_file;
-pub mod wire;
+pub mod transport;

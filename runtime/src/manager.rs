@@ -1,15 +1,15 @@
-//! The manager: one process per job that tells agents their schedule and knows how far they are.
+//! The manager: one process per job that gives agents their schedule and tracks their progress.
 //!
-//! One loop owns the fleet: it waits for one event, lets the core decide, answers. Training does not
-//! need it: agents go on when it is gone, and register again when it is back.
+//! One loop owns the fleet: it waits for one event, passes it to the core, and answers. Training does not
+//! depend on it: agents continue without a manager, and register again with a restarted one.
 
 mod accept;
-mod door;
+mod listener;
 mod service;
 #[cfg(test)]
 mod tests;
 
-pub use door::Door;
+pub use listener::Listener;
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -31,88 +31,75 @@ use tonic::transport::Server;
 
 use self::service::{Request, Service};
 use crate::{
-    begun::{Begun, Note},
     clock::Clock,
     descriptors,
-    keep_alive::{PINGS, Pings},
-    metrics::{self, Tally},
+    observe::metrics::{self, ManagerCounters},
+    rpc::{JobText, wire},
+    run_dir::start_marker::{MarkerWriter, StartMarker},
     shutdown::{self, Shutdown},
-    wire,
+    transport::keep_alive::{PINGS, Pings},
 };
 
 /// Requests that wait for the loop; more wait in their connections.
 const REQUESTS_MAX: usize = 256;
 
-/// Connections beside those of the agents: of `status`, `top`, `drain`, and of agents whose earlier
-/// connection is not known to be lost yet.
+/// Connections beside those of the agents: of `status`, `top`, `drain`, and of agents that reconnect before
+/// the manager has detected the loss of their earlier connection.
 const CONNECTIONS_BESIDE: usize = 64;
 
-/// Calls of one connection at a time; an agent makes one after the other.
+/// Concurrent calls on one connection; an agent makes one at a time.
 const CALLS_MAX: u32 = 16;
 
-/// A call takes no longer.
+/// The deadline of a call.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
 
-/// Headers of a call; those of tierfeed take some hundred bytes.
+/// The size limit of a call's headers; those of tierfeed take some hundred bytes.
 const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 
-/// How long connections have to close once the manager ends; what is open then is left.
+/// How long an ending manager waits for connections to close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long the note of the job has to be written once the manager ends.
-const NOTED_WITHIN: Duration = Duration::from_secs(2);
+/// How long an ending manager waits for the start marker to be written or removed.
+const MARKER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often the fleet looks for silent nodes.
+/// How often the fleet checks for silent nodes.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long agents have to end after a drain.
+/// How long agents may take to end after a drain.
 const DRAIN_GRACE: Nanoseconds = Nanoseconds(6_000_000_000);
 
-/// What a manager is started with.
+/// The settings of a manager.
 #[derive(Debug)]
 pub struct Settings {
     /// The job as agents get it.
     pub job: JobText,
-    /// What the fleet decides by.
+    /// The settings of the fleet.
     pub fleet: fleet::Settings,
-    /// Where it is noted that the job has begun ([`crate::begun`]).
-    pub begun: PathBuf,
+    /// The path of the start marker ([`crate::run_dir::start_marker`]).
+    pub start_marker: PathBuf,
 }
 
-/// A job as text, so that agents need no file of their own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobText {
-    /// The name of the job.
-    pub name: String,
-    /// The content of the job file.
-    pub text: String,
-    /// Where the file is; relative paths in it start at its directory. Absolute.
-    pub file: PathBuf,
-    /// Of the dataset's index.
-    pub index_fingerprint: u64,
-}
-
-/// Why a manager stopped before its time.
+/// Why a manager ended with an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// As given.
+        /// The address that was given.
         address: String,
-        /// As the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The server failed.
+    /// The gRPC server failed.
     #[error("the manager's server failed")]
     Server(#[source] tonic::transport::Error),
 }
 
 enum Event {
     Asked(Request),
-    AskedFigures(metrics::Ask),
-    Noted,
+    MetricsRequested(metrics::FamiliesRequest),
+    MarkerWritten,
     Tick,
     ShutdownAsked,
 }
@@ -121,7 +108,7 @@ enum Event {
 #[derive(Debug)]
 pub struct Manager {
     job: String,
-    note: Note,
+    marker: MarkerWriter,
     fleet: Fleet,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
     clock: Clock,
@@ -132,14 +119,14 @@ pub struct Manager {
     stop_server: shutdown::Trigger,
     drain_until: Option<Nanoseconds>,
     is_over: bool,
-    tally: Tally,
+    counters: ManagerCounters,
     metrics: Option<metrics::Server>,
 }
 
 impl Manager {
-    /// Starts to answer at `door`. Must be called within a tokio runtime.
+    /// Starts to serve at `listener`. Must be called within a tokio runtime.
     #[must_use]
-    pub fn start(settings: Settings, door: Door, shutdown: Shutdown) -> Self {
+    pub fn start(settings: Settings, listener: Listener, shutdown: Shutdown) -> Self {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let (stop_server, stopped) = shutdown::channel();
         let service = Service::new(settings.job.clone(), sender);
@@ -148,32 +135,32 @@ impl Manager {
         descriptors::raise_limit();
         let World { nodes, .. } = settings.fleet.order.world;
         let connections_max = 2 * nodes as usize + CONNECTIONS_BESIDE;
-        let begun = Begun::new(&settings.job.text, settings.job.index_fingerprint);
+        let begun = StartMarker::new(&settings.job.text, settings.job.index_fingerprint);
         Self {
             job: settings.job.name,
-            note: Note::new(settings.begun, begun),
+            marker: MarkerWriter::new(settings.start_marker, begun),
             fleet: Fleet::new(settings.fleet),
             available: BTreeMap::new(),
             clock: Clock::start(),
             requests,
             shutdown,
             ticks,
-            server: tokio::spawn(listen(service, door, connections_max, PINGS, stopped)),
+            server: tokio::spawn(listen(service, listener, connections_max, PINGS, stopped)),
             stop_server,
             drain_until: None,
             is_over: false,
-            tally: Tally::default(),
+            counters: ManagerCounters::default(),
             metrics: None,
         }
     }
 
-    /// Answers whoever asks `metrics` as long as it runs.
+    /// Serves metrics at `metrics`.
     #[must_use]
-    pub fn watched_at(self, metrics: metrics::Server) -> Self {
+    pub fn with_metrics(self, metrics: metrics::Server) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Serves until all agents drained, or until the grace time after the shutdown is over.
+    /// Serves until all agents have drained, or until the grace time after the shutdown is over.
     ///
     /// # Errors
     ///
@@ -185,13 +172,13 @@ impl Manager {
             self.apply(event);
         }
         self.stop_server.pull();
-        // Requests that came too late are told so by the closed channel.
+        // The closed channel rejects later requests.
         drop(self.requests);
         let closing = timeout(CLOSED_WITHIN, &mut self.server);
-        let noting = timeout(NOTED_WITHIN, self.note.end());
+        let noting = timeout(MARKER_WITHIN, self.marker.end());
         let (closed, noted) = tokio::join!(closing, noting);
         if noted.is_err() {
-            tracing::warn!("the run directory does not answer; the note of the job is as it is");
+            tracing::warn!("the run directory does not answer; the start marker is left as it is");
         }
         match closed {
             Ok(Ok(outcome)) => outcome.map_err(ManagerError::Server),
@@ -204,15 +191,15 @@ impl Manager {
         }
     }
 
-    /// Waits for whatever comes first and decides nothing.
+    /// Waits for the next event and decides nothing.
     async fn select(&mut self) -> Event {
         let is_draining = self.drain_until.is_some();
         tokio::select! {
             biased; // Fixed order: many requests must not delay the shutdown.
             () = self.shutdown.recv(), if !is_draining => Event::ShutdownAsked,
             Some(request) = self.requests.recv() => Event::Asked(request),
-            ask = next_ask(&mut self.metrics) => Event::AskedFigures(ask),
-            Some(()) = self.note.written() => Event::Noted,
+            request = next_metrics_request(&mut self.metrics) => Event::MetricsRequested(request),
+            Some(()) = self.marker.written() => Event::MarkerWritten,
             _ = self.ticks.tick() => Event::Tick,
         }
     }
@@ -221,13 +208,15 @@ impl Manager {
         let now = self.clock.now();
         match event {
             Event::Asked(request) => {
-                self.tally.heard(request.message());
+                self.counters.count_message(request.message());
                 self.serve(request);
             }
-            // An error means that whoever asked hung up.
-            Event::AskedFigures(ask) => drop(ask.send(self.tally.families(&self.job, &self.fleet))),
+            // An error means that the client disconnected.
+            Event::MetricsRequested(request) => {
+                drop(request.send(self.counters.families(&self.job, &self.fleet)))
+            }
             Event::ShutdownAsked => self.drain(now),
-            Event::Noted => (),
+            Event::MarkerWritten => (),
             Event::Tick => {
                 self.fleet.handle_tick(now);
                 if self.drain_until.is_some_and(|end| now >= end) {
@@ -237,7 +226,7 @@ impl Manager {
             }
         }
         while let Some(notice) = self.fleet.poll_notice() {
-            self.tally.announced(&notice);
+            self.counters.count_notice(&notice);
             self.announce(notice);
         }
     }
@@ -247,10 +236,10 @@ impl Manager {
         match request {
             Request::Register(registration, reply) => {
                 let assigned = self.fleet.handle_registration(registration, now);
-                self.tally.registered(&assigned);
+                self.counters.count_registration(&assigned);
                 match &assigned {
                     Ok(it) => {
-                        self.note.make();
+                        self.marker.create();
                         self.available.remove(&it.node);
                         tracing::info!(node = it.node.0, generation = it.generation, "node joined");
                     }
@@ -277,7 +266,7 @@ impl Manager {
                 answer(reply, self.fleet.handle_memory_returned(node, incarnation, chunks, now));
             }
             Request::Drain(reply) => {
-                self.note.strike();
+                self.marker.remove();
                 self.drain(now);
                 answer(reply, ());
             }
@@ -291,7 +280,7 @@ impl Manager {
         }
     }
 
-    /// What an ended node had left says nothing. A message of a process that was replaced ends none.
+    /// Forgets the free resources of a node that has ended. A message of a replaced process ends no node.
     fn forget_ended(&mut self, node: NodeId) {
         let state = self.fleet.nodes().find(|(id, _)| *id == node).map(|(_, node)| node.state);
         if state == Some(fleet::State::Drained) {
@@ -315,26 +304,26 @@ impl Manager {
     }
 }
 
-/// The next who wants the figures; waits for ever if nobody can.
-async fn next_ask(metrics: &mut Option<metrics::Server>) -> metrics::Ask {
+/// The next request for metrics; waits for ever without a server.
+async fn next_metrics_request(metrics: &mut Option<metrics::Server>) -> metrics::FamiliesRequest {
     let asked = match metrics {
         Some(metrics) => metrics.next().await,
         None => None,
     };
     match asked {
-        Some(ask) => ask,
+        Some(request) => request,
         None => std::future::pending().await,
     }
 }
 
 fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
-    // An error means that the caller hung up: nobody waits for the answer.
+    // An error means that the caller disconnected.
     let _ = reply.send(answer);
 }
 
 async fn listen(
     service: Service,
-    door: Door,
+    listener: Listener,
     connections_max: usize,
     pings: Pings,
     mut stopped: Shutdown,
@@ -345,16 +334,16 @@ async fn listen(
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
         .http2_keepalive_interval(Some(pings.every))
         .http2_keepalive_timeout(Some(pings.answered_within));
-    let door = Arc::new(door);
+    let listener = Arc::new(listener);
     let (accepted, incoming) = mpsc::channel(connections_max);
-    let accepting = accept::accept(Arc::clone(&door), connections_max, accepted);
+    let accepting = accept::accept(Arc::clone(&listener), connections_max, accepted);
     let stopped = async move { stopped.recv().await };
     let serving = server
-        .add_service(service.gated())
+        .add_service(service.with_peer_check())
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), stopped);
     let (outcome, ()) = tokio::join!(serving, accepting);
-    if let Door::Unix(_, path) = &*door {
-        // A peer that comes later finds no socket, or a new manager's.
+    if let Listener::Unix(_, path) = &*listener {
+        // Later peers find no socket, or that of a new manager.
         drop(fs::remove_file(path));
     }
     outcome

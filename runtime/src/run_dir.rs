@@ -1,14 +1,16 @@
 //! The folder of one run on one host: sockets, token, index and report.
 //!
-//! The folder belongs to one user and to one agent at a time, so whoever comes back with the same
-//! folder is the same node after a restart. Socket addresses hold at most 107 bytes; where the folder's
-//! own path is too long, sockets stand in this user's folder under `/tmp`, below a name that follows from
-//! it. The folder of a user is `tierfeed-UID`; where another user has taken that name, it is another one
-//! with a random end, which the user's processes find because it is theirs.
+//! The folder belongs to one user and to one agent at a time, so an agent that restarts with the same folder
+//! is the same node. Socket addresses hold at most 107 bytes; if the folder's own path is too long, its
+//! sockets are in this user's folder under `/tmp`, below a hash of the path. The folder of a user is
+//! `tierfeed-UID`; if another user has taken that name, it has a random suffix, and the user's processes find
+//! it by its owner.
 //!
-//! `$XDG_RUNTIME_DIR` is left alone: it goes when the user logs out, and jobs outlive that.
+//! `$XDG_RUNTIME_DIR` is not used: it is removed when the user logs out, and jobs outlive that.
 
 pub mod history;
+pub mod start_marker;
+pub mod trainer_file;
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},
@@ -26,43 +28,43 @@ use xxhash_rust::xxh3::xxh3_64;
 /// `sun_path` of `unix(7)`, less the final zero.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Longer than every name of a socket in a run directory.
+/// An upper bound of the length of socket names in a run directory.
 const SOCKET_NAME_MAX: usize = 16;
 
 /// Why a folder cannot serve as a run directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunDirError {
-    /// The system refuses.
+    /// A call of the system failed.
     #[error("{}: {source}", .path.display())]
     Io {
-        /// Which file or folder.
+        /// The file or folder of the failed call.
         path: PathBuf,
-        /// As the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Another of its sort works there.
+    /// Another process of this kind has locked the folder.
     #[error(
         "{}: another {} works in this run directory; choose another --run-dir",
-        .path.display(), .occupant.name()
+        .path.display(), .owner.name()
     )]
     Busy {
-        /// The run directory.
+        /// The path of the run directory.
         path: PathBuf,
-        /// Who has it.
-        occupant: Occupant,
+        /// The kind of the process that has locked it.
+        owner: LockOwner,
     },
-    /// Others could have put sockets there.
+    /// Other users could have put sockets there.
     #[error(
         "{}: owner {owner}, mode {mode:03o}; a folder for sockets must be yours with mode 700",
         .path.display()
     )]
     Exposed {
-        /// Which folder.
+        /// The folder that other users may write.
         path: PathBuf,
-        /// Its owner.
+        /// The user id of its owner.
         owner: u32,
-        /// Its permission bits.
+        /// The permission bits of the folder.
         mode: u32,
     },
 }
@@ -74,16 +76,16 @@ pub struct RunDir {
     sockets: PathBuf,
 }
 
-/// Who works in a run directory; one of each may, at the same time.
+/// The kinds of process that lock a run directory; one of each at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupant {
+pub enum LockOwner {
     /// The agent of this host.
     Agent,
     /// The manager of the job.
     Manager,
 }
 
-impl Occupant {
+impl LockOwner {
     const fn name(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -92,14 +94,14 @@ impl Occupant {
     }
 }
 
-/// The right to work in a run directory; given back when dropped.
+/// The lock of a run directory; released when dropped.
 #[derive(Debug)]
-pub struct Occupied {
+pub struct RunDirLock {
     _lock: Flock<File>,
 }
 
 impl RunDir {
-    /// Opens the folder, and creates it and its parents if they are not there.
+    /// Opens the folder, and creates it and its parents if they do not exist.
     ///
     /// # Errors
     ///
@@ -122,7 +124,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As [`Self::create`], also where somebody else made one of the folders.
+    /// As [`Self::create`], also if another user created one of the folders.
     pub fn create_in_tmp(names: &[String]) -> Result<Self, RunDirError> {
         for len in 1..names.len() {
             create_private(&in_tmp(&names[..len])?)?;
@@ -130,11 +132,11 @@ impl RunDir {
         Self::create(&in_tmp(names)?)
     }
 
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     ///
     /// # Errors
     ///
-    /// If it is not, or is open to others.
+    /// If it does not exist, or is open to other users.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         let failed = |source| RunDirError::Io { path: path.to_owned(), source };
         let path = fs::canonicalize(path).map_err(failed)?;
@@ -143,120 +145,120 @@ impl RunDir {
         Ok(Self { path, sockets })
     }
 
-    /// Claims the folder.
+    /// Locks the folder for a process of this kind.
     ///
     /// # Errors
     ///
-    /// [`RunDirError::Busy`] if another process has it.
-    pub fn occupy(&self, occupant: Occupant) -> Result<Occupied, RunDirError> {
-        let path = self.lock(occupant);
+    /// [`RunDirError::Busy`] if another process has locked it.
+    pub fn lock(&self, owner: LockOwner) -> Result<RunDirLock, RunDirError> {
+        let path = self.lock_path(owner);
         let failed = |source| RunDirError::Io { path: path.clone(), source };
         let file = File::create(&path).map_err(failed)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Ok(Occupied { _lock: lock }),
+            Ok(lock) => Ok(RunDirLock { _lock: lock }),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-                Err(RunDirError::Busy { path: self.path.clone(), occupant })
+                Err(RunDirError::Busy { path: self.path.clone(), owner })
             }
             Err((_, errno)) => Err(failed(errno.into())),
         }
     }
 
-    /// The file that an occupant locks.
-    fn lock(&self, occupant: Occupant) -> PathBuf {
-        self.path.join(occupant.name()).with_extension("lock")
+    /// The lock file of a process of this kind.
+    fn lock_path(&self, owner: LockOwner) -> PathBuf {
+        self.path.join(owner.name()).with_extension("lock")
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where trainers meet the agent.
+    /// The socket at which the agent serves trainers.
     #[must_use]
     pub fn agent_socket(&self) -> PathBuf {
         self.sockets.join("agent.sock")
     }
 
-    /// Where an embedded manager listens.
+    /// The socket of an embedded manager.
     #[must_use]
     pub fn manager_socket(&self) -> PathBuf {
         self.sockets.join("manager.sock")
     }
 
-    /// Where the index of the dataset is kept unless the job says otherwise.
+    /// The index of the dataset, unless the job names another path.
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.path.join("dataset.index")
     }
 
-    /// Where the manager notes that the job has begun.
+    /// The marker that the job has started ([`start_marker`]).
     #[must_use]
-    pub fn begun(&self) -> PathBuf {
+    pub fn start_marker(&self) -> PathBuf {
         self.path.join("begun")
     }
 
-    /// Where the manager leaves the token of the job.
+    /// The token of the job, which the manager writes.
     #[must_use]
     pub fn token(&self) -> PathBuf {
         self.path.join("token")
     }
 
-    /// Where the token is that those show who ask for metrics over the network.
+    /// The token for metrics over the network.
     #[must_use]
     pub fn metrics_token(&self) -> PathBuf {
         self.path.join("metrics.token")
     }
 
-    /// Where the manager leaves the address that it listens on.
+    /// The address of the manager, which it writes.
     #[must_use]
     pub fn manager_address(&self) -> PathBuf {
         self.path.join("manager.address")
     }
 
-    /// Where trainers learn how to find the agent.
+    /// The trainer file ([`trainer_file`]).
     #[must_use]
     pub fn trainer_file(&self) -> PathBuf {
         self.path.join("trainer.json")
     }
 
-    /// Where metrics of the manager are asked for.
+    /// The socket at which the manager serves metrics.
     #[must_use]
-    pub fn overview_socket(&self) -> PathBuf {
+    pub fn manager_metrics_socket(&self) -> PathBuf {
         self.sockets.join("overview.sock")
     }
 
-    /// Where metrics and traces are asked for.
+    /// The socket at which the agent serves metrics and traces.
     #[must_use]
-    pub fn observe_socket(&self) -> PathBuf {
+    pub fn agent_metrics_socket(&self) -> PathBuf {
         self.sockets.join("observe.sock")
     }
 
-    /// Where Prometheus learns where metrics of the manager are.
+    /// The Prometheus target file of the manager.
     #[must_use]
     pub fn manager_targets(&self) -> PathBuf {
         self.path.join("prometheus-manager.json")
     }
 
-    /// Where Prometheus learns where metrics are.
+    /// The Prometheus target file of the agent.
     #[must_use]
     pub fn prometheus_targets(&self) -> PathBuf {
         self.path.join("prometheus.json")
     }
 
-    /// Where the agent leaves its report as a page for a browser.
+    /// The report of the agent as an HTML page.
     #[must_use]
     pub fn report_page(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// Where the report will be.
+    /// The report of the agent as JSON.
     #[must_use]
     pub fn report(&self) -> PathBuf {
         self.path.join("report.json")
     }
 
-    /// The folder on this host as a number, the same for every process that works there.
+    /// A hash of host name and folder: the same for every process that uses the folder.
     #[must_use]
     pub fn home(&self) -> u64 {
         let host = gethostname().unwrap_or_default();
@@ -267,11 +269,11 @@ impl RunDir {
     }
 }
 
-/// Where [`RunDir::create_in_tmp`] creates a folder.
+/// The path at which [`RunDir::create_in_tmp`] creates a folder.
 ///
 /// # Errors
 ///
-/// If this user has no private folder under `/tmp` and none can be made.
+/// If this user has no private folder under `/tmp` and none can be created.
 pub fn in_tmp(names: &[String]) -> Result<PathBuf, RunDirError> {
     let own = own_folder(Path::new("/tmp"))?;
     Ok(names.iter().fold(own, |path, name| path.join(name)))
@@ -285,7 +287,7 @@ fn sockets_for(path: &Path) -> Result<PathBuf, RunDirError> {
     in_tmp(&[format!("{:016x}", xxh3_64(name))])
 }
 
-/// The private folder of this user in a directory that all users share; made if there is none.
+/// The private folder of this user in a shared directory; created if there is none.
 fn own_folder(shared: &Path) -> Result<PathBuf, RunDirError> {
     let failed = |source| RunDirError::Io { path: shared.to_owned(), source };
     let usual = shared.join(format!("tierfeed-{}", Uid::effective()));
@@ -311,7 +313,7 @@ fn own_folder(shared: &Path) -> Result<PathBuf, RunDirError> {
     let template = shared.join(format!("{prefix}XXXXXX"));
     let made = mkdtemp(template.as_path());
     let made = made.map_err(|errno| failed(errno.into()))?;
-    // Another process may have made one at the same time: both take the first by name.
+    // Another process may have created one at the same time: both use the first by name.
     Ok(find().map_err(failed)?.unwrap_or(made))
 }
 
@@ -325,7 +327,7 @@ fn create_private(path: &Path) -> Result<(), RunDirError> {
     check_private(path)
 }
 
-/// A folder that the user made by hand is closed; one of somebody else is left alone and refused.
+/// Closes a folder of this user to others; one of another user is refused later.
 fn close_to_others(path: &Path) -> Result<(), RunDirError> {
     let failed = |source| RunDirError::Io { path: path.to_owned(), source };
     let found = fs::symlink_metadata(path).map_err(failed)?;
@@ -337,7 +339,7 @@ fn close_to_others(path: &Path) -> Result<(), RunDirError> {
 
 fn check_private(path: &Path) -> Result<(), RunDirError> {
     let failed = |source| RunDirError::Io { path: path.to_owned(), source };
-    // A link could be pointed elsewhere after the check.
+    // A link could be changed after the check.
     let found = fs::symlink_metadata(path).map_err(failed)?;
     let (owner, mode) = (found.uid(), found.mode() & 0o777);
     let for_others = mode & 0o077;
@@ -374,7 +376,7 @@ mod tests {
         }
     }
 
-    /// A name that anyone can foresee, anyone can take.
+    /// Any user can create a folder with a predictable name.
     #[test]
     fn a_name_that_another_has_taken_is_replaced_by_one_that_is_found_again() {
         let shared = tempfile::tempdir().unwrap();
@@ -400,12 +402,12 @@ mod tests {
     fn one_agent_works_in_a_run_directory() {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDir::create(&folder.path().join("run")).unwrap();
-        let occupied = run.occupy(Occupant::Agent).unwrap();
-        let error = run.occupy(Occupant::Agent).unwrap_err();
+        let run_dir_lock = run.lock(LockOwner::Agent).unwrap();
+        let error = run.lock(LockOwner::Agent).unwrap_err();
         assert!(error.to_string().contains("another agent works in this run directory"));
-        run.occupy(Occupant::Manager).unwrap();
-        drop(occupied);
-        run.occupy(Occupant::Agent).unwrap();
+        run.lock(LockOwner::Manager).unwrap();
+        drop(run_dir_lock);
+        run.lock(LockOwner::Agent).unwrap();
     }
 
     #[test]

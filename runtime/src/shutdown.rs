@@ -1,16 +1,16 @@
-//! The wish that a loop end, passed on to all who must know.
+//! A shutdown signal for loops.
 
 use tokio::sync::watch;
 
-/// Asks for an end. The end is also asked for when all of these are dropped.
+/// Requests the shutdown. Dropping all triggers requests it too.
 #[derive(Debug, Clone)]
 pub struct Trigger(watch::Sender<bool>);
 
-/// Learns that an end was asked for.
+/// Waits for the shutdown request.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// A connected pair.
+/// A trigger and its receiver.
 #[must_use]
 pub fn channel() -> (Trigger, Shutdown) {
     let (sender, receiver) = watch::channel(false);
@@ -18,16 +18,16 @@ pub fn channel() -> (Trigger, Shutdown) {
 }
 
 impl Trigger {
-    /// Asks for the end; more than once is the same as once.
+    /// Requests the shutdown; idempotent.
     pub fn pull(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Shutdown {
-    /// Returns once the end was asked for, at once if that is past.
+    /// Returns once the shutdown was requested, immediately if it was before.
     pub async fn recv(&mut self) {
-        // An error means that nobody is left to ask: that is the end too.
+        // An error means that all triggers were dropped, which requests the shutdown too.
         let _ = self.0.wait_for(|is_over| *is_over).await;
     }
 }

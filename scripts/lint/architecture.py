@@ -29,13 +29,13 @@ RULES = [
         re.compile(r"\bpb::|\bpb\b[,}]|tierfeed\.v1"),
         (
             "runtime/build.rs",
-            "runtime/src/wire.rs",
-            "runtime/src/wire/*.rs",
+            "runtime/src/rpc/wire.rs",
+            "runtime/src/rpc/wire/*.rs",
             # The two ends of the connection: they convert and forward.
-            "runtime/src/client.rs",
+            "runtime/src/rpc/client.rs",
             "runtime/src/manager/service.rs",
         ),
-        "use the types of the core, converted in runtime/src/wire.rs",
+        "use the types of the core, converted in runtime/src/rpc/wire.rs",
     ),
     Rule(
         "environment",

@@ -3,7 +3,8 @@
 Crates stand in `LAYERS`, the highest first; one may depend on crates of lower layers only, and those of
 `platform/` on each other. Modules are files. A module may import what is above or below it in its own
 branch (`a` and `a::b`); any other two that reach each other through imports are a circle. A name that a
-module takes from another one and passes on (`pub use`) counts as an import of where it is defined.
+module takes from another one and passes on (`pub use`) counts as an import of where it is defined. The
+top modules of a crate that `INNER` names stand in layers too: each imports those of lower layers only.
 Tests and development dependencies are not looked at.
 """
 
@@ -27,6 +28,16 @@ LAYERS = [
     ["tierfeed-core"],
     ["platform"],
 ]
+INNER = {
+    "tierfeed-runtime": [
+        ["agent", "manager", "predict"],
+        ["dataset", "expansion", "layout", "run_dir"],
+        ["rpc"],
+        ["observe"],
+        ["transport"],
+        ["clock", "descriptors", "shutdown"],
+    ],
+}
 TESTS = re.compile(r"(^|/)(tests|test_server|injection|tests_support)(/|\.rs$)")
 TEST_CFG = r"^ *#\[cfg\((?:all\()?test\b.*\]\n(?: *#\[.*\]\n)*"
 TEST_MODULE = re.compile(TEST_CFG + r" *(?:pub(?:\(.*\))? )?mod \w+ \{", re.MULTILINE)
@@ -217,12 +228,28 @@ def wrong_imports(crate: Crate) -> Iterator[str]:
             yield from (f"    {line}" for line in arrows(imports, group))
 
 
+def wrong_inner(crate: Crate, layers: list[list[str]]) -> Iterator[str]:
+    """The imports between top modules that do not go down."""
+    height = {name: -at for at, layer in enumerate(layers) for name in layer}
+    for module in sorted(it for it in crate.files if it):
+        own = height.get(module[0])
+        if own is None:
+            yield f"{module[0]}: has no layer; name it in scripts/lint/layers.py"
+            continue
+        for target in sorted(it for it in crate.imports(module) if it and it[0] != module[0]):
+            if height.get(target[0], own) >= own:
+                yield f"{'::'.join(module)} imports {'::'.join(target)}, which is not below it"
+
+
 def main() -> int:
     crates = packages()
     wrong = list(wrong_arrows(crates))
     for name, (folder, _) in sorted(crates.items()):
         for root in [folder / "src", *(it for it in sorted(folder.glob("src/bin/*")) if it.is_dir())]:
             wrong.extend(f"{name}: {line}" for line in wrong_imports(Crate(root)))
+        inner = INNER.get(name)
+        if inner is not None:
+            wrong.extend(f"{name}: {line}" for line in wrong_inner(Crate(folder / "src"), inner))
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     return 1 if wrong else 0
 

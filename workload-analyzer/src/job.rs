@@ -220,11 +220,21 @@ impl Job {
     ///
     /// If the file cannot be read, is not YAML, or is not a valid job.
     pub fn load(path: &Path) -> Result<Self, JobError> {
+        Self::load_with_text(path).map(|(job, _)| job)
+    }
+
+    /// As [`Self::load`], with the text of the file, so that it need not be read again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn load_with_text(path: &Path) -> Result<(Self, String), JobError> {
         let unreadable = |source| JobError::Unreadable { file: path.to_owned(), source };
         let text = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let text = text.ok_or_else(|| JobError::TooLarge { file: path.to_owned() })?;
         let absolute = std::path::absolute(path).map_err(unreadable)?;
-        check::job(&text, path, absolute.parent().unwrap_or(path))
+        let job = check::job(&text, path, absolute.parent().unwrap_or(path))?;
+        Ok((job, text))
     }
 
     /// Reads the text of a job file. Errors name `file_name`, and relative paths start at its directory.

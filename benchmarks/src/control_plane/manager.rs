@@ -11,10 +11,13 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_runtime::{
-    client::{Address, Client},
-    manager::{Door, JobText, Manager, Settings as ManagerSettings},
+    manager::{Listener, Manager, Settings as ManagerSettings},
+    rpc::{
+        JobText,
+        client::{Address, Client},
+    },
     shutdown,
-    token::Token,
+    transport::token::Token,
 };
 use tokio::{sync::Mutex, task::JoinSet};
 
@@ -29,10 +32,10 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(door: Door, address: Address, token: Option<Token>, folder: &Path) -> Self {
+    fn start(listener: Listener, address: Address, token: Option<Token>, folder: &Path) -> Self {
         let (stop, stopped) = shutdown::channel();
         let mut manager = JoinSet::new();
-        let running = Manager::start(settings(folder), door, stopped).run();
+        let running = Manager::start(settings(folder), listener, stopped).run();
         manager.spawn(async move {
             // The bench is over by then.
             let _ = running.await;
@@ -77,19 +80,19 @@ fn settings(folder: &Path) -> ManagerSettings {
             staged_batches: 4,
             lost_after: Nanoseconds(u64::MAX),
         },
-        begun: folder.join("begun"),
+        start_marker: folder.join("begun"),
     }
 }
 
 pub(super) async fn compare(settings: &Settings, folder: &Path) -> anyhow::Result<Vec<Row>> {
     let socket = folder.join("socket");
-    let door = Door::unix(&socket)?;
-    let plain = Peer::start(door, Address::Unix(socket), None, folder);
+    let listener = Listener::unix(&socket)?;
+    let plain = Peer::start(listener, Address::Unix(socket), None, folder);
     let token = Token::generate()?;
-    let door = Door::tcp("127.0.0.1:0", &token).await?;
-    let address = door.tcp_address()?.context("a door on the network has an address")?;
+    let listener = Listener::tcp("127.0.0.1:0", &token).await?;
+    let address = listener.tcp_address()?.context("a listener on the network has an address")?;
     let address = Address::Tcp(address.to_string());
-    let encrypted = Peer::start(door, address, Some(token), folder);
+    let encrypted = Peer::start(listener, address, Some(token), folder);
     let mut joins = [Side::default(), Side::default()];
     let mut reports = [Side::default(), Side::default()];
     for _ in 0..settings.rounds {

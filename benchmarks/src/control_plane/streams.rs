@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tierfeed_runtime::{mutual_tls::Credentials, token::Token};
+use tierfeed_runtime::transport::{mutual_tls::Credentials, token::Token};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

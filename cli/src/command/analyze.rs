@@ -16,25 +16,24 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    places::{Layout, Node, Place, PlacesError, Room, report_at},
-    prediction,
+    layout::{Layout, LayoutError, Node, Overcommit, TierLayout, report_at},
+    predict,
 };
 use tierfeed_workload_analyzer::{
     Job,
     analysis::{self, Analysis},
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
-    job::LocatedError,
 };
 
 use crate::{
     arguments::{Analyze, Cold},
     environment,
     failure::Failure,
-    jobs::{self, Known},
+    jobs::{self, JobFile, SizedJob},
     output,
 };
 
-/// A larger text is not the report of a run.
+/// The size limit of a report.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Serialize)]
@@ -47,7 +46,7 @@ struct Document<'a> {
     verdict: &'a Verdict,
     advice: &'a [Advice],
     emulated_tiers: Vec<&'static str>,
-    /// Whether the dataset is here, or only described in the job.
+    /// Whether the dataset is only described in the job file.
     dataset_described: bool,
 }
 
@@ -61,17 +60,18 @@ pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
     }
 }
 
-fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
-    let Known { job, sums, demand, .. } = jobs::know(file)?;
-    let observed = observed(arguments.observed.as_deref(), &job)?;
+fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
+    let SizedJob { file, sums, demand, .. } = jobs::sized(path)?;
+    let job = &*file.job;
+    let observed = observed(arguments.observed.as_deref(), job)?;
     let demand = match observed.and_then(|it| it.step_time) {
-        Some(step) => Demand::at(&job, &sums, Some(step)).map_err(Failure::input)?,
+        Some(step) => Demand::at(job, &sums, Some(step)).map_err(Failure::input)?,
         None => demand,
     };
-    let node = node(&job, file)?;
-    let layout = layout(&job, file, &demand, &node)?;
-    let analysis = Analysis::of(&job, &sums, &demand, free_memory(&node, &layout));
-    let supply = supply(&job, &layout, &analysis, cold_speed(&job, &arguments.cold));
+    let node = node(&file)?;
+    let layout = layout(&file, &demand, &node)?;
+    let analysis = Analysis::of(job, &sums, &demand, free_memory(&node, &layout));
+    let supply = supply(job, &layout, &analysis, cold_speed(job, &arguments.cold));
     let verdict = demand::verdict(&demand, &supply);
     let advice = demand::advice(&demand, &supply);
     let emulated_tiers = emulated(&layout);
@@ -88,7 +88,10 @@ fn run_job(arguments: &Analyze, file: &Path) -> Result<(), Failure> {
         });
     }
     output::lines(&demand::summary(&demand, &verdict, &advice))?;
-    layout.idle(&job).iter().try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
+    layout
+        .unused_tiers(job)
+        .iter()
+        .try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
     output::lines(&analysis::table(&analysis))?;
     output::lines(&demand::table(&demand, &verdict))?;
     if let Some(observed) = observed {
@@ -114,24 +117,24 @@ fn observed(report: Option<&Path>, job: &Job) -> Result<Option<Observed>, Failur
     observed.map(Some).map_err(Failure::Input)
 }
 
-/// What the tiers give: as the job imposes, else as measured; main memory without what the job itself
+/// The supply of the tiers: speeds imposed by the job, else measured; main memory without what the job itself
 /// needs.
 fn supply(job: &Job, layout: &Layout, analysis: &Analysis, cold: Speed) -> Supply {
     let measured = measured();
-    let speeds = prediction::tier_speeds(layout, measured.as_ref());
-    let figure = |(place, speed): (&Place, Speed)| TierFigure {
-        kind: place.settings.kind,
-        capacity: match place.settings.kind {
+    let speeds = predict::tier_speeds(layout, measured.as_ref());
+    let figure = |(tier, speed): (&TierLayout, Speed)| TierFigure {
+        kind: tier.settings.kind,
+        capacity: match tier.settings.kind {
             tierfeed_core::tier::Kind::MainMemory => {
-                Bytes(place.cache.0.saturating_sub(analysis.memory.missing.0))
+                Bytes(tier.cache.0.saturating_sub(analysis.memory.missing.0))
             }
-            _ => place.cache,
+            _ => tier.cache,
         },
         read: speed.bandwidth,
-        reads_per_s: reads_per_s(place, measured.as_ref()),
+        reads_per_s: reads_per_s(tier, measured.as_ref()),
     };
     Supply {
-        tiers: layout.places.iter().zip(speeds).map(figure).collect(),
+        tiers: layout.tiers.iter().zip(speeds).map(figure).collect(),
         cold,
         rule: job.policy.into(),
         chunk: layout.chunk,
@@ -139,39 +142,34 @@ fn supply(job: &Job, layout: &Layout, analysis: &Analysis, cold: Speed) -> Suppl
 }
 
 /// Random reads of a tier on a disk; memory is not limited by their number.
-fn reads_per_s(place: &Place, measured: Option<&Report>) -> Option<u64> {
-    if place.settings.emulated.is_some() {
+fn reads_per_s(tier: &TierLayout, measured: Option<&Report>) -> Option<u64> {
+    if tier.settings.emulated.is_some() {
         return None;
     }
     let tiers = &measured?.tiers;
-    tiers.iter().find(|tier| tier.kind == place.settings.kind)?.random_read_iops
+    tiers.iter().find(|other| other.kind == tier.settings.kind)?.random_read_iops
 }
 
-/// What is free in main memory beside what the tiers take of it.
+/// Free main memory minus the budgets of the tiers.
 fn free_memory(node: &Node, layout: &Layout) -> Bytes {
     let free = node.host_memory();
     Bytes(free.0.saturating_sub(layout.memory_budget(node).0))
 }
 
-/// This node, as the job sees it.
-pub(crate) fn node(job: &Job, file: &Path) -> Result<Node, Failure> {
-    Node::read(job).map_err(|error| placed(file, error.into()))
+/// The memory and disks of this node.
+pub(crate) fn node(file: &JobFile) -> Result<Node, Failure> {
+    Node::read(&file.job).map_err(|error| placed(file, error.into()))
 }
 
 /// The tiers of a job on a node.
-pub(crate) fn layout(
-    job: &Job,
-    file: &Path,
-    demand: &Demand,
-    node: &Node,
-) -> Result<Layout, Failure> {
-    Layout::fit(job, demand, node, Room::Free).map_err(|error| placed(file, error))
+pub(crate) fn layout(file: &JobFile, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
+    Layout::fit(&file.job, demand, node, Overcommit::Refused).map_err(|error| placed(file, error))
 }
 
 /// An error about the tiers of a job, with its place in the job file.
-fn placed(file: &Path, error: PlacesError) -> Failure {
+fn placed(file: &JobFile, error: LayoutError) -> Failure {
     let keys = error.keys();
-    Failure::input(LocatedError::in_file(file, &keys, error))
+    Failure::input(file.placed(&keys, error))
 }
 
 /// The last report of the probe, if there is one.
@@ -180,7 +178,7 @@ pub(crate) fn measured() -> Option<Report> {
     report_at(&path)
 }
 
-/// What the job imposes, else what the user says.
+/// The cold store's speed: imposed by the job, else by option.
 pub(crate) fn cold_speed(job: &Job, cold: &Cold) -> Speed {
     job.cold.speed.unwrap_or(Speed {
         latency: cold.cold_latency.unwrap_or(Nanoseconds(0)),
@@ -188,7 +186,7 @@ pub(crate) fn cold_speed(job: &Job, cold: &Cold) -> Speed {
     })
 }
 
-/// The tiers that are not what their names say.
+/// The names of emulated tiers.
 pub(crate) fn emulated(layout: &Layout) -> Vec<&'static str> {
     let emulated = |tier: &tierfeed_core::fleet::Tier| {
         (tier.origin == tierfeed_core::fleet::Origin::Emulated).then(|| tier.kind.name())

@@ -1,5 +1,5 @@
-//! `tierfeed attend`: what becomes of `tierfeed run` when one of its threads panicked. Waits for the trainers
-//! that it started, passes signals on, and ends as they do.
+//! `tierfeed attend`, which replaces `tierfeed run` after a panic: waits for the trainers, forwards signals to
+//! them, and ends with their exit code.
 
 use std::{io, time::Duration};
 
@@ -57,18 +57,18 @@ async fn wait(mut running: Vec<Pid>) -> io::Result<u8> {
         let end = Instant::now() + deadline::COMMAND_GRACE;
         kill_at = if asked == Signal::SIGKILL { None } else { Some(kill_at.unwrap_or(end)) };
         for pid in &running {
-            // An error means that it ended just now.
+            // An error means that it has just ended.
             let _ = kill(*pid, asked);
         }
     }
 }
 
-/// The exit code of a trainer that has ended, as shells say it.
+/// The exit code of a trainer that has ended, by the convention of shells.
 fn ended(pid: Pid) -> Option<u8> {
     let code = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
         Ok(WaitStatus::Exited(_, code)) => code,
         Ok(WaitStatus::Signaled(_, signal, _)) => 128 + signal as i32,
-        // It was waited for before the panic.
+        // It was reaped before the panic.
         Err(Errno::ECHILD) => 0,
         Ok(_) | Err(_) => return None,
     };

@@ -1,8 +1,8 @@
-//! `tierfeed client`: what the Python package leaves to a process of its own, because it links neither the job
-//! file nor a network client, and a trainer shall have no threads of ours.
+//! `tierfeed client`: work that the Python package delegates to a process, because it links neither the parser
+//! of job files nor a network client, and because tierfeed starts no threads in a trainer.
 //!
-//! Questions come as one JSON document on standard input, paths in it as bytes. A failure is a sentence on
-//! standard error, with [`WRONG_INPUT`], or [`TURNED_AWAY`] for a process that is none of the ranks of the job.
+//! A request is one JSON document on standard input, with paths as bytes. A failure is a sentence on standard
+//! error with the exit code [`WRONG_INPUT`], or [`TURNED_AWAY`] for a process that is no rank of the job.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use tierfeed_core::{
     id::Rank,
 };
 use tierfeed_dataset::{Dataset, Index, source::Location};
-use tierfeed_runtime::briefing;
+use tierfeed_runtime::agent::briefing;
 use tierfeed_workload_analyzer::{
     Job,
     job::keys::{DatasetKeys, KeyError},
@@ -27,13 +27,13 @@ use tierfeed_workload_analyzer::{
 
 use crate::{arguments::Client, failure::Failure, output};
 
-/// The exit code for a process that is none of the ranks of the job.
+/// The exit code for a process that is no rank of the job.
 const TURNED_AWAY: u8 = 4;
 
-/// The exit code for wrong input. Any program says 2 of a command that it does not know.
+/// The exit code for wrong input. Not 2, because programs end with 2 on unknown commands.
 const WRONG_INPUT: u8 = 5;
 
-/// Who asks for a briefing.
+/// The trainer that requests a briefing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Trainer {
@@ -44,10 +44,10 @@ struct Trainer {
     launched: BTreeMap<String, String>,
 }
 
-/// What to index, and where to.
+/// The dataset to index, and the path of the index.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct IndexRequest {
     /// The bytes of a path, which need not be text, or of a URL.
     source: Vec<u8>,
     output: Vec<u8>,
@@ -94,7 +94,7 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
     output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
 }
 
-/// The rank of a process in a job, as the variables of its launcher say.
+/// The rank of a process in a job, by its launcher's variables.
 fn rank(job: &Job, file: &Path, launched: &BTreeMap<String, String>) -> Result<Rank, Failure> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let identity = Identity::read(&|name| launched.get(name).cloned()).map_err(Misfit::from);
@@ -106,7 +106,7 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-fn index(wish: Wish) -> Result<(), Failure> {
+fn index(wish: IndexRequest) -> Result<(), Failure> {
     let here = path::absolute(".").map_err(Failure::input)?;
     let dataset = dataset(wish.source, &wish.keys, &here).map_err(|error| wrong_key(&error))?;
     let output = path_of(wish.output);
@@ -115,7 +115,7 @@ fn index(wish: Wish) -> Result<(), Failure> {
     index.and_then(|index| index.save(&output)).map_err(Failure::input)
 }
 
-/// Relative paths start at `here`. A URL is text, and a path need not be.
+/// Relative paths start at `here`. A URL is UTF-8, a path need not be.
 fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, KeyError> {
     let source = match String::from_utf8(source) {
         Ok(source) => DatasetKeys { source, ..keys.clone() }.location(here)?,
@@ -124,7 +124,7 @@ fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, 
     Ok(Dataset::new(source, keys.format(here)?))
 }
 
-/// Names keys as they are called in Python.
+/// The error with the names of keys in Python.
 fn wrong_key(error: &KeyError) -> Failure {
     Failure::Input(match error {
         KeyError::Invalid { key, value, reason } => anyhow!("{key} is `{value}`; {reason}"),

@@ -1,4 +1,4 @@
-//! `tierfeed doctor`: what of this host is usable, what not, and the fix.
+//! `tierfeed doctor`: what tierfeed can use of this host, what not, and the fix.
 
 use std::{
     fmt::Write as _,
@@ -14,7 +14,7 @@ use tierfeed_resource_gatherer::{
 
 use crate::{arguments::Doctor, failure::Failure, output};
 
-/// What `--json` prints.
+/// The JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     host: &'a str,
@@ -24,7 +24,7 @@ struct Document<'a> {
     findings: &'a [Finding],
 }
 
-/// How many findings are in which state.
+/// The number of findings by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Count {
     ok: usize,

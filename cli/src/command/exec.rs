@@ -1,4 +1,5 @@
-//! `tierfeed exec`: becomes the command, with the variables that lead to the agent of this node.
+//! `tierfeed exec`: replaces itself by the command, with the variables by which it finds the agent of this
+//! node.
 //!
 //! Job scripts start agents and trainers at the same time, so it waits for the agent first.
 
@@ -11,8 +12,8 @@ use tierfeed_core::fleet::launch::Identity;
 use super::{expansion, run::trainer_variables};
 use crate::{arguments::Exec, environment, failure::Failure, program};
 
-/// How often to look for the agent.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often to check for the agent.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
     program::require(&arguments.command)?;
@@ -33,7 +34,7 @@ fn wait_for_agent(
     arguments: &Exec,
     identity: &Identity,
 ) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut looks = arguments.wait.0 / 1_000_000 / u64::from(LOOK_EVERY.subsec_millis());
+    let mut looks = arguments.wait.0 / 1_000_000 / u64::from(POLL_EVERY.subsec_millis());
     loop {
         let found = environment::trainer_run_dir(arguments.run_dir.as_deref(), identity)
             .and_then(|run_dir| trainer_variables(&run_dir).map_err(Failure::Input));
@@ -41,6 +42,6 @@ fn wait_for_agent(
             Err(_) if looks > 0 => looks -= 1,
             found => return found,
         }
-        thread::park_timeout(LOOK_EVERY);
+        thread::park_timeout(POLL_EVERY);
     }
 }

@@ -1,18 +1,18 @@
-//! `--expand-memory`: what the host offers for it.
+//! `--expand-memory`: plans the memory policy of a command.
 
 use std::path::Path;
 
 use tierfeed_resource_gatherer::{Inventory, Sysroot};
-use tierfeed_runtime::expansion::{Expansion, Wish};
+use tierfeed_runtime::expansion::{Expansion, RequestedPolicy};
 
 use crate::{arguments::ExpandMemory, failure::Failure};
 
-/// Plans the policy, tries it once so that a refusal comes before anything starts, and says what it is.
+/// Plans the policy, applies it once so that a refusal comes before the command starts, and logs it.
 pub(super) fn plan(wish: ExpandMemory) -> Result<Expansion, Failure> {
     let wish = match wish {
-        ExpandMemory::Auto => Wish::Auto,
-        ExpandMemory::PreferredMany => Wish::PreferredMany,
-        ExpandMemory::Weighted => Wish::Weighted,
+        ExpandMemory::Auto => RequestedPolicy::Auto,
+        ExpandMemory::PreferredMany => RequestedPolicy::PreferredMany,
+        ExpandMemory::Weighted => RequestedPolicy::Weighted,
     };
     let inventory = Inventory::read(Sysroot(Path::new("/"))).map_err(Failure::work)?;
     let expansion = Expansion::plan(wish, &inventory).map_err(Failure::input)?;

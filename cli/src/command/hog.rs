@@ -1,7 +1,7 @@
-//! `tierfeed hog`: holds memory until its time is over, it is stopped, or the command beside it ends.
+//! `tierfeed hog`: holds memory until its time is over, a signal stops it, or the command beside it ends.
 //!
-//! Taking memory blocks the one thread that waits here, for a tenth of a second at most; signals and
-//! the end of the command are seen between two steps.
+//! Each step takes memory on this thread, for a tenth of a second at most; signals and the end of the command
+//! are handled between steps.
 
 mod beside;
 mod display;
@@ -18,20 +18,20 @@ use tierfeed_resource_gatherer::hog::{
 use tokio::time::Instant;
 
 use self::{
-    beside::{Beside, Signals},
+    beside::{SideCommand, Signals},
     display::Display,
 };
 use crate::{arguments::Hog, deadline, failure::Failure, output, program};
 
-/// How often a hog that rests looks at what others took.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often an idle hog measures what other processes took.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// What `--json` prints.
+/// The JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    /// The command that ran beside, if it ran.
+    /// The outcome of the command, if it ran.
     command: Option<CommandEnd>,
 }
 
@@ -40,7 +40,7 @@ struct CommandEnd {
     exit_code: u8,
 }
 
-/// What can happen between two steps.
+/// Events between two steps.
 enum Event {
     Due,
     Asked(Signal),
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Hog) -> Result<(), Failure> {
         })
         .ok();
     let (report, command) = super::finish(async {
-        let mut work = Work {
+        let mut work = HogRun {
             arguments,
             score,
             display: Display::new(),
@@ -110,21 +110,21 @@ fn refused(error: HogError) -> Failure {
 }
 
 /// A hog, and the command beside it.
-struct Work<'a> {
+struct HogRun<'a> {
     arguments: &'a Hog,
     score: Option<OomScore>,
     display: Display,
     start: Instant,
-    /// `None` when all was given back.
+    /// `None` once all memory was returned.
     hog: Option<Held>,
     report: Option<Report>,
 }
 
-impl Work<'_> {
-    /// Goes on until hog and command have ended; the exit code of the command if it ran.
+impl HogRun<'_> {
+    /// Runs until hog and command have ended; returns the exit code of the command if it ran.
     async fn follow(&mut self) -> Result<Option<u8>, Failure> {
         let mut signals = Signals::new(self.runs_command()).map_err(Failure::work)?;
-        let mut beside: Option<Beside> = None;
+        let mut beside: Option<SideCommand> = None;
         let mut kill_at: Option<Instant> = None;
         loop {
             let pause = self.step()?;
@@ -181,7 +181,7 @@ impl Work<'_> {
         Nanoseconds(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
-    /// One step of the hog, if it has not ended; how long to wait before the next.
+    /// One step of the hog, if it has not ended; returns the pause before the next.
     fn step(&mut self) -> Result<Duration, Failure> {
         let now = self.now();
         let Some(hog) = &mut self.hog else { return Ok(Duration::MAX) };
@@ -189,12 +189,12 @@ impl Work<'_> {
         self.display.show(hog, now);
         match pace {
             Pace::AtOnce => Ok(Duration::ZERO),
-            Pace::Later => Ok(LOOK_EVERY),
+            Pace::Later => Ok(POLL_EVERY),
             Pace::Over(ending) => self.end(ending).map(|()| Duration::MAX),
         }
     }
 
-    /// Gives everything back, once.
+    /// Returns all memory, once.
     fn end(&mut self, ending: Ending) -> Result<(), Failure> {
         if let Some(hog) = self.hog.take() {
             self.display.finish();
@@ -203,10 +203,10 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn start_command(&mut self) -> Result<Beside, Failure> {
-        let start = || Beside::start(&self.arguments.command, self.arguments.json);
+    fn start_command(&mut self) -> Result<SideCommand, Failure> {
+        let start = || SideCommand::start(&self.arguments.command, self.arguments.json);
         match &self.score {
-            // A command must not be the first to be killed because a hog stands beside it.
+            // The command gets the usual OOM score, not that of the hog.
             Some(score) => score.with_usual(start).map_err(Failure::work)?,
             None => start(),
         }
@@ -214,7 +214,7 @@ impl Work<'_> {
     }
 }
 
-async fn ended(beside: &mut Option<Beside>) -> Result<u8, Failure> {
+async fn ended(beside: &mut Option<SideCommand>) -> Result<u8, Failure> {
     match beside {
         Some(beside) => beside.ended().await.map_err(Failure::work),
         None => std::future::pending().await,

@@ -26,9 +26,9 @@ struct Summary<'a> {
     total_bytes: u64,
     classes: usize,
     fingerprint: String,
-    /// `hold` or `none`, if they were asked for.
+    /// `hold` or `none`, with `--check`.
     checksums: Option<&'static str>,
-    /// The most memory that this process took, or `None` where the system does not tell.
+    /// The peak memory of this process; `None` if the system does not report it.
     peak_memory_bytes: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     ))
 }
 
-/// Whether the checksums hold, or that there are none.
+/// Compares the checksums of the format: `hold`, or `none` if there are none.
 fn check(index: &DatasetIndex, dataset: &Dataset) -> Result<&'static str, Failure> {
     let bar = output::bar();
     let found = index.check_contents(dataset, &mut |it| output::show_indexing(&bar, it));
@@ -94,7 +94,7 @@ fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
     let keys = keys(options);
     let source = match options.source.to_str() {
         Some(_) => keys.location(&here).map_err(refused)?,
-        // A path need not be text, and a URL is.
+        // A URL is UTF-8, a path need not be.
         None => Location::Path(here.join(&options.source)),
     };
     let format = keys.format(&here).map_err(refused)?;
@@ -123,7 +123,7 @@ fn keys(options: &DatasetOptions) -> DatasetKeys {
     }
 }
 
-/// Says it with the names of options.
+/// The error with the names of options.
 fn refused(error: KeyError) -> Failure {
     Failure::Input(match error {
         KeyError::Invalid { key: "source", value, reason } => anyhow::anyhow!("{value}: {reason}"),
@@ -150,7 +150,7 @@ fn named(key: Option<&str>) -> String {
     key.map_or_else(|| "the dataset".to_owned(), option)
 }
 
-/// Lists are given name by name.
+/// The option of a key; lists are given one value at a time.
 fn option(key: &str) -> String {
     match key {
         "members" => "--member".to_owned(),

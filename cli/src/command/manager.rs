@@ -4,34 +4,39 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::Context;
 use tierfeed_runtime::{
-    manager::{Door, Manager},
-    metrics,
-    run_dir::{Occupant, RunDir},
+    manager::{Listener, Manager},
+    observe::metrics,
+    run_dir::{LockOwner, RunDir},
     shutdown,
-    token::Token,
+    transport::token::Token,
 };
 
 use tokio::time::timeout;
 
-use crate::{arguments, environment, failure::Failure, jobs, panics};
+use crate::{
+    arguments, environment,
+    failure::Failure,
+    jobs::{self, JobFile},
+    panics,
+};
 
-/// The run directory may not answer any more.
+/// How long removing the target file may take: the run directory may hang.
 const TARGETS_GONE_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
     panics::end_this_process();
     panics::arm_drill();
-    let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
-    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
-    let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(&arguments.job, &run_dir)?;
+    let file = JobFile::read(&arguments.job)?;
+    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &file.job.name)?;
+    let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;
+    let indexed = jobs::load(file, &run_dir)?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;
-    let settings = indexed.manager()?;
+    let settings = indexed.manager();
     let network = super::metrics_network(&arguments.metrics, Some(&token), &run_dir)?;
     super::finish(async {
-        let door = Door::tcp(&arguments.listen, &token).await.map_err(Failure::input)?;
-        let metrics = watched(network, &run_dir, &job.name).await?;
-        let address = door.tcp_address().map_err(Failure::work)?;
+        let listener = Listener::tcp(&arguments.listen, &token).await.map_err(Failure::input)?;
+        let metrics = watched(network, &run_dir, &indexed.job.name).await?;
+        let address = listener.tcp_address().map_err(Failure::work)?;
         let address = address.map(|it| it.to_string()).unwrap_or_default();
         fs::write(run_dir.manager_address(), format!("{address}\n"))
             .with_context(|| run_dir.manager_address().display().to_string())
@@ -39,11 +44,11 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
         tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let manager = Manager::start(settings, door, asked).watched_at(metrics);
+        let manager = Manager::start(settings, listener, asked).with_metrics(metrics);
         let outcome = manager.run().await.map_err(Failure::work);
         signals.abort();
         if arguments.metrics.metrics_address.is_some() {
-            // An error means that it was not written or is gone.
+            // An error means that there is no such file.
             let targets = run_dir.manager_targets();
             let gone = tokio::task::spawn_blocking(|| fs::remove_file(targets));
             drop(timeout(TARGETS_GONE_WITHIN, gone).await);
@@ -58,7 +63,7 @@ async fn watched(
     run_dir: &RunDir,
     job: &str,
 ) -> Result<metrics::Server, Failure> {
-    let socket = run_dir.overview_socket();
+    let socket = run_dir.manager_metrics_socket();
     let server = metrics::Server::start(&socket, network, None).await.map_err(Failure::input)?;
     if let Some(address) = server.address() {
         tracing::info!(%address, "metrics");

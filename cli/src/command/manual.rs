@@ -1,4 +1,4 @@
-//! `tierfeed completions` and `tierfeed man`: what shells and `man` know of the commands.
+//! `tierfeed completions` and `tierfeed man`: shell completions and manual pages.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub(crate) fn completions(arguments: &Completions) -> Result<(), Failure> {
 }
 
 pub(crate) fn pages(arguments: &Man) -> Result<(), Failure> {
-    // Without that the first page names one of `tierfeed help`, which is none of the files.
+    // Otherwise the first page refers to a page of `tierfeed help`, which does not exist.
     let command = Arguments::command().disable_help_subcommand(true);
     let Some(folder) = &arguments.output else {
         let mut page = Vec::new();

@@ -20,9 +20,9 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    places::Layout,
-    prediction::{self, Nodes, depth, site::Site},
-    report::DirectEntry,
+    layout::Layout,
+    observe::report::DirectEntry,
+    predict::{self, Nodes, depth, node_model::NodeModel},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -30,7 +30,7 @@ use super::analyze::{cold_speed, emulated, layout, measured, node};
 use crate::{
     arguments::Plan,
     failure::Failure,
-    jobs::{self, Known},
+    jobs::{self, SizedJob},
     output,
 };
 
@@ -46,7 +46,7 @@ struct Schedule {
     steps_per_epoch: u32,
     ranks: u32,
     staged_batches: u32,
-    /// With which a first epoch is in time, where that is known and possible.
+    /// The least staging depth with which a first epoch is in time, if known and possible.
     least_staged_batches: Option<u32>,
     chunk_bytes: u64,
     arena_bytes_per_rank: u64,
@@ -64,83 +64,80 @@ struct Tier {
 }
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
-    let known = jobs::know(&arguments.job)?;
+    let sized = jobs::sized(&arguments.job)?;
     if arguments.dump && arguments.policy.is_empty() && !arguments.peers {
-        require_computed(&known)?;
-        return dump::order(arguments, &known);
+        require_computed(&sized)?;
+        return dump::order(arguments, &sized);
     }
-    let sizes = known.sizes();
-    let file = &arguments.job;
-    let node = node(&known.job, file)?;
-    let layout = layout(&known.job, file, &known.demand, &node)?.with_measured(
-        &known.job,
+    let sizes = sized.sizes();
+    let node = node(&sized.file)?;
+    let layout = layout(&sized.file, &sized.demand, &node)?.with_measured(
+        sized.job(),
         &node,
         sizes.iter().copied(),
         measured().as_ref(),
     );
     if arguments.peers {
-        return peers::run(arguments, &known, &layout);
+        return peers::run(arguments, &sized, &layout);
     }
     if arguments.dump {
-        require_computed(&known)?;
-        return dump::sources(arguments, &known, &layout);
+        require_computed(&sized)?;
+        return dump::sources(arguments, &sized, &layout);
     }
-    let subject = Subject::of(arguments, known, &layout)?;
+    let inputs = PlanInputs::of(arguments, sized, &layout)?;
     if let Some(tier) = arguments.minimum {
-        return minimum::run(arguments, &subject, tier);
+        return minimum::run(arguments, &inputs, tier);
     }
     if let Some(prices) = &arguments.cost {
-        return cost::run(arguments, &subject, prices);
+        return cost::run(arguments, &inputs, prices);
     }
     if !arguments.what_if.is_empty() {
-        return what_if::run(arguments, &subject);
+        return what_if::run(arguments, &inputs);
     }
     if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
-        return simulate::run(arguments, &subject);
+        return simulate::run(arguments, &inputs);
     }
-    let schedule = schedule(&subject, &layout, policy(arguments, &subject.known)?);
+    let schedule = schedule(&inputs, &layout, policy(arguments, &inputs.sized)?);
     if arguments.json {
         return output::json(&schedule);
     }
     output::lines(&table(&schedule))?;
     layout
-        .idle(&subject.known.job)
+        .unused_tiers(inputs.sized.job())
         .iter()
-        .try_for_each(|idle| output::lines(&format!("{idle}")))?;
-    depth::least(&subject.demand, &subject.site)
-        .iter()
-        .try_for_each(|it| output::lines(&staging(it)))
+        .try_for_each(|unused| output::lines(&format!("{unused}")))?;
+    depth::least(&inputs.demand, &inputs.site).iter().try_for_each(|it| output::lines(&staging(it)))
 }
 
-/// What plans are made for.
-struct Subject {
-    known: Known,
-    /// How long a step computes, if anybody says so.
+/// The inputs of a plan.
+struct PlanInputs {
+    sized: SizedJob,
+    /// How long a step computes, if it is known.
     step_time: Option<Nanoseconds>,
-    /// At that step time.
+    /// The demand at that step time.
     demand: Demand,
-    /// This node.
-    site: Site,
+    /// The model of this node.
+    site: NodeModel,
     measured: Option<Report>,
     emulated: Vec<&'static str>,
 }
 
-impl Subject {
-    fn of(arguments: &Plan, known: Known, layout: &Layout) -> Result<Self, Failure> {
-        let step_time = arguments.step_time.or(known.job.step_time);
-        let demand = Demand::at(&known.job, &known.sums, step_time).map_err(Failure::input)?;
+impl PlanInputs {
+    fn of(arguments: &Plan, sized: SizedJob, layout: &Layout) -> Result<Self, Failure> {
+        let step_time = arguments.step_time.or(sized.job().step_time);
+        let demand = Demand::at(sized.job(), &sized.sums, step_time).map_err(Failure::input)?;
         let measured = measured();
-        let cold = cold_speed(&known.job, &arguments.cold);
-        let site = Site::of(&known.job, &demand, layout, measured.as_ref(), cold);
+        let cold = cold_speed(sized.job(), &arguments.cold);
+        let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);
-        Ok(Self { known, step_time, demand, site, measured, emulated })
+        Ok(Self { sized, step_time, demand, site, measured, emulated })
     }
 
-    /// What of the figures is not what it seems.
+    /// Notes on emulated tiers and assumed speeds.
     fn notes(&self) -> Vec<String> {
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
         let mut notes: Vec<_> = emulated.collect();
-        if self.site.cold == prediction::UNLIMITED {
+        if self.site.cold == predict::UNLIMITED {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());
         }
@@ -152,9 +149,9 @@ impl Subject {
     }
 }
 
-/// Which nodes are asked for.
-fn nodes(arguments: &Plan, known: &Known) -> Result<Nodes, Failure> {
-    let nodes = known.order.world.nodes;
+/// The requested nodes.
+fn nodes(arguments: &Plan, sized: &SizedJob) -> Result<Nodes, Failure> {
+    let nodes = sized.order.world.nodes;
     let node = arguments.node.unwrap_or(0);
     match (arguments.all_nodes, node < nodes) {
         (true, _) => Ok(Nodes::All { nodes }),
@@ -166,15 +163,15 @@ fn nodes(arguments: &Plan, known: &Known) -> Result<Nodes, Failure> {
     }
 }
 
-/// The policies that are asked for, else that of the job.
-fn policies(arguments: &Plan, known: &Known) -> Vec<policy::Kind> {
-    if arguments.policy.is_empty() { vec![known.job.policy] } else { arguments.policy.clone() }
+/// The requested policies, else that of the job.
+fn policies(arguments: &Plan, sized: &SizedJob) -> Vec<policy::Kind> {
+    if arguments.policy.is_empty() { vec![sized.job().policy] } else { arguments.policy.clone() }
 }
 
-/// The only policy that is asked for, else that of the job.
-fn policy(arguments: &Plan, known: &Known) -> Result<policy::Kind, Failure> {
+/// The single requested policy, else that of the job.
+fn policy(arguments: &Plan, sized: &SizedJob) -> Result<policy::Kind, Failure> {
     match arguments.policy.as_slice() {
-        [] => Ok(known.job.policy),
+        [] => Ok(sized.job().policy),
         [only] => Ok(*only),
         several => Err(Failure::Input(anyhow!(
             "--policy names {} policies; this takes one",
@@ -183,9 +180,9 @@ fn policy(arguments: &Plan, known: &Known) -> Result<policy::Kind, Failure> {
     }
 }
 
-/// Refuses an order that nobody but the trainer knows.
-fn require_computed(known: &Known) -> Result<(), Failure> {
-    if known.order.shuffle == Shuffle::Published {
+/// Refuses an order that only the trainer knows.
+fn require_computed(sized: &SizedJob) -> Result<(), Failure> {
+    if sized.order.shuffle == Shuffle::Published {
         return Err(Failure::Input(anyhow!(
             "order.shuffle is published: the trainer's sampler knows this order, the job does not"
         )));
@@ -193,11 +190,11 @@ fn require_computed(known: &Known) -> Result<(), Failure> {
     Ok(())
 }
 
-fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedule {
-    let Known { job, order, .. } = &subject.known;
-    let least = depth::least(&subject.demand, &subject.site);
+fn schedule(inputs: &PlanInputs, layout: &Layout, policy: policy::Kind) -> Schedule {
+    let (job, order) = (inputs.sized.job(), &inputs.sized.order);
+    let least = depth::least(&inputs.demand, &inputs.site);
     let offer = layout.offer();
-    let tiers = layout.places.iter().zip(&offer).map(|(place, tier)| Tier {
+    let tiers = layout.tiers.iter().zip(&offer).map(|(place, tier)| Tier {
         name: tier.kind.name(),
         budget_bytes: tier.budget.0,
         cache_bytes: place.cache.0,
@@ -221,7 +218,7 @@ fn schedule(subject: &Subject, layout: &Layout, policy: policy::Kind) -> Schedul
     }
 }
 
-/// How many batches have to be staged while everything is cold, or why no number will do.
+/// The least staging depth while everything is cold, or why no depth is enough.
 fn staging(least: &Result<Depth, Shortfall>) -> String {
     match least {
         Ok(least) => format!(

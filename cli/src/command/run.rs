@@ -5,16 +5,13 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::units::Bytes;
 use tierfeed_runtime::{
-    agent::{self, Agent, AgentError},
-    begun::Begun,
-    client::Address,
+    agent::{self, Agent, AgentError, scratch},
     expansion::Expansion,
-    manager::{Door, Manager},
-    metrics,
-    report::Report,
-    run_dir::{Occupant, RunDir},
-    scratch, shutdown,
-    trainer_file::TrainerFile,
+    manager::{Listener, Manager},
+    observe::{metrics, report::Report},
+    rpc::client::Address,
+    run_dir::{LockOwner, RunDir, start_marker::StartMarker, trainer_file::TrainerFile},
+    shutdown,
 };
 use tokio::task::JoinHandle;
 
@@ -23,7 +20,7 @@ use crate::{
     arguments::{Launch, Run},
     deadline, environment,
     failure::{Failure, code_of},
-    jobs::{self, Indexed},
+    jobs::{self, IndexedJob, JobFile},
     launcher::launcher_in,
     output, panics,
     processes::{self, Ending, Signals, Trainer},
@@ -33,7 +30,8 @@ use crate::{
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     panics::end_this_process();
     program::require(&arguments.command)?;
-    let job = tierfeed_workload_analyzer::Job::load(&arguments.job).map_err(Failure::input)?;
+    let file = JobFile::read(&arguments.job)?;
+    let job = &file.job;
     if job.world.nodes != 1 {
         return Err(Failure::Input(anyhow!(
             "{}: world.nodes is {}; `tierfeed run` is for one node: start manager and agents apart",
@@ -42,14 +40,14 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         )));
     }
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
-    // Before anything of a run that is under way there is touched.
-    let _occupied = run_dir.occupy(Occupant::Manager).map_err(Failure::input)?;
-    let indexed = jobs::load(&arguments.job, &run_dir)?;
+    // Before any file of a run in progress is touched.
+    let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;
+    let indexed = jobs::load(file, &run_dir)?;
     let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
     let (ending, mut report) =
         super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref()))?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
-        report.expanded_memory = Some(expansion);
+        report.expanded_memory = Some(expansion.into());
         report.write(&run_dir.report()).map_err(Failure::work)?;
     }
     if let Some(report) = &report {
@@ -76,37 +74,38 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Who comes to this run directory now begins another job.
+/// Removes the start marker, so that the next run in this directory is a new job.
 fn ended(run_dir: &RunDir) -> Result<(), Failure> {
-    let note = run_dir.begun();
-    Begun::strike(&note)
+    let note = run_dir.start_marker();
+    StartMarker::remove(&note)
         .with_context(|| format!("{}: left behind", note.display()))
         .map_err(Failure::Work)
 }
 
 async fn all(
     arguments: &Run,
-    indexed: &Indexed,
+    indexed: &IndexedJob,
     run_dir: &RunDir,
     expansion: Option<&Expansion>,
 ) -> Result<(Ending, Option<Report>), Failure> {
     let _deadline =
         deadline::on_signal(Duration::from_nanos(arguments.grace.0) + deadline::CONCLUDED_WITHIN)
             .map_err(Failure::work)?;
-    // From here on, for a signal may come before the first trainer is started.
+    // Listens from here on, because a signal may come before the first trainer is started.
     let signals = Signals::listen().map_err(Failure::work)?;
     let (stop_manager, manager_shutdown) = shutdown::channel();
     let (stop_agent, agent_shutdown) = shutdown::channel();
     let socket = run_dir.manager_socket();
-    let door = Door::unix(&socket).map_err(Failure::work)?;
-    let metrics = metrics::Server::start(&run_dir.overview_socket(), None, None).await;
-    let manager = Manager::start(indexed.manager()?, door, manager_shutdown)
-        .watched_at(metrics.map_err(Failure::work)?);
+    let listener = Listener::unix(&socket).map_err(Failure::work)?;
+    let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await;
+    let manager = Manager::start(indexed.manager(), listener, manager_shutdown)
+        .with_metrics(metrics.map_err(Failure::work)?);
     let manager = tokio::spawn(manager.run());
     let settings = agent::Settings {
         manager: Address::Unix(socket),
         token: None,
         launch: environment::launch_variables(),
+        job: Some(indexed.loaded()),
         run_dir: run_dir.clone(),
         tiers_report: environment::tiers_report(None).ok(),
         observe: super::observe(&arguments.observe, None, run_dir)?,
@@ -132,7 +131,7 @@ async fn all(
 
 async fn train(
     arguments: &Run,
-    indexed: &Indexed,
+    indexed: &IndexedJob,
     run_dir: &RunDir,
     expansion: Option<&Expansion>,
     signals: Signals,
@@ -161,7 +160,7 @@ async fn train(
     started.wait(signals, Duration::from_nanos(arguments.grace.0)).await
 }
 
-/// What a trainer must know to find its agent, and to go on without it.
+/// The variables by which a trainer finds its agent, and continues without it.
 pub(crate) fn trainer_variables(run_dir: &RunDir) -> anyhow::Result<Vec<(&'static str, String)>> {
     let text = |path: &Path| -> anyhow::Result<String> {
         let text = path.to_str().ok_or_else(|| anyhow!("{} is not UTF-8", path.display()))?;
@@ -195,7 +194,7 @@ async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// The few figures that matter, on standard error; the report has all.
+/// Prints the most important figures on standard error; the report has all.
 pub(crate) fn summarize(report: &Report, path: &Path) {
     let hits: Vec<_> = report
         .tiers

@@ -5,8 +5,11 @@ use std::{fmt::Write as _, fs};
 use anyhow::{Context, anyhow};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_runtime::{
-    client::{Address, CallError, Client},
-    wire::{AvailableStatus, JobStatus, Remedy},
+    observe::status::{AvailableStatus, JobStatus},
+    rpc::{
+        client::{Address, CallError, Client},
+        wire::Remedy,
+    },
 };
 
 use crate::{
@@ -24,7 +27,7 @@ pub(crate) fn run(arguments: &Status) -> Result<(), Failure> {
     if arguments.json { output::json(&status) } else { output::lines(&table(&status)) }
 }
 
-/// Calls the manager that the options, or else the run directory, lead to.
+/// Connects to the manager of the options, else to that of the run directory.
 pub(crate) async fn reach(arguments: &Reach) -> Result<Client, Failure> {
     let run_dir = match (&arguments.manager, &arguments.run_dir) {
         (Some(_), None) => None,
@@ -93,7 +96,7 @@ fn table(status: &JobStatus) -> String {
     text
 }
 
-/// One line; it says how old it is once it is older than a few reports.
+/// One line on free resources; states its age if it is older than a few reports.
 fn left(available: &AvailableStatus) -> String {
     const OLD: Nanoseconds = Nanoseconds(5_000_000_000);
     let mut parts = vec![format!("host {}", Bytes(available.host_bytes))];
@@ -117,7 +120,7 @@ fn left(available: &AvailableStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_runtime::wire::{LoadStatus, NumaStatus, PressureStatus};
+    use tierfeed_runtime::observe::status::{LoadStatus, NumaStatus, PressureStatus};
 
     use super::*;
 

@@ -73,7 +73,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures until it is done or the user wants an end.
+/// Measures until it is done or a signal stops it.
 fn measure(settings: &ProbeSettings) -> Result<Report, Failure> {
     let runtime = super::runtime()?;
     let is_stopped = super::ended_by_user(&runtime)?;
@@ -130,7 +130,7 @@ fn buckets(arguments: &Buckets) -> Vec<Bucket> {
     arguments.object.iter().map(bucket).collect()
 }
 
-/// The last report, which binds the tiers; one that cannot be read binds nothing.
+/// The last report, which keeps the order of tiers stable; `None` if it cannot be read.
 fn previous(arguments: &Probe, path: &Path) -> Option<Box<Report>> {
     if arguments.fresh { None } else { report::read(path).ok().map(Box::new) }
 }
@@ -143,14 +143,14 @@ fn directories(kind: Kind, options: &[PathBuf], tiers: &[TierRequest]) -> Vec<Pa
     tiers.iter().filter(|tier| tier.kind == kind).filter_map(|tier| tier.path.clone()).collect()
 }
 
-/// What the user puts into which tier: NUMA nodes in the job, directories in the job or by option.
+/// The user's assignments to tiers: NUMA nodes in the job, directories in the job or by option.
 fn assignments(tiers: &[TierRequest], directories: [(Kind, &Vec<PathBuf>); 2]) -> Vec<Assignment> {
     let nodes = tiers.iter().filter(|tier| !tier.numa_nodes.is_empty()).map(|tier| Assignment {
         kind: tier.kind,
         numa_nodes: tier.numa_nodes.iter().map(|node| node.0).collect(),
         path: None,
     });
-    // The probe says so if a directory is not there.
+    // The probe reports missing directories.
     let canonical = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let directories = directories.into_iter().flat_map(|(kind, paths)| {
         paths.iter().map(move |path| Assignment {

@@ -12,10 +12,12 @@ use console::Term;
 use nix::sys::signal::Signal::{SIGSTOP, SIGTSTP};
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_runtime::{
-    client::Client,
     clock::Clock,
-    metrics::{SCRAPE_BYTES_MAX, Scrape},
-    top::{History, Look},
+    observe::{
+        metrics::{SCRAPE_BYTES_MAX, Scrape},
+        top::{History, Snapshot},
+    },
+    rpc::client::Client,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -26,17 +28,17 @@ use tokio::{
 use super::status;
 use crate::{arguments::Top, environment, failure::Failure, observed};
 
-/// A shorter interval would only measure the looking.
+/// At a shorter interval the snapshots themselves would dominate.
 const INTERVAL_MIN: Nanoseconds = Nanoseconds(100_000_000);
 
-/// Whom there is to ask.
+/// The manager and the agent that answer.
 struct Sources {
     manager: Option<Client>,
     /// The socket of the agent of this node.
     agent: Option<PathBuf>,
 }
 
-/// What came of work that the user may interrupt.
+/// The outcome of work that a signal may interrupt.
 enum Outcome<T> {
     Done(T),
     Stopped,
@@ -62,7 +64,7 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
     let mut history = History::default();
     let mut frames = 0_u64;
     loop {
-        let now = match signals.unless(sources.look(&clock)).await {
+        let now = match signals.unless(sources.snapshot(&clock)).await {
             Outcome::Done(now) => now,
             Outcome::Stopped => return Ok(()),
             Outcome::Suspended => {
@@ -97,19 +99,19 @@ impl Sources {
             (Some(_), None) => None,
             (_, given) => Some(environment::running_run_dir(given.as_deref())?),
         };
-        let socket = run_dir.map(|run_dir| run_dir.observe_socket());
+        let socket = run_dir.map(|run_dir| run_dir.agent_metrics_socket());
         let agent = socket.filter(|socket| socket.exists());
         let manager = match status::reach(reach).await {
             Ok(client) => Some(client),
-            // An agent alone, whose manager is elsewhere.
+            // The manager of this agent is on another host.
             Err(_) if agent.is_some() => None,
             Err(failure) => return Err(failure),
         };
         Ok(Self { manager, agent })
     }
 
-    /// Asks both; one that does not answer is left out.
-    async fn look(&mut self, clock: &Clock) -> Look {
+    /// A snapshot of both; one that does not answer is left out.
+    async fn snapshot(&mut self, clock: &Clock) -> Snapshot {
         let status = match &mut self.manager {
             Some(manager) => manager.status().await.ok(),
             None => None,
@@ -118,7 +120,7 @@ impl Sources {
             Some(socket) => spawn_blocking(move || scrape(&socket)).await.ok().flatten(),
             None => None,
         };
-        Look { at: clock.now(), status, agent }
+        Snapshot { at: clock.now(), status, agent }
     }
 }
 
@@ -127,7 +129,7 @@ fn scrape(socket: &Path) -> Option<Scrape> {
     Scrape::parse(&text).inspect_err(|error| tracing::debug!(%error, "no metrics")).ok()
 }
 
-/// What the user says meanwhile.
+/// The user's signals.
 struct Signals {
     interrupts: Signal,
     terminations: Signal,
@@ -145,10 +147,10 @@ impl Signals {
         })
     }
 
-    /// Does the work, unless the user wants to leave first.
+    /// Does the work, unless a signal comes first.
     async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Outcome<T> {
         tokio::select! {
-            biased; // Fixed order: who wants to leave does not wait.
+            biased; // Signals first.
             _ = self.interrupts.recv() => Outcome::Stopped,
             _ = self.terminations.recv() => Outcome::Stopped,
             _ = self.hang_ups.recv() => Outcome::Stopped,
@@ -158,13 +160,13 @@ impl Signals {
     }
 }
 
-/// A terminal that is drawn over with every frame, or lines where there is none.
+/// A terminal whose screen is redrawn with each frame, or lines on other outputs.
 enum Screen {
     Terminal(Term),
     Lines,
 }
 
-/// Another page than that of the shell, which comes back as it was; no cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 
@@ -178,7 +180,7 @@ impl Screen {
         Ok(Self::Terminal(Term::stdout()))
     }
 
-    /// Breaks once nobody reads.
+    /// Breaks once the reader has closed its end.
     fn show(&self, lines: &[String]) -> Result<ControlFlow<()>, Failure> {
         match self {
             Self::Lines => put(&(lines.join("\n") + "\n\n")),
@@ -189,7 +191,7 @@ impl Screen {
         }
     }
 
-    /// Gives the terminal back to the shell until the user wants to go on.
+    /// Restores the terminal and stops the process until it is continued.
     fn suspend(&self) -> Result<(), Failure> {
         if matches!(self, Self::Terminal(_)) {
             switch(LEAVE)?;
@@ -205,13 +207,14 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if matches!(self, Self::Terminal(_)) {
-            // A terminal that is gone needs nothing back.
+            // Errors are ignored: the terminal may be gone.
             drop(switch(LEAVE));
         }
     }
 }
 
-/// A frame over the last one: every line broken at the width and cleared to its end, and nothing below.
+/// A frame that replaces the last one: lines are broken at the width and cleared to their end, and the rest
+/// of the screen is cleared.
 fn drawn(lines: &[String], rows: usize, columns: usize) -> String {
     let mut text = "\u{1b}[H".to_owned();
     let broken = lines.iter().flat_map(|line| broken(line, columns));
@@ -222,8 +225,8 @@ fn drawn(lines: &[String], rows: usize, columns: usize) -> String {
     text + "\u{1b}[J"
 }
 
-/// A line in parts of at most `columns` characters, broken behind a space where there is one. All parts but
-/// the first are indented.
+/// A line in parts of at most `columns` characters, broken after a space if possible. All parts but the first
+/// are indented.
 fn broken(line: &str, columns: usize) -> Vec<String> {
     const INDENT: &str = "  ";
     let columns = columns.max(2 * INDENT.len());
@@ -249,12 +252,12 @@ fn pieces(word: &str, len: usize) -> Vec<String> {
     letters.chunks(len).map(|piece| piece.iter().collect()).collect()
 }
 
-/// Goes to the page of the live view, or back.
+/// Switches to the alternate screen, or back.
 fn switch(page: &str) -> Result<(), Failure> {
     put(page).map(drop)
 }
 
-/// Breaks if the reader closed its end, as `head` does: that is no failure.
+/// Breaks if the reader closed its end, as `head` does, which is no failure.
 fn put(text: &str) -> Result<ControlFlow<()>, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, anyhow};
-use tierfeed_runtime::chrome_trace::{self, TRACE_BYTES_MAX};
+use tierfeed_runtime::observe::chrome_trace::{self, TRACE_BYTES_MAX};
 
 use crate::{
     arguments::{Trace, TraceCommand},
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Trace) -> Result<(), Failure> {
         return put(&merged.to_string(), merge.output.as_deref());
     }
     let run_dir = environment::running_run_dir(arguments.run_dir.as_deref())?;
-    let socket = run_dir.observe_socket();
+    let socket = run_dir.agent_metrics_socket();
     if !socket.exists() {
         let missing = anyhow!("{}: no agent runs here; use --run-dir", socket.display());
         return Err(Failure::Input(missing));

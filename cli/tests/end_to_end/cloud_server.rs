@@ -29,7 +29,7 @@ pub(crate) const CONTAINER: &str = "bucket";
 
 /// The account of Azure, and a key in base64 as the client wants it.
 pub(crate) const ACCOUNT: &str = "account";
-/// Of [`ACCOUNT`].
+/// The access key of [`ACCOUNT`].
 pub(crate) const ACCOUNT_KEY: &str = "dGhlLXNlY3JldC1vZi10aGUtdGVzdA==";
 
 /// A signature of Azure that ended long ago, and one that has years to go.
@@ -48,7 +48,7 @@ const PAGE: usize = 7;
 /// A server that runs until the process ends.
 #[derive(Debug)]
 pub(crate) struct Cloud {
-    /// Where it listens.
+    /// The address at which it listens.
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
 }

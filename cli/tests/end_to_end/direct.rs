@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::fixture::{Fixture, assert_complete, digest};
 
-/// The job of the fixture, with CXL memory that nobody slows down and this beside its size.
+/// The job of the fixture, with CXL memory at its own speed, and these keys beside its size.
 fn write_job(fixture: &Fixture, direct: &str, more: &str) {
     fixture.write_job(more);
     let text = fs::read_to_string(fixture.job()).unwrap();

@@ -35,7 +35,7 @@ const VERSION_2: Interface = Interface {
     swapped: ("memory.swap.current", ""),
 };
 
-/// A group; gone when dropped.
+/// A control group; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
@@ -85,7 +85,7 @@ impl Group {
         Bytes(self.interface.held.iter().map(|field| self.field(*field)).sum())
     }
 
-    /// Nobody was killed for want of memory, and nothing was swapped.
+    /// No member was killed for lack of memory, and nothing was swapped.
     #[track_caller]
     pub(crate) fn assert_unharmed(&self) {
         assert_eq!(self.field(self.interface.kills), 0, "killed for want of memory");
@@ -121,7 +121,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Members that were killed just now leave a moment later; an empty group harms nobody.
+        // Members that were killed just now leave a moment later; an empty group does no harm.
         let _ = fs::remove_dir(&self.path);
     }
 }

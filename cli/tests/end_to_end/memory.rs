@@ -72,7 +72,7 @@ fn is_memfd(target: &Path) -> bool {
 fn the_agent_stays_within_its_budgets() {
     let fixture = Fixture::new();
     let text = fs::read_to_string(fixture.job()).unwrap();
-    // So many epochs that whoever keeps what it read passes the slack several times over.
+    // Enough epochs that a leak of what was read would exceed the slack several times.
     let text = text.replace("60 MB/s", "200 MB/s").replace("epochs: 3", "epochs: 100");
     fs::write(fixture.job(), text).unwrap();
     let budgets = (3 << 20) + (1280 << 10) + (256 << 10);

@@ -146,7 +146,7 @@ fn what_is_scraped_and_traced_is_what_is_reported() {
     assert_ended(&live.output().unwrap(), 0);
     agent.signal("-TERM");
     agent.ends_with(0);
-    assert!(!targets.exists() && !socket.exists(), "nobody is sent to an agent that is gone");
+    assert!(!targets.exists() && !socket.exists(), "no target names an agent that has ended");
 
     let report = cluster.fixture.report();
     let number = |value: &Value| value.as_f64().unwrap();

@@ -167,7 +167,7 @@ impl Wiretap {
     }
 }
 
-/// Where bytes go.
+/// The receiver of forwarded bytes.
 trait Sink: Write + Send + 'static {
     fn close(&self) {}
 }

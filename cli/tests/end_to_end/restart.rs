@@ -1,4 +1,4 @@
-//! Whatever the processes before left behind, those that come after just work.
+//! New processes work with every state that earlier ones left behind.
 
 use std::{
     fs,
@@ -170,9 +170,8 @@ fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_wh
     assert_eq!(report["fault_count"], 0, "98 samples, and the short one is one of them: {report}");
 }
 
-/// Trainers of rank 0 put a pipe in the place of an object: whoever opens it waits, as on a file server
-/// that is gone. After some batches somebody writes nothing into it (opened for both, which waits for
-/// nobody), and it goes away.
+/// Trainers of rank 0 replace an object by a pipe: opening it blocks, as on a lost file server. After some batches somebody writes nothing into it (opened for both directions, which does
+/// not block), and it goes away.
 #[test]
 fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
     let fixture = Fixture::new();
@@ -193,7 +192,7 @@ fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
     assert_eq!(report["samples"], 297, "three epochs without the sample");
 }
 
-/// Uses a folder of the user's, whatever its state.
+/// Uses a folder of the user's in any state.
 #[test]
 fn a_lock_file_that_a_dead_agent_left_locks_nobody_out() {
     let fixture = Fixture::new();

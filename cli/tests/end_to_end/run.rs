@@ -1,5 +1,9 @@
 //! `tierfeed run`: order, bytes, report, prediction, endings.
 
+use std::{fs, io::Write as _, thread};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+
 use crate::fixture::{
     EPOCHS, Fixture, RANKS, Running, assert_complete, assert_ended, digest, eventually,
 };
@@ -19,6 +23,30 @@ fn every_rank_gets_its_samples_in_order_with_the_bytes_of_the_files() {
     let emulated: Vec<_> = report["tiers"].as_array().unwrap().iter().collect();
     assert_eq!(emulated.iter().filter(|tier| tier["emulated"] == true).count(), 1);
     assert_eq!(fixture.scratch_files(), 0);
+}
+
+/// A pipe yields its text once, and its name is gone before its reader sees the end of the text. The
+/// stand-in reads a copy.
+#[test]
+fn the_job_file_is_read_once() {
+    let fixture = Fixture::new();
+    let (path, copy) = (fixture.job(), fixture.path("copy.yaml"));
+    fs::rename(&path, &copy).unwrap();
+    let text = fs::read(&copy).unwrap();
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    let writer = thread::spawn(move || {
+        let mut pipe = fs::File::options().write(true).open(&path).unwrap();
+        pipe.write_all(&text).unwrap();
+        fs::remove_file(path).unwrap();
+    });
+    let mut command = fixture.tierfeed(&["run"]);
+    command.arg(fixture.job()).arg("--run-dir").arg(fixture.run_dir());
+    command.args(["--", "sh", "-c", "export TIERFEED_JOB=\"$1\"; exec \"$0\" \"$2\""]);
+    command.arg(crate::fixture::trainer()).arg(copy).arg(fixture.path("log"));
+    assert_ended(&command.output().unwrap(), 0);
+    writer.join().unwrap();
+    let log = fixture.log();
+    assert_eq!(assert_complete(&log), log.len(), "the agent serves every batch");
 }
 
 #[test]

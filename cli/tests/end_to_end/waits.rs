@@ -59,7 +59,7 @@ fn a_wait_for_the_cold_store_is_as_long_as_the_trainers_say_and_is_put_down_to_i
     assert_agrees(&report, &watched);
     let cold = report["stall_for_s"]["cold-store"].as_f64().unwrap();
     let all = report["stall_s"].as_f64().unwrap();
-    assert!(cold > 0.9 * all, "{cold} of {all}: nothing else is slow");
+    assert!(cold > 0.9 * all, "{cold} of {all}: only the cold store is slow");
     let first = report["first_stall_s"].as_f64().unwrap();
     assert!(first > 0.0, "the first batch of each rank was waited for too");
     let verdict = report["verdict"].as_str().unwrap();

@@ -13,8 +13,8 @@ use crate::{
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// Rank 0 starts a process that fills a buffer of `$1` bytes and then waits, because nobody reads what it
-/// writes; when it is full, what the kernel says of it goes to `maps`. Beside it the ranks train.
+/// Rank 0 starts a process that fills a buffer of `$1` bytes and then waits, because its output is not
+/// read; when it is full, what the kernel says of it goes to `maps`. Beside it the ranks train.
 const TRAIN: &str = "if [ $RANK = 0 ]; then\n\
        mkfifo pipe; dd bs=$1 count=1 if=/dev/zero of=pipe 2>/dev/null & dd=$!\n\
        exec 3<pipe; head -c 1 <&3 >/dev/null\n\

@@ -1,5 +1,5 @@
-//! Nodes and control groups that are full: what does not fit is refused, what runs goes on, and the kernel
-//! kills nobody.
+//! Nodes and control groups that are full: what does not fit is refused, running jobs continue, and the
+//! kernel kills no process.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,10 +1,10 @@
-//! What the data plane finished and the loop has not seen yet.
+//! The queue of operations that the data plane finished and the loop has not taken yet.
 //!
-//! The loop takes a limited number at a time, so that it looks at everything else in between.
+//! The loop takes a limited number at a time, so that it handles other events in between.
 //!
-//! A queue of its own, because threads of the data plane must not wait for the loop, and the loop
-//! itself completes operations that no thread takes. It needs no bound: it holds at most one entry for
-//! each operation in flight, of which the session keeps no more than its staging memory allows.
+//! It is no bounded channel, because threads of the data plane must not wait for the loop, and the loop
+//! itself completes operations that no thread takes. Its length has a bound all the same: one entry for
+//! each operation in flight, and staging memory limits how many the session keeps in flight.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ const TAKEN_MAX: usize = 256;
 pub(super) struct Completion {
     pub(super) op: OpId,
     pub(super) outcome: Result<(), Fault>,
-    /// When it ended; the loop may look later.
+    /// When it ended; the loop takes it later.
     pub(super) at: Nanoseconds,
 }
 
@@ -52,11 +52,10 @@ impl Completions {
         self.0.arrived.notify_one();
     }
 
-    /// Waits until something is there and takes the oldest of it, at most [`TAKEN_MAX`]. Nothing is lost if the wait is
-    /// given up.
+    /// Waits for completions and takes the oldest, at most [`TAKEN_MAX`]. Cancel safe.
     pub(super) async fn next(&self) -> Vec<Completion> {
         loop {
-            // Gives way now and then, though there is always something: timers and signals need a turn.
+            // Yields to timers and signals, even if the queue is never empty.
             tokio::task::coop::consume_budget().await;
             let done = self.take();
             if !done.is_empty() {
@@ -66,7 +65,7 @@ impl Completions {
         }
     }
 
-    /// What is there now, as far as it is taken at a time.
+    /// The oldest completions that are queued now, at most [`TAKEN_MAX`].
     pub(super) fn take(&self) -> Vec<Completion> {
         let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = done.len().min(TAKEN_MAX);

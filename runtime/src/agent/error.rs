@@ -1,21 +1,25 @@
-//! Why an agent cannot join, start, or end well.
+//! Why an agent cannot join, start or write its report.
 
 use tierfeed_core::{fleet::launch::Misfit, order::SpecError};
 use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
 use tierfeed_workload_analyzer::job::{JobError, LocatedError};
 
+use super::scratch::ScratchError;
 use crate::{
-    client::CallError, dataset::DatasetError, metrics::ServeError, places::PlacesError,
-    reader::BucketError, report::WriteError, run_dir::RunDirError, scratch::ScratchError,
-    token::TokenError, trainer_file::TrainerFileError, wire::Remedy,
+    dataset::{DatasetError, reader::BucketError},
+    layout::LayoutError,
+    observe::{metrics::ServeError, report::WriteError},
+    rpc::{client::CallError, wire::Remedy},
+    run_dir::{RunDirError, trainer_file::TrainerFileError},
+    transport::token::TokenError,
 };
 
-/// Why an agent cannot start, or not end well.
+/// Why an agent cannot start or write its report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// The shutdown came first.
+    /// The shutdown came before it had joined the job.
     #[error("asked to end before it had joined the job")]
     Ended,
     /// It cannot take part in the job.
@@ -39,10 +43,10 @@ pub enum AgentError {
     /// Trainers cannot be told how to find it.
     #[error(transparent)]
     TrainerFile(#[from] TrainerFileError),
-    /// Nobody could watch it.
+    /// Metrics cannot be served.
     #[error(transparent)]
     Observe(#[from] ServeError),
-    /// There is no scratch for the job.
+    /// The scratch directory of the job cannot be prepared.
     #[error("job_scratch: {0}")]
     Scratch(#[from] ScratchError),
     /// Its report cannot be written.
@@ -51,7 +55,7 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether other input would help, rather than another attempt.
+    /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
@@ -78,13 +82,13 @@ pub enum JoinError {
     /// The manager cannot be reached or refuses.
     #[error(transparent)]
     Manager(#[from] CallError),
-    /// The launcher does not say which node this is, or not the same as the job.
+    /// The launcher does not say which node this is, or contradicts the job.
     #[error(transparent)]
     Launch(#[from] Misfit),
-    /// The job makes no sense here.
+    /// The job file is not valid on this node.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// The dataset cannot be indexed, or is another one than the manager's.
+    /// The dataset cannot be indexed, or differs from the manager's.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
     /// The job has no order for this dataset.
@@ -92,7 +96,7 @@ pub enum JoinError {
     Order(#[from] SpecError),
     /// The tiers do not fit on this node.
     #[error(transparent)]
-    Places(#[from] LocatedError<PlacesError>),
+    Layout(#[from] LocatedError<LayoutError>),
     /// The system has no random source.
     #[error(transparent)]
     Random(#[from] TokenError),
@@ -102,13 +106,13 @@ pub enum JoinError {
          and agent must have the same version"
     )]
     OtherOrder {
-        /// Of the index.
+        /// Samples in the index of this node.
         samples: u32,
     },
 }
 
 impl JoinError {
-    /// Whether other input would help, rather than another attempt.
+    /// Whether the input must change; else another attempt may succeed.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {

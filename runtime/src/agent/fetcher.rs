@@ -1,4 +1,4 @@
-//! Chooses what reads the cold store of a job.
+//! Chooses the fetcher that reads the cold store of a job.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -14,7 +14,7 @@ use tierfeed_prefetcher::{
 use tierfeed_workload_analyzer::Job;
 
 use super::AgentError;
-use crate::reader;
+use crate::dataset::reader;
 
 /// Files of the dataset that stay open.
 const OPEN_FILES_MAX: usize = 256;
@@ -24,13 +24,13 @@ const OPEN_FILES_MAX: usize = 256;
 pub(super) struct Cold {
     /// What its fetcher is called, and why it was chosen.
     pub(super) engine: String,
-    /// What its requests come to, if it makes any.
+    /// Counters of its requests; `None` if it reads files.
     pub(super) requests: Option<Arc<ObjectCounters>>,
 }
 
 type Chosen = (Box<dyn Fetcher>, Cold);
 
-/// What reads the cold store of a job, as fast as the job imposes.
+/// The fetcher of a job's cold store, throttled to the speed that the job file imposes.
 pub(super) fn fetcher(
     job: &Job,
     index: &Arc<Index>,
@@ -61,7 +61,7 @@ pub(super) fn fetcher(
     Ok((Box::new(fetcher.map_err(failed)?), cold))
 }
 
-/// The engine that suits the files, which is stated in the log.
+/// The engine that suits the files; the log states which one and why.
 fn by_files(files: &Arc<FileSource>, operations_max: NonZeroUsize) -> Result<Chosen, AgentError> {
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
     let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Reports of runs that chance shaped: trainers with a stop-watch each, a session whose operations take
-//! times by chance, and messages that come late. What a report says is compared with the watches, and its
+//! Reports of randomly generated runs: trainers with a stop-watch each, a session whose operations take
+//! random times, and messages that arrive late. The test compares each report with the watches, and its
 //! figures with each other.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,9 +17,9 @@ use tierfeed_core::{
 use tierfeed_handoff::Role;
 
 use super::readers::Readers;
-use crate::{
+use crate::observe::{
     footprint::Footprint,
-    report::{Attendance, Facts, Report, StagingEntry, TierEntry},
+    report::{Facts, RanksEntry, Report, StagingEntry, TierEntry},
 };
 
 const RANKS: u32 = 2;
@@ -28,16 +28,16 @@ const SAMPLE: Bytes = Bytes(1000);
 const EPOCHS: u32 = 2;
 const AHEAD: usize = 3;
 
-/// How a run goes; all times in microseconds.
+/// The parameters of a run; all times in microseconds.
 #[derive(Debug, Clone)]
 struct Shape {
     seed: u64,
     reading_max: u64,
     computing_max: u64,
     decoding_max: u64,
-    /// What a trainer says reaches the agent so much later, at most.
+    /// The longest delay of a trainer's message to the agent.
     lag_max: u64,
-    /// Of a hundred batches a trainer reads so many itself.
+    /// The percentage of batches that a trainer reads itself.
     self_read_percent: u64,
     policy: policy::Kind,
     /// Steps of each rank before it leaves.
@@ -80,7 +80,7 @@ struct Run {
     now: u64,
     due: BTreeMap<(u64, u64), Due>,
     number: u64,
-    /// What a trainer says arrives in the order in which it says it.
+    /// Messages of one trainer arrive in order: when the last one arrives.
     said_until: BTreeMap<ConnectionId, u64>,
 }
 
@@ -124,8 +124,8 @@ impl Run {
         };
         for rank in 0..RANKS {
             let connection = ConnectionId(u64::from(rank));
-            run.readers.came(connection, Role::Trainer, Nanoseconds(0));
-            run.readers.acts(connection);
+            run.readers.connect(connection, Role::Trainer, Nanoseconds(0));
+            run.readers.mark_active(connection);
             run.tell(Event::Attached { connection, rank: Rank(rank) });
         }
         run
@@ -141,17 +141,17 @@ impl Run {
         }
     }
 
-    /// As the agent hears it: what trainers say of their time is checked.
+    /// Handles an event as the agent does: it checks the times that trainers report.
     fn hear(&mut self, event: Event) {
         let now = Nanoseconds(self.now);
         let event = match event {
             Event::Delivered { connection, lease, wait } => Event::Delivered {
                 connection,
                 lease,
-                wait: self.readers.believe(connection, wait, now),
+                wait: self.readers.clamp_wait(connection, wait, now),
             },
             Event::Tallied { connection, rank, tally } => {
-                let tally = self.readers.believe_tally(connection, tally, now);
+                let tally = self.readers.clamp_tally(connection, tally, now);
                 Event::Tallied { connection, rank, tally }
             }
             other => other,
@@ -164,7 +164,7 @@ impl Run {
         self.obey();
     }
 
-    /// Does what the session asks for; its jobs take no time here.
+    /// Carries out the commands of the session; its jobs take no time here.
     fn obey(&mut self) {
         loop {
             while let Some(job) = self.session.poll_job() {
@@ -193,7 +193,7 @@ impl Run {
         }
     }
 
-    /// The training of a rank wants its next batch, or leaves.
+    /// A rank asks for its next batch, or leaves.
     fn want(&mut self, who: usize) {
         self.ask(who);
         let trainer = &mut self.trainers[who];
@@ -220,7 +220,7 @@ impl Run {
                 self.trainers[who].asked.push_back(batch);
                 self.say(connection, Event::Requested { connection, batch });
             } else if self.trainers[who].asked.is_empty() {
-                // Not asked for, and the next one wanted: no further look ahead.
+                // The trainer reads this batch itself, so it requests none beyond it.
                 break;
             }
         }
@@ -287,7 +287,7 @@ impl Run {
         self.due.insert((time, self.number), due);
     }
 
-    /// Up to so many microseconds, as nanoseconds.
+    /// A random time of at most `max_us` microseconds, in nanoseconds.
     fn draw(&mut self, max_us: u64) -> u64 {
         self.draws.word() % (max_us * 1000 + 1)
     }
@@ -302,9 +302,9 @@ impl Run {
             order: order(),
             progress: self.session.progress(),
             order_digest: None,
-            ranks: Attendance::default(),
-            pauses: crate::pauses::PauseEntry::default(),
-            readership: self.readers.readership(),
+            ranks: RanksEntry::default(),
+            pauses: crate::observe::pauses::PauseEntry::default(),
+            reader_stats: self.readers.reader_stats(),
             wasted: self.session.wasted(),
             staged_batches: 4,
             chunk: Bytes(4096),
@@ -376,7 +376,7 @@ fn assert_agrees(report: &Report, watches: &[StopWatch]) -> Result<(), TestCaseE
     prop_assert_eq!((report.steps, report.self_read_batches), (served, self_read));
     prop_assert_eq!(report.used_batches, served + self_read);
     prop_assert_eq!(report.samples, 2 * served, "two samples a batch");
-    // Every nanosecond of the watches is in the report, and none besides.
+    // The report contains every nanosecond of the watches and no other.
     let near = |one: f64, other: f64| (one - other).abs() < 1e-6 * one.abs().max(1e-3);
     let waited = seconds(sum(|it| it.waited));
     let readers = f64::from(report.readers);
@@ -458,8 +458,8 @@ fn the_runs_use_batches_and_wait_for_whatever_one_can_wait_for() {
     assert!(of_all.iter().chain(&tier).all(|cause| causes[cause] > 0.0), "{causes:?}");
 }
 
-/// A trainer whose bytes came late and whose words come later still: the wait is for the cold store, not
-/// for the hand-off.
+/// The bytes come late and the trainer's messages later still: the wait is for the cold store, not for the
+/// hand-off.
 #[test]
 fn a_delivery_that_is_told_late_does_not_blame_the_hand_off() {
     let shape = Shape {

@@ -1,12 +1,12 @@
-//! Work of the session that takes too long for the loop, on threads of its own.
+//! Runs the session's long computations on threads beside the loop.
 
 use std::{collections::VecDeque, num::NonZeroUsize, panic, thread};
 
 use tierfeed_core::session::{Finished, Job};
 use tokio::task::JoinSet;
 
-/// Jobs that run at a time. Each permutes or plans an epoch and needs up to eight bytes a sample of the
-/// dataset for that.
+/// Jobs that run at the same time. Each permutes or plans an epoch and needs up to 8 B for each sample of
+/// the dataset.
 const AT_A_TIME_MAX: usize = 4;
 
 /// Jobs that run, and those that wait for a thread.
@@ -18,7 +18,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// For a host of so many processors.
+    /// Runs at most one job for each processor of the host.
     pub(super) fn new() -> Self {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let at_a_time = cpus.min(AT_A_TIME_MAX);
@@ -31,13 +31,13 @@ impl Jobs {
         self.go_on();
     }
 
-    /// The next result; `None` if no job runs. Nothing is lost if the wait is given up.
+    /// The next result; `None` if no job runs. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Finished> {
         let finished = self.running.join_next().await?;
         self.go_on();
         match finished {
             Ok(finished) => Some(finished),
-            // The session would wait for it for ever.
+            // Without the result the session would wait for ever.
             Err(error) => panic::resume_unwind(error.into_panic()),
         }
     }

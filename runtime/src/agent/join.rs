@@ -1,4 +1,4 @@
-//! From an address to a place in the job: what an agent does before it can serve.
+//! How an agent joins: it reaches the manager, reads the job, fits its tiers into the node and registers.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,32 +18,33 @@ use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::LocatedError,
+    job::{JobError, LocatedError},
 };
 
-use super::{AgentError, JoinError, Settings, link::Link};
+use super::{AgentError, JoinError, LoadedJob, Settings, manager_connection::ManagerHandle};
 use crate::{
-    client::{CallError, Client},
     clock::Clock,
-    dataset,
-    manager::JobText,
-    places::{Layout, Node, PlacesError, Room, report_at},
-    run_dir::{Occupant, Occupied, RunDir},
-    token,
-    trainer_file::TrainerFile,
-    wire::Remedy,
+    dataset::{self, DatasetError},
+    layout::{Layout, LayoutError, Node, Overcommit, report_at},
+    rpc::{
+        JobText,
+        client::{CallError, Client},
+        wire::Remedy,
+    },
+    run_dir::{LockOwner, RunDir, RunDirLock, trainer_file::TrainerFile},
+    transport::token,
 };
 
-/// How long an agent looks for its manager before it gives up.
-const LOOK_FOR: Nanoseconds = Nanoseconds(60_000_000_000);
+/// How long an agent tries to reach its manager before it gives up.
+const CONNECT_WITHIN: Nanoseconds = Nanoseconds(60_000_000_000);
 
-/// Between two looks.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
+/// The pause between two attempts.
+const RETRY_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// An agent that knows its work.
+/// What an agent starts with once it is registered.
 #[derive(Debug)]
 pub(super) struct Joined {
-    pub(super) job: Job,
+    pub(super) job: Arc<Job>,
     pub(super) job_file: PathBuf,
     pub(super) index: Arc<Index>,
     pub(super) index_path: PathBuf,
@@ -51,25 +52,24 @@ pub(super) struct Joined {
     pub(super) layout: Layout,
     pub(super) assignment: Assignment,
     pub(super) post: Post,
-    pub(super) link: Link,
+    pub(super) manager: ManagerHandle,
     pub(super) clock: Clock,
-    pub(super) occupied: Occupied,
+    pub(super) run_dir_lock: RunDirLock,
 }
 
 pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
-    let occupied = settings.run_dir.occupy(Occupant::Agent)?;
+    let run_dir_lock = settings.run_dir.lock(LockOwner::Agent)?;
     let clock = Clock::start();
     let lookup = |name: &str| settings.launch.get(name).cloned();
     let identity = Identity::read(&lookup)
         .map_err(|error: LaunchError| JoinError::from(Misfit::from(error)))?;
-    let (mut client, text) = look_for(settings, clock).await.map_err(JoinError::from)?;
+    let (mut client, source) = connect(settings, clock).await.map_err(JoinError::from)?;
     let run_dir = settings.run_dir.clone();
-    let job_file = text.file.clone();
+    let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let look = move || look_at_job(&text, &identity, &run_dir, tiers_report.as_deref());
-    let looked =
-        tokio::task::spawn_blocking(look).await.expect("looking at a job does not panic")?;
-    let Looked { job, post, number, index, index_path, node, layout } = looked;
+    let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref());
+    let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
+    let LocalJob { job, post, number, index, index_path, node, layout } = local;
     let agent = Registration {
         node: number,
         home: settings.run_dir.home(),
@@ -84,7 +84,7 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
-    let link = Link::start(client, agent, clock);
+    let manager = ManagerHandle::start(client, agent, clock);
     Ok(Joined {
         job,
         job_file,
@@ -94,37 +94,73 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
         layout,
         assignment,
         post,
-        link,
+        manager,
         clock,
-        occupied,
+        run_dir_lock,
     })
 }
 
-/// What a manager says must follow from the job and the index that are here.
-fn check_order(told: &Spec, own: &Spec) -> Result<(), JoinError> {
-    if told == own { Ok(()) } else { Err(JoinError::OtherOrder { samples: own.samples }) }
+/// The manager's order must be the one that follows from the job and the index of this node.
+fn check_order(assigned: &Spec, own: &Spec) -> Result<(), JoinError> {
+    if assigned == own { Ok(()) } else { Err(JoinError::OtherOrder { samples: own.samples }) }
 }
 
-/// Agents are often started together with their manager, so it may come a little later, or go and come
-/// again before it has told of the job.
-async fn look_for(settings: &Settings, clock: Clock) -> Result<(Client, JobText), CallError> {
+/// Retries, because job scripts start agents and their manager at the same time, and the manager may start
+/// later or restart before it has sent the job.
+async fn connect(settings: &Settings, clock: Clock) -> Result<(Client, JobSource), CallError> {
     loop {
-        match ask_for_job(settings).await {
+        match request_job(settings).await {
             Err(error) if is_worth_another_try(&error, clock) => {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(RETRY_EVERY).await;
             }
             outcome => return outcome,
         }
     }
 }
 
-async fn ask_for_job(settings: &Settings) -> Result<(Client, JobText), CallError> {
+async fn request_job(settings: &Settings) -> Result<(Client, JobSource), CallError> {
     let mut client = Client::connect(&settings.manager, settings.token.as_ref()).await?;
-    let text = client.job().await?;
-    Ok((client, text))
+    let source = match &settings.job {
+        Some(loaded) => JobSource::Loaded(loaded.clone()),
+        None => JobSource::FromManager(client.job().await?),
+    };
+    Ok((client, source))
 }
 
-/// Takes part in the job; by another connection if the manager went and came meanwhile.
+/// Where an agent gets its job and the index of the dataset from.
+enum JobSource {
+    /// The process that starts the agent has both.
+    Loaded(LoadedJob),
+    /// The manager sent the text.
+    FromManager(JobText),
+}
+
+impl JobSource {
+    fn text(&self) -> &JobText {
+        match self {
+            Self::Loaded(LoadedJob { text, .. }) | Self::FromManager(text) => text,
+        }
+    }
+
+    fn job(&self) -> Result<Arc<Job>, JobError> {
+        match self {
+            Self::Loaded(loaded) => Ok(Arc::clone(&loaded.job)),
+            Self::FromManager(text) => Job::parse(&text.text, &text.file).map(Arc::new),
+        }
+    }
+
+    /// The index of the dataset of `job`, whose file is at `path`.
+    fn index(&self, job: &Job, path: &Path) -> Result<Arc<Index>, DatasetError> {
+        match self {
+            Self::Loaded(loaded) => Ok(Arc::clone(&loaded.index)),
+            Self::FromManager(JobText { index_fingerprint, .. }) => {
+                dataset::open_or_build_same(&job.dataset, path, *index_fingerprint).map(Arc::new)
+            }
+        }
+    }
+}
+
+/// Registers with the manager; reconnects if the manager restarted meanwhile.
 async fn register(
     settings: &Settings,
     client: &mut Client,
@@ -134,7 +170,7 @@ async fn register(
     loop {
         match client.register(agent).await {
             Err(error) if is_worth_another_try(&error, clock) => {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(RETRY_EVERY).await;
                 if let Ok(again) = Client::connect(&settings.manager, settings.token.as_ref()).await
                 {
                     *client = again;
@@ -146,12 +182,12 @@ async fn register(
 }
 
 fn is_worth_another_try(error: &CallError, clock: Clock) -> bool {
-    error.remedy() == Remedy::Retry && clock.now() < LOOK_FOR
+    error.remedy() == Remedy::Retry && clock.now() < CONNECT_WITHIN
 }
 
-/// A job as it is on this node.
-struct Looked {
-    job: Job,
+/// A job with what it uses of this node.
+struct LocalJob {
+    job: Arc<Job>,
     post: Post,
     number: NodeId,
     index: Arc<Index>,
@@ -160,57 +196,51 @@ struct Looked {
     layout: Layout,
 }
 
-fn look_at_job(
-    text: &JobText,
+fn read_job(
+    source: &JobSource,
     identity: &Identity,
     run_dir: &RunDir,
     tiers_report: Option<&Path>,
-) -> Result<Looked, JoinError> {
-    let job = Job::parse(&text.text, &text.file)?;
+) -> Result<LocalJob, JoinError> {
+    let (text, job) = (source.text(), source.job()?);
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
     let index_path = job.index.clone().unwrap_or_else(|| run_dir.index());
     let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
-    let expected = text.index_fingerprint;
-    let index = dataset::open_or_build_same(&job.dataset, &index_path, expected)?;
-    let demand = Demand::of(&job, &Sizes::from(&index))?;
-    let placed = |error: PlacesError| {
+    let index = source.index(&job, &index_path)?;
+    let demand = Demand::of(&job, &Sizes::from(&*index))?;
+    let placed = |error: LayoutError| {
         let keys = error.keys();
         JoinError::from(LocatedError::in_text(&text.text, &text.file, &keys, error))
     };
-    let node = Node::read(&job).map_err(PlacesError::from).map_err(placed)?;
-    let arrival = has_worked(run_dir, &text.file);
-    let layout = layout(&job, &demand, &node, arrival).map_err(placed)?;
+    let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
+    let kind = start_kind(run_dir, &text.file);
+    let layout = layout(&job, &demand, &node, kind).map_err(placed)?;
     let measured = tiers_report.and_then(report_at);
     let layout = layout.with_measured(&job, &node, index.sizes(), measured.as_ref());
-    Ok(Looked { job, post, number, index: Arc::new(index), index_path, node, layout })
+    Ok(LocalJob { job, post, number, index, index_path, node, layout })
 }
 
-/// Whether an agent is the first of its job here.
+/// Whether an agent of this job has served in this run directory before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrival {
+enum StartKind {
     First,
-    Again,
+    Restart,
 }
 
-/// An agent leaves word for trainers when it has all that it needs.
-fn has_worked(run_dir: &RunDir, job_file: &Path) -> Arrival {
+/// An agent writes the trainer file only after it got all its memory.
+fn start_kind(run_dir: &RunDir, job_file: &Path) -> StartKind {
     let left = TrainerFile::read(&run_dir.trainer_file());
-    if left.is_ok_and(|it| it.job == job_file) { Arrival::Again } else { Arrival::First }
+    if left.is_ok_and(|it| it.job == job_file) { StartKind::Restart } else { StartKind::First }
 }
 
-/// The first agent of a job refuses sizes that the node does not have. One that comes back had them: if
-/// somebody else has taken them meanwhile, it starts with less.
-fn layout(
-    job: &Job,
-    demand: &Demand,
-    node: &Node,
-    arrival: Arrival,
-) -> Result<Layout, PlacesError> {
-    match Layout::fit(job, demand, node, Room::Free) {
-        Err(error) if arrival == Arrival::Again && error.is_want_of_room() => {
+/// The first agent of a job refuses sizes that the node does not have. A restarted agent had them before:
+/// if other processes have taken the memory meanwhile, it starts with less.
+fn layout(job: &Job, demand: &Demand, node: &Node, kind: StartKind) -> Result<Layout, LayoutError> {
+    match Layout::fit(job, demand, node, Overcommit::Refused) {
+        Err(error) if kind == StartKind::Restart && error.is_shortage() => {
             tracing::warn!(%error, "an agent of this job worked here before; it starts with less");
-            Layout::fit(job, demand, node, Room::Promised)
+            Layout::fit(job, demand, node, Overcommit::Allowed)
         }
         layout => layout,
     }
@@ -241,8 +271,8 @@ mod tests {
             Spec { batch_size: 11, ..own },
             Spec { world: World { nodes: 2, ranks_per_node: 1 }, ..own },
         ];
-        for told in others {
-            let error = check_order(&told, &own).unwrap_err();
+        for assigned in others {
+            let error = check_order(&assigned, &own).unwrap_err();
             assert!(matches!(error, JoinError::OtherOrder { samples: 100 }), "{error}");
             assert!(error.is_input(), "another attempt brings the same");
         }

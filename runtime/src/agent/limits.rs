@@ -1,5 +1,5 @@
-//! How many chunks each cache tier may hold now, and how many batches may be staged: what the job asks,
-//! adapted to what is free, less what is lent to workloads.
+//! How many chunks each cache tier may hold now, and how many batches may be staged: the job's budgets,
+//! adapted to free memory, minus what is lent to workloads.
 
 use tierfeed_core::{
     fleet,
@@ -10,55 +10,55 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::budget::{Change, Holdings, Percent, Reading, StagingLimit, TierLimit};
 
-use crate::places::{self, Layout, Place};
+use crate::layout::{self, Layout, TierLayout};
 
 /// The limits of all tiers and of staging.
 #[derive(Debug)]
 pub(super) struct Limits {
-    places: Vec<Place>,
+    tiers: Vec<TierLayout>,
     holdings: Holdings,
 }
 
 impl Limits {
-    /// As `layout` begins, for a session with these settings.
+    /// The initial limits of `layout` for a session with these settings.
     pub(super) fn of(layout: &Layout, settings: &Settings) -> Self {
         let dataset = settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0));
-        let limit = |(at, place): (usize, &Place)| {
-            let chunks = chunks_in(place.cache, layout.chunk);
+        let limit = |(at, tier): (usize, &TierLayout)| {
+            let chunks = chunks_in(tier.cache, layout.chunk);
             let useful =
                 settings.aim.useful.get(at).map_or(dataset, |useful| useful.0.min(dataset));
-            // One more than the bytes need, for what does not fit where a chunk ends.
+            // One chunk more than the bytes need, for samples that do not fit at the end of a chunk.
             let of_use = chunks_in(Bytes(useful), layout.chunk).saturating_add(2);
             TierLimit {
-                pool: place.pool,
-                share: place.share,
-                beside: Bytes(place.budget.0 - place.cache.0),
+                pool: tier.pool,
+                share: tier.share,
+                beside: Bytes(tier.budget.0 - tier.cache.0),
                 chunks,
-                chunks_max: if place.share.is_some() { chunks.max(of_use) } else { chunks },
+                chunks_max: if tier.share.is_some() { chunks.max(of_use) } else { chunks },
             }
         };
-        let tiers: Vec<TierLimit> = layout.places.iter().enumerate().map(limit).collect();
+        let tiers: Vec<TierLimit> = layout.tiers.iter().enumerate().map(limit).collect();
         let ranks = u64::from(settings.order.world.ranks_per_node);
         let batches = settings.staged_batches.max(STAGED_MIN);
         let staging = StagingLimit {
-            pool: places::MEMORY,
+            pool: layout::MEMORY,
             batches,
             batches_min: STAGED_MIN,
             batch: Bytes(layout.arena.0.saturating_mul(ranks) / u64::from(batches)),
         };
         let holdings = Holdings::new(layout.chunk, staging, &tiers);
-        Self { places: layout.places.clone(), holdings }
+        Self { tiers: layout.tiers.clone(), holdings }
     }
 
     /// The first CXL tier, from which memory is lent.
-    pub(super) fn lender(&self) -> Option<(TierId, &Place)> {
-        let at = self.places.iter().position(|it| it.settings.kind == Kind::CxlMemory)?;
-        Some((TierId(u8::try_from(at).ok()?), &self.places[at]))
+    pub(super) fn lender(&self) -> Option<(TierId, &TierLayout)> {
+        let at = self.tiers.iter().position(|it| it.settings.kind == Kind::CxlMemory)?;
+        Some((TierId(u8::try_from(at).ok()?), &self.tiers[at]))
     }
 
-    /// What can be lent, as the ledger counts it: of several CXL tiers the first.
+    /// The tiers whose memory can be lent, as the ledger counts it: the first CXL tier only.
     pub(super) fn lends(&self) -> Vec<fleet::Tier> {
-        self.lender().map(|(_, place)| place.offer()).into_iter().collect()
+        self.lender().map(|(_, tier)| tier.offer()).into_iter().collect()
     }
 
     /// Chunks that a tier may have now, lent ones included.
@@ -71,17 +71,17 @@ impl Limits {
         self.holdings.batches()
     }
 
-    /// For how much of the time tasks of this host waited for memory of late.
+    /// The recent share of time in which tasks of this host waited for memory (PSI).
     pub(super) fn waiting(&self) -> Option<Percent> {
         self.holdings.waiting()
     }
 
-    /// Lends `chunks` of a tier in all.
+    /// Sets the number of lent chunks of a tier.
     pub(super) fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Change> {
         self.holdings.lend(tier, chunks)
     }
 
-    /// Fits everything to what is free.
+    /// Adapts all limits to the free memory of `reading`.
     pub(super) fn read(&mut self, reading: &Reading) -> Vec<Change> {
         self.holdings.read(reading)
     }
@@ -113,8 +113,8 @@ mod tests {
 
     const CHUNK: Bytes = Bytes::mib(1);
 
-    fn place(kind: Kind, chunks: u64, share: Option<u8>) -> Place {
-        Place {
+    fn place(kind: Kind, chunks: u64, share: Option<u8>) -> TierLayout {
+        TierLayout {
             settings: TierSettings {
                 kind,
                 backing: Backing::Memory(Locality::Anywhere),
@@ -124,7 +124,7 @@ mod tests {
             },
             budget: Bytes::mib(chunks),
             cache: Bytes::mib(chunks),
-            pool: places::MEMORY,
+            pool: layout::MEMORY,
             share: share.and_then(Percent::new),
             origin: Origin::Real,
             direct: None,
@@ -133,8 +133,8 @@ mod tests {
     }
 
     /// Two ranks, for each of which four batches of 1 MiB are staged; a dataset of 20 MiB.
-    fn limits(places: Vec<Place>, useful: &[u64]) -> Limits {
-        let layout = Layout { arena: Bytes::mib(4), places, chunk: CHUNK };
+    fn limits(tiers: Vec<TierLayout>, useful: &[u64]) -> Limits {
+        let layout = Layout { arena: Bytes::mib(4), tiers, chunk: CHUNK };
         let window = NonZeroU32::MIN;
         let order = Spec {
             samples: 20,
@@ -164,7 +164,7 @@ mod tests {
         Limits::of(&layout, &settings)
     }
 
-    /// What is read when each tier holds so much and so much is free.
+    /// A reading in which the tiers hold `held` MiB each and `free` MiB are free.
     fn reading(second: u64, held: &[u64], free: u64) -> Reading {
         let tier = |held: &u64| {
             let chunks_max = u32::try_from(*held).unwrap();
@@ -174,7 +174,7 @@ mod tests {
         Reading {
             now: Nanoseconds(second * 1_000_000_000),
             waited: None,
-            free: [(places::MEMORY, free), (Pool(99), free)].into(),
+            free: [(layout::MEMORY, free), (Pool(99), free)].into(),
             tiers: held.iter().map(tier).collect(),
             staging: Bytes::mib(8),
         }

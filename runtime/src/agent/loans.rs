@@ -1,8 +1,8 @@
-//! Lends CXL memory to workloads: one request after the other, from the question to the grant.
+//! Lends CXL memory to workloads: handles one request after the other, from asking to the grant.
 //!
-//! A request is first put to the manager, if there is one; then the cache gives up its chunks; then the
-//! memory is allocated; then it is granted. What is lent comes back when the workload frees it or dies.
-//! This decides only what comes next: the agent does it.
+//! A request goes to the manager first, if there is one; then the cache gives up chunks; then the memory is
+//! allocated; then it is granted. Lent memory comes back when the workload frees it or dies. This module
+//! decides the next step only: the agent carries it out.
 //!
 //! # Source
 //!
@@ -20,28 +20,28 @@ use tierfeed_handoff::{GRANT_CHUNKS_MAX, GrantId, RequestId};
 /// Requests that wait; more are denied.
 const QUEUE_MAX: usize = 64;
 
-/// How long the cache has to give its chunks up.
+/// How long the cache may take to give up its chunks.
 const ROOM_WITHIN: Nanoseconds = Nanoseconds(10_000_000_000);
 
 /// A request for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct LoanRequest {
     pub(super) connection: ConnectionId,
     pub(super) request: RequestId,
     pub(super) chunks: u32,
 }
 
-/// What the agent shall do.
+/// The next step, which the agent carries out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Put it to the manager, and come back with [`Loans::agreed`] or [`Loans::refused`].
+    /// Ask the manager, then call [`Loans::agreed`] or [`Loans::refused`].
     AskManager(u32),
-    /// Make the cache hold less, and come back with [`Loans::poll_room`].
+    /// Shrink the cache by this many chunks in all, then call [`Loans::poll_room`].
     Lend(u32),
-    /// Allocate, and come back with [`Loans::allocated`] or [`Loans::refused`].
+    /// Allocate, then call [`Loans::allocated`] or [`Loans::refused`].
     Allocate(u32),
     /// Tell the workload that it gets none.
-    Deny(Wish, String),
+    Deny(LoanRequest, String),
     /// Tell the manager that chunks came back.
     TellReturned(u32),
 }
@@ -53,13 +53,13 @@ enum Stage {
     Allocating,
 }
 
-/// The memory service of one agent. `M` is what is lent.
+/// The loans of one agent. `M` is the type of the lent memory.
 #[derive(Debug)]
 pub(super) struct Loans<M> {
     ledger: Ledger,
     chunk: Bytes,
-    waiting: VecDeque<Wish>,
-    current: Option<(Wish, Stage)>,
+    waiting: VecDeque<LoanRequest>,
+    current: Option<(LoanRequest, Stage)>,
     granted: BTreeMap<GrantId, (ConnectionId, u32, M)>,
     grants: u64,
 }
@@ -82,23 +82,23 @@ impl<M> Loans<M> {
         Bytes(chunks * self.chunk.0)
     }
 
-    pub(super) fn wish(
+    pub(super) fn request(
         &mut self,
         connection: ConnectionId,
         request: RequestId,
         bytes: Bytes,
     ) -> Vec<Action> {
         let chunks = u32::try_from(bytes.0.div_ceil(self.chunk.0.max(1))).unwrap_or(u32::MAX);
-        let wish = Wish { connection, request, chunks };
+        let loan = LoanRequest { connection, request, chunks };
         if chunks as usize > GRANT_CHUNKS_MAX {
             let most = Bytes(self.chunk.0.saturating_mul(GRANT_CHUNKS_MAX as u64));
-            return vec![Action::Deny(wish, format!("at most {most} at a time; ask for less"))];
+            return vec![Action::Deny(loan, format!("at most {most} at a time; ask for less"))];
         }
         if self.waiting.len() == QUEUE_MAX {
             let reason = "too many requests for memory wait; ask again later".to_owned();
-            return vec![Action::Deny(wish, reason)];
+            return vec![Action::Deny(loan, reason)];
         }
-        self.waiting.push_back(wish);
+        self.waiting.push_back(loan);
         self.begin()
     }
 
@@ -116,13 +116,13 @@ impl<M> Loans<M> {
         matches!(self.current, Some((_, Stage::MakingRoom { .. })))
     }
 
-    /// Goes on if the cache holds no more than `cached` chunks now and that leaves room.
+    /// Continues once the cache holds so few chunks (`cached`) that the request fits into `budget`.
     pub(super) fn poll_room(&mut self, cached: u32, budget: u32, now: Nanoseconds) -> Vec<Action> {
-        let Some((wish, stage)) = &mut self.current else { return Vec::new() };
+        let Some((loan, stage)) = &mut self.current else { return Vec::new() };
         let Stage::MakingRoom { until } = *stage else { return Vec::new() };
         if cached <= budget.saturating_sub(self.ledger.lent()) {
             *stage = Stage::Allocating;
-            return vec![Action::Allocate(wish.chunks)];
+            return vec![Action::Allocate(loan.chunks)];
         }
         if now < until {
             return Vec::new();
@@ -130,36 +130,36 @@ impl<M> Loans<M> {
         self.refused("the cache did not give its memory up in time")
     }
 
-    /// The memory is there; returns whom it is for, or `None` if it is gone by now.
-    pub(super) fn allocated(&mut self, memory: M) -> (Option<(Wish, GrantId)>, Vec<Action>) {
-        let Some((wish, Stage::Allocating)) = self.current.take() else {
+    /// The memory was allocated; returns the request that it is for, `None` if there is none any more.
+    pub(super) fn allocated(&mut self, memory: M) -> (Option<(LoanRequest, GrantId)>, Vec<Action>) {
+        let Some((loan, Stage::Allocating)) = self.current.take() else {
             return (None, Vec::new());
         };
         self.grants += 1;
         let grant = GrantId(self.grants);
-        self.granted.insert(grant, (wish.connection, wish.chunks, memory));
-        (Some((wish, grant)), self.begin())
+        self.granted.insert(grant, (loan.connection, loan.chunks, memory));
+        (Some((loan, grant)), self.begin())
     }
 
-    /// What is lent under a name.
+    /// The memory of a grant.
     pub(super) fn memory(&self, grant: GrantId) -> Option<&M> {
         self.granted.get(&grant).map(|(_, _, memory)| memory)
     }
 
-    /// The request at hand fails.
+    /// The current request fails.
     pub(super) fn refused(&mut self, reason: &str) -> Vec<Action> {
-        let Some((wish, stage)) = self.current.take() else { return Vec::new() };
-        self.take_back(wish.chunks);
+        let Some((loan, stage)) = self.current.take() else { return Vec::new() };
+        self.take_back(loan.chunks);
         let mut actions = vec![Action::Lend(self.ledger.lent())];
         if stage != Stage::Asking {
-            actions.push(Action::TellReturned(wish.chunks));
+            actions.push(Action::TellReturned(loan.chunks));
         }
-        actions.push(Action::Deny(wish, reason.to_owned()));
+        actions.push(Action::Deny(loan, reason.to_owned()));
         actions.extend(self.begin());
         actions
     }
 
-    /// Memory came back.
+    /// A workload freed the memory of a grant.
     pub(super) fn freed(&mut self, grant: GrantId) -> Vec<Action> {
         let Some((_, chunks, memory)) = self.granted.remove(&grant) else { return Vec::new() };
         drop(memory);
@@ -167,9 +167,9 @@ impl<M> Loans<M> {
         vec![Action::TellReturned(chunks), Action::Lend(self.ledger.lent())]
     }
 
-    /// A workload is gone. What it still waits for is allocated, found undeliverable, and freed.
+    /// A workload disconnected. Its current request is allocated, found undeliverable, and freed.
     pub(super) fn gone(&mut self, connection: ConnectionId) -> Vec<Action> {
-        self.waiting.retain(|wish| wish.connection != connection);
+        self.waiting.retain(|loan| loan.connection != connection);
         let own = self.granted.iter().filter(|(_, (owner, ..))| *owner == connection);
         let own: Vec<GrantId> = own.map(|(grant, _)| *grant).collect();
         own.into_iter().flat_map(|grant| self.freed(grant)).collect()
@@ -178,14 +178,14 @@ impl<M> Loans<M> {
     fn begin(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         while self.current.is_none()
-            && let Some(wish) = self.waiting.pop_front()
+            && let Some(loan) = self.waiting.pop_front()
         {
-            match self.ledger.lend(wish.chunks) {
+            match self.ledger.lend(loan.chunks) {
                 Ok(()) => {
-                    self.current = Some((wish, Stage::Asking));
-                    actions.push(Action::AskManager(wish.chunks));
+                    self.current = Some((loan, Stage::Asking));
+                    actions.push(Action::AskManager(loan.chunks));
                 }
-                Err(denial) => actions.push(Action::Deny(wish, self.explain(denial))),
+                Err(denial) => actions.push(Action::Deny(loan, self.explain(denial))),
             }
         }
         actions

@@ -1,4 +1,4 @@
-//! Gives memory to workloads, and chunks to and from the cache as the node's free memory goes.
+//! Lends memory to workloads, and resizes cache and staging as the node's free memory changes.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ use tierfeed_resource_gatherer::Available;
 use super::{
     Agent,
     limits::chunks_in,
-    link::ToManager,
-    loans::{Action, Wish},
+    loans::{Action, LoanRequest},
+    manager_connection::ToManager,
 };
-use crate::footprint::State;
+use crate::observe::footprint::MemoryState;
 
-/// Staging memory that could not be taken again is asked for so often.
+/// How often the session is told its staging limit, so that it retries allocations that failed.
 const TOLD_EVERY: Nanoseconds = Nanoseconds(10_000_000_000);
 
 /// Memory that a workload holds.
 pub(super) type Chunks = Vec<Region>;
 
-/// Memory that was allocated for the request at hand, or why it was not.
+/// Memory that was allocated for the current request, or why it was not.
 pub(super) type Lent = Result<Chunks, AllocateError>;
 
 impl Agent {
@@ -48,8 +48,8 @@ impl Agent {
         match lent {
             Ok(chunks) => {
                 let (granted, actions) = self.loans.allocated(chunks);
-                if let Some((wish, grant)) = granted {
-                    self.grant(wish, grant);
+                if let Some((loan, grant)) = granted {
+                    self.grant(loan, grant);
                 }
                 self.lend_or_not(actions);
             }
@@ -65,8 +65,8 @@ impl Agent {
         for action in actions {
             match action {
                 Action::AskManager(chunks) => {
-                    // A line that is full is as good as none: this node decides alone.
-                    if self.link.try_send(ToManager::Ask(chunks)).is_err() {
+                    // If the queue is full, this node decides alone, as during an outage.
+                    if self.manager.try_send(ToManager::Ask(chunks)).is_err() {
                         self.apply_loan_answer(Ok(()));
                     }
                 }
@@ -78,16 +78,16 @@ impl Agent {
                     }
                 }
                 Action::Allocate(chunks) => self.allocate(chunks),
-                Action::Deny(wish, reason) => self.deny(wish, &reason),
+                Action::Deny(loan, reason) => self.deny(loan, &reason),
                 Action::TellReturned(chunks) => {
-                    // The manager only counts along, so a lost message costs nothing here.
-                    let _ = self.link.try_send(ToManager::Return(chunks));
+                    // The manager only counts, so a lost message has no effect on this node.
+                    let _ = self.manager.try_send(ToManager::Return(chunks));
                 }
             }
         }
     }
 
-    /// Goes on with a request for memory as soon as the cache has made room for it.
+    /// Continues a request for memory once the cache has given up enough chunks.
     pub(super) fn poll_room(&mut self) {
         if !self.loans.needs_room() {
             return;
@@ -101,7 +101,7 @@ impl Agent {
         self.carry_out();
     }
 
-    /// Gives memory back or takes it again as the node's free memory goes, and notes both.
+    /// Adapts tiers and staging to the node's free memory, and records the changes.
     pub(super) fn adapt(&mut self, available: &Available) {
         let usage = self.plane.usage();
         let held = |(tier, usage): (u8, &TierUsage)| TierReading {
@@ -116,7 +116,7 @@ impl Agent {
             staging: usage.arenas,
         };
         let changes = self.limits.read(&reading);
-        let state = State {
+        let state = MemoryState {
             batches: self.limits.batches(),
             waiting: self.limits.waiting(),
             lent: self.loans.granted(),
@@ -132,18 +132,18 @@ impl Agent {
         }
     }
 
-    /// What the pools of the tiers can give. A disk that does not answer is left out.
+    /// The free bytes of the pools that tiers draw on. A disk that does not answer is left out.
     fn free_now(&self, available: &Available) -> BTreeMap<Pool, Free> {
         let mut free = self.node.memory_free(available);
-        let places = &self.layout.places;
-        let used = |pool: &Pool| places.iter().any(|place| place.pool == *pool);
+        let tiers = &self.layout.tiers;
+        let used = |pool: &Pool| tiers.iter().any(|tier| tier.pool == *pool);
         free.retain(|pool, _| used(pool));
-        for place in places {
-            if let Backing::Directory(path) = &place.settings.backing
-                && !self.node.is_memory(place.pool)
+        for tier in tiers {
+            if let Backing::Directory(path) = &tier.settings.backing
+                && !self.node.is_memory(tier.pool)
                 && let Some(disk) = available.disks.iter().find(|disk| disk.path == *path)
             {
-                free.insert(place.pool, Free { bytes: disk.free, kept: Bytes(0) });
+                free.insert(tier.pool, Free { bytes: disk.free, kept: Bytes(0) });
             }
         }
         free
@@ -166,7 +166,7 @@ impl Agent {
 
     fn allocate(&mut self, chunks: u32) {
         let chunk = self.layout.chunk;
-        let locality = match self.limits.lender().map(|(_, place)| &place.settings.backing) {
+        let locality = match self.limits.lender().map(|(_, tier)| &tier.settings.backing) {
             Some(Backing::Memory(locality) | Backing::SharedMemory(locality, _)) => *locality,
             _ => Locality::Anywhere,
         };
@@ -177,10 +177,10 @@ impl Agent {
         });
     }
 
-    fn grant(&mut self, wish: Wish, grant: GrantId) {
+    fn grant(&mut self, loan: LoanRequest, grant: GrantId) {
         let memory = self.loans.memory(grant).into_iter().flatten();
         let chunks: Vec<&Region> = memory.collect();
-        let Wish { connection, request, .. } = wish;
+        let LoanRequest { connection, request, .. } = loan;
         let outcome = self.server.grant(connection, request, grant, &chunks);
         if !matches!(outcome, Ok(Delivery::Sent)) {
             if let Err(error) = outcome {
@@ -191,9 +191,9 @@ impl Agent {
         }
     }
 
-    fn deny(&self, wish: Wish, reason: &str) {
-        let Wish { connection: ConnectionId(number), request, .. } = wish;
-        if let Err(error) = self.server.deny(wish.connection, request, reason) {
+    fn deny(&self, loan: LoanRequest, reason: &str) {
+        let LoanRequest { connection: ConnectionId(number), request, .. } = loan;
+        if let Err(error) = self.server.deny(loan.connection, request, reason) {
             tracing::debug!(connection = number, %error, "a denial had no addressee");
         }
     }

@@ -1,9 +1,9 @@
-//! The end of an agent: its report, and everything it started brought to an end.
+//! The end of an agent: it stops its threads and tasks and writes the report.
 
 use std::{num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
-    fleet,
+    fleet::{self, Origin},
     session::Progress,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -13,23 +13,26 @@ use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
-use super::{Agent, AgentError, looks::Looks};
+use super::{Agent, AgentError, monitor::Monitor};
 use crate::{
-    places::{self, Layout, Place},
-    report::{Facts, Readership, Report, StagingEntry, TierEntry, order_digest},
-    scratch::ScratchEntry,
+    layout::{self, Layout, TierLayout, WriterRates},
+    observe::report::{
+        Facts, ReaderStats, Report, ScratchEntry, StagingEntry, TierEntry, WritersEntry,
+        order_digest,
+    },
 };
 
-/// A read that hangs in the kernel cannot be called back, and the report must not wait for it.
+/// A read that hangs in the kernel cannot be cancelled, and the report must not wait for it.
 const THREADS_END_WITHIN: Duration = Duration::from_secs(4);
 
-/// For how long orders are permuted again for the digest of the report.
+/// How long the digest of the report may take, which permutes orders again.
 const DIGEST_WITHIN: Nanoseconds = Nanoseconds(3_000_000_000);
 
 /// Ends all threads and tasks, then writes the report.
 pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError> {
-    let Agent { server, clients, plane, link, mut lending, session, looks, published, .. } = agent;
-    // The thread of the hand-off may wait for a place in this queue.
+    let Agent { server, clients, plane, manager, mut lending, session, monitor, published, .. } =
+        agent;
+    // The hand-off thread may be blocked on this queue.
     drop(clients);
     lending.abort_all();
     let mut footprint = agent.footprint;
@@ -39,17 +42,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     });
     let copyouts = agent.observer.copyouts;
     agent.observer.end();
-    let scratch = timeout(THREADS_END_WITHIN, end_of_scratch(looks)).await.unwrap_or_else(|_| {
-        tracing::warn!("the scratch of the job does not answer; it is left behind");
-        None
-    });
+    let scratch = end_scratch(monitor).await;
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
-    link.end(&summary(progress, &agent.layout)).await;
+    manager.end(&summary(progress, &agent.layout)).await;
     if agent.is_superseded {
         return Ok(None);
     }
-    let kinds: Vec<Kind> = agent.layout.places.iter().map(|it| it.settings.kind).collect();
+    let kinds: Vec<Kind> = agent.layout.tiers.iter().map(|it| it.settings.kind).collect();
     let order = agent.assignment.order;
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
     let speed = agent.job.cold.speed;
@@ -57,14 +57,17 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         job: &agent.job.name,
         node: agent.assignment.node.0,
         generation: agent.assignment.generation,
-        ranks: agent.attendance.into_entry(),
+        ranks: agent.ranks.into_entry(),
         policy: agent.assignment.policy.name(),
         order,
         progress,
         order_digest: order_digest(&order, &progress.handed, &published, || {
             agent.clock.now() < digest_until
         }),
-        readership: Readership { starved: agent.starvation.mean(), ..agent.readers.readership() },
+        reader_stats: ReaderStats {
+            starved: agent.starvation.mean(),
+            ..agent.readers.reader_stats()
+        },
         wasted: session.wasted(),
         staged_batches: agent.assignment.staged_batches,
         chunk: agent.layout.chunk,
@@ -78,7 +81,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         requests: agent.requests.as_ref().map(|counters| counters.figures()),
         copyouts,
         step_time: agent.job.step_time,
-        wall: agent.training.map_or(Nanoseconds(0), super::trainers::Span::len),
+        wall: agent.training.map_or(Nanoseconds(0), super::trainers::TrainingSpan::len),
         pauses: (&agent.pauses).into(),
         cold_before: agent.training.map_or(Bytes(0), |span| span.cold_before),
         processors: std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64,
@@ -96,7 +99,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     Ok(Some(report))
 }
 
-/// Ends the threads of hand-off and data plane; what the data plane held, if they ended in time.
+/// Ends the threads of hand-off and data plane; returns what the data plane held, if they ended in time.
 async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, WriteModes, Counters)> {
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
@@ -114,13 +117,19 @@ async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, WriteMo
     None
 }
 
-/// Ends the scratch of the job, which may be a file system that does not answer.
-async fn end_of_scratch(looks: Looks) -> Option<ScratchEntry> {
-    let scratch = looks.end().await?;
-    tokio::task::spawn_blocking(move || scratch.end()).await.ok()
+/// Ends the scratch of the job, whose file system may hang.
+async fn end_scratch(monitor: Monitor) -> Option<ScratchEntry> {
+    let ended = async {
+        let scratch = monitor.end().await?;
+        tokio::task::spawn_blocking(move || scratch.end()).await.ok()
+    };
+    timeout(THREADS_END_WITHIN, ended).await.unwrap_or_else(|_| {
+        tracing::warn!("the scratch of the job does not answer; it is left behind");
+        None
+    })
 }
 
-/// Each tier as it was set up, and as it was used if that is known.
+/// Each tier as it was set up, with its use if that is known.
 fn tiers(
     job: &Job,
     layout: &Layout,
@@ -129,8 +138,8 @@ fn tiers(
 ) -> Vec<TierEntry> {
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
-    let entry = |(at, place): (usize, &Place)| {
-        let planned = TierEntry::planned(place, places::writes_per_epoch(job, place.settings.kind));
+    let entry = |(at, tier): (usize, &TierLayout)| {
+        let planned = planned(tier, layout::writes_per_epoch(job, tier.settings.kind));
         match used
             .and_then(|(ways, counters)| Some((*ways.tiers.get(at)?, counters.tiers.get(at)?)))
         {
@@ -138,23 +147,43 @@ fn tiers(
             None => planned,
         }
     };
-    layout.places.iter().enumerate().map(entry).collect()
+    layout.tiers.iter().enumerate().map(entry).collect()
 }
 
-/// What the manager is told.
+/// A tier as it was set up.
+fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
+    let writers = |measured: WriterRates| WritersEntry {
+        one_bytes_per_s: measured.one.0,
+        two_bytes_per_s: measured.two.0,
+    };
+    TierEntry {
+        name: tier.settings.kind.name(),
+        budget_bytes: tier.budget.0,
+        cache_bytes: tier.cache.0,
+        adapts: tier.share.is_some(),
+        emulated: tier.origin == Origin::Emulated,
+        copy_threads: tier.settings.copy_threads.get() as u64,
+        writers_measured: tier.writers.map(writers),
+        writes_per_epoch_bytes: writes_per_epoch.map(|bytes| bytes.0),
+        direct: tier.direct.map(Into::into),
+        ..TierEntry::default()
+    }
+}
+
+/// The progress that the manager gets.
 pub(super) fn summary(progress: &Progress, layout: &Layout) -> fleet::Progress {
     let epochs = &progress.epochs;
     let sum = |of: fn(&tierfeed_core::session::EpochProgress) -> u64| epochs.iter().map(of).sum();
-    let tier_read = |(at, place): (usize, &Place)| {
+    let tier_read = |(at, tier): (usize, &TierLayout)| {
         let bytes = epochs.iter().filter_map(|epoch| epoch.from_tier.get(at));
-        (place.settings.kind, Bytes(bytes.map(|bytes| bytes.0).sum()))
+        (tier.settings.kind, Bytes(bytes.map(|bytes| bytes.0).sum()))
     };
     fleet::Progress {
         batches: sum(|epoch| epoch.batches),
         samples: sum(|epoch| epoch.samples),
         handed_over: Bytes(sum(|epoch| epoch.demand.0)),
         cold_read: Bytes(sum(|epoch| epoch.cold.0)),
-        tier_read: layout.places.iter().enumerate().map(tier_read).collect(),
+        tier_read: layout.tiers.iter().enumerate().map(tier_read).collect(),
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,
     }

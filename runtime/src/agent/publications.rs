@@ -1,5 +1,5 @@
-//! Published orders on their way into files: written beside the loop, one after the other, for the run
-//! directory may be slow or not answer.
+//! Writes published orders into files beside the loop, one after the other, because the run directory may
+//! be slow or hang.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,7 +9,7 @@ use tierfeed_core::{
 };
 use tokio::task::JoinSet;
 
-use crate::published::PublishedOrders;
+use super::published::PublishedOrders;
 
 /// The order of one rank in one epoch.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl Publications {
 
     /// Writes an order as soon as those before it are written.
     pub(super) fn keep(&mut self, publication: Publication) {
-        // What the same rank said before of the same epoch does not count any more.
+        // A later publication of the same rank and epoch replaces the earlier one.
         let key = (publication.rank, publication.epoch);
         self.waiting.retain(|it| (it.rank, it.epoch) != key);
         let waiting: usize = self.waiting.iter().map(|it| it.samples.len()).sum();
@@ -59,8 +59,7 @@ impl Publications {
         self.go_on();
     }
 
-    /// Waits for the order that is being written and begins with the next; `None` if there is none.
-    /// Nothing is lost if the wait is given up.
+    /// Waits for the order that is being written and starts the next; `None` if there is none. Cancel safe.
     pub(super) async fn written(&mut self) -> Option<()> {
         // A thread that panicked has written nothing: the report lacks the order, as if writing failed.
         let _ = self.writing.join_next().await?;
@@ -91,7 +90,7 @@ impl Publications {
     }
 }
 
-/// Whether a trainer of this node may publish such an order; the session judges by the same rule.
+/// Whether a trainer of this node may publish such an order; the session applies the same rule.
 fn is_possible(order: &Spec, node: NodeId, rank: Rank, epoch: Epoch, samples: &[SampleId]) -> bool {
     order.shuffle == Shuffle::Published
         && epoch.0 < order.epochs
@@ -107,7 +106,7 @@ mod tests {
     use tierfeed_core::order::{Position, World};
 
     use super::*;
-    use crate::report::Published as _;
+    use crate::observe::report::Published as _;
 
     /// A node with nine ranks that read a sample in each of three epochs; 18 samples may wait.
     fn publications(folder: PathBuf) -> Publications {
@@ -147,7 +146,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("published");
         std::fs::create_dir(&path).unwrap();
-        // Opening a pipe for writing waits until somebody reads it.
+        // Opening a pipe for writing blocks until it has a reader.
         let pipe = path.join("rank0-epoch0");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut publications = publications(path);

@@ -1,4 +1,4 @@
-//! Puts an agent together: data plane, hand-off, session.
+//! Builds an agent: data plane, hand-off, session.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -25,39 +25,37 @@ use tierfeed_workload_analyzer::{Job, job};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    Agent, AgentError, Attendance, Completions, Jobs, Limits, Loans, Looks, Phase, Publications,
-    Readers, Starvation,
+    Agent, AgentError, Completions, Jobs, Limits, Loans, Monitor, Phase, Publications, Ranks,
+    Readers, Starvation, briefing,
     fetcher::{Cold, fetcher},
     join::Joined,
-    observe::{self, Observer},
+    observer::{self, Observer},
+    published::PublishedOrders,
+    scratch::Scratch,
 };
 use crate::{
-    briefing, descriptors,
-    footprint::Footprint,
-    pauses::Pauses,
-    places::{Layout, Place},
-    published::PublishedOrders,
-    run_dir::RunDir,
-    scratch::Scratch,
+    descriptors,
+    layout::{Layout, TierLayout},
+    observe::{footprint::Footprint, pauses::Pauses},
+    run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
-    trainer_file::TrainerFile,
 };
 
-/// What clients did and the loop has not seen yet; the thread of the hand-off waits beyond.
+/// Client events that the loop has not taken yet; beyond, the hand-off thread blocks.
 const CLIENT_EVENTS_MAX: usize = 4096;
 
-/// Samples that are staged between two looks at events: with millions of them in memory, and a busy
-/// machine, a millisecond.
+/// Samples that are staged before the loop handles other events: a millisecond, with millions of samples
+/// in memory and a busy machine.
 const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 
 pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
-    observe: observe::Settings,
+    observe: observer::Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
-    let Joined { assignment, post, link, clock, occupied, .. } = joined;
+    let Joined { assignment, post, manager, clock, run_dir_lock, .. } = joined;
     TrainerFile::remove(&run_dir.trainer_file())?;
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
@@ -75,14 +73,14 @@ pub(super) async fn agent(
     let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     let node_number = assignment.node.0;
-    // Trainers that find the file find an agent that listens.
+    // Written after the agent listens, so that trainers that find the file can connect.
     TrainerFile { socket, job: job_file, index: index_path, node: node_number, scratch: own }
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
         loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
-        looks: Looks::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
+        monitor: Monitor::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
         observer,
         footprint: Footprint {
             budget_bytes: layout.memory_budget(&node).0,
@@ -92,10 +90,10 @@ pub(super) async fn agent(
         readers: Readers::default(),
         starvation: Starvation::default(),
         training: None,
-        attendance: Attendance::new(assignment.order.world, assignment.node),
+        ranks: Ranks::new(assignment.order.world, assignment.node),
         phase: Phase::Serving,
         is_superseded: false,
-        _occupied: occupied,
+        _run_dir_lock: run_dir_lock,
         job,
         index,
         node,
@@ -111,7 +109,7 @@ pub(super) async fn agent(
         clients,
         completions,
         jobs: Jobs::new(),
-        link,
+        manager,
         published,
         clock,
         staging_told: Nanoseconds(0),
@@ -130,7 +128,7 @@ fn publications(run_dir: &RunDir, assignment: &Assignment) -> Publications {
     Publications::new(orders, assignment.order, assignment.node)
 }
 
-/// The data plane, and what it reads the cold store with.
+/// The data plane, and how it reads the cold store.
 fn start_plane(
     job: &Job,
     index: &Arc<Index>,
@@ -146,16 +144,16 @@ fn start_plane(
     Ok((plane, cold))
 }
 
-/// The layout as it came to be, with a line of the log for each tier.
+/// The layout without direct use where memory cannot be mapped; logs each tier.
 fn announced(job: &Job, layout: Layout, shelves: &[SharedTier]) -> Layout {
     let layout =
-        layout.without_shelves(|at| shelves.iter().any(|it| usize::from(it.tier().0) == at));
-    layout.places.iter().for_each(log_tier);
-    layout.idle(job).iter().for_each(|idle| tracing::warn!("{idle}"));
+        layout.without_direct_use(|at| shelves.iter().any(|it| usize::from(it.tier().0) == at));
+    layout.tiers.iter().for_each(log_tier);
+    layout.unused_tiers(job).iter().for_each(|unused| tracing::warn!("{unused}"));
     layout
 }
 
-/// Listens for trainers, which may read `shelves` in place; what they do goes to `events`.
+/// Listens for trainers, which may read `shelves` in place; their events go to `events`.
 fn listen(
     socket: &Path,
     order: Spec,
@@ -165,10 +163,10 @@ fn listen(
 ) -> Result<Server, AgentError> {
     let limits =
         ClientLimits { published_samples_max: order.samples_per_rank(), ..ClientLimits::STANDARD };
-    // The receiver goes when the agent ends: then no event is needed any more.
+    // The receiver is dropped when the agent ends: then events are discarded.
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
     let server = Server::bind(socket, limits, post, forward)?;
-    // As many as the layout has, which keeps to the limit.
+    // The layout has no more than the hand-off's limit.
     drop(server.share_tiers(shelves));
     Ok(server)
 }
@@ -187,15 +185,15 @@ fn session(
 
 /// The directory for the trainer's own files, if the job asks for one.
 fn job_scratch(job: &Job, node: NodeId) -> Result<Option<Scratch>, AgentError> {
-    let Some(wish) = job.job_scratch else { return Ok(None) };
+    let Some(request) = job.job_scratch else { return Ok(None) };
     let tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
     let Some(path) = tier.and_then(|tier| tier.path.as_deref()) else { return Ok(None) };
-    Ok(Some(Scratch::prepare(path, &job.name, node, wish)?))
+    Ok(Some(Scratch::prepare(path, &job.name, node, request)?))
 }
 
-/// Where the tiers lie that are directories.
+/// The directories of the tiers on file systems.
 fn directories(layout: &Layout) -> Vec<PathBuf> {
-    let backings = layout.places.iter().map(|place| &place.settings.backing);
+    let backings = layout.tiers.iter().map(|place| &place.settings.backing);
     let directory = |backing: &Backing| match backing {
         Backing::Directory(path) => Some(path.clone()),
         Backing::Memory(_) | Backing::SharedMemory(..) => None,
@@ -208,10 +206,10 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     let staged = u64::from(job.batch_size)
         * u64::from(job.prefetch_batches)
         * u64::from(job.world.ranks_per_node);
-    let operations = staged * (2 + layout.places.len() as u64) + 64;
+    let operations = staged * (2 + layout.tiers.len() as u64) + 64;
     let operations = usize::try_from(operations).unwrap_or(usize::MAX);
     PlaneSettings {
-        tiers: layout.places.iter().map(|it| it.settings.clone()).collect(),
+        tiers: layout.tiers.iter().map(|it| it.settings.clone()).collect(),
         chunk: layout.chunk,
         staging: Locality::Anywhere,
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
@@ -222,7 +220,7 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     }
 }
 
-fn log_tier(place: &Place) {
+fn log_tier(place: &TierLayout) {
     let tier = place.settings.kind.name();
     let Bytes(cache) = place.cache;
     let (budget, cache) = (place.budget, Bytes(cache));

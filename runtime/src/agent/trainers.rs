@@ -1,4 +1,4 @@
-//! What trainers do, told to the session; what the session answers, told to the trainers.
+//! Passes events of trainers to the session, and the session's answers to the trainers.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::{Agent, publications::Publication};
 
 /// A connection that reads batches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct BatchReader {
     rank: Rank,
 }
 
-/// From the first connection of a trainer to the last sign of one.
+/// The time from the first connection of a trainer to the last event of one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct TrainingSpan {
     first: Nanoseconds,
     last: Nanoseconds,
-    /// What was read from the cold store before the first connection.
+    /// Bytes that were read from the cold store before the first connection.
     pub(super) cold_before: Bytes,
 }
 
-impl Span {
+impl TrainingSpan {
     pub(super) fn len(self) -> Nanoseconds {
         Nanoseconds(self.last.0 - self.first.0)
     }
@@ -36,59 +36,59 @@ impl Span {
 impl Agent {
     pub(super) fn apply_client(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Attached { connection: connection, rank, role, trainer } => {
+            ClientEvent::Attached { connection, rank, role, trainer } => {
                 tracing::info!(connection = connection.0, rank = rank.0, "trainer connected");
                 self.note_training();
-                self.attendance.came(rank, self.clock.now());
-                self.connections.insert(connection, Some(Reading { rank }));
-                self.readers.came(connection, role, self.clock.now());
-                self.starvation.came(connection, trainer);
+                self.ranks.connected(rank, self.clock.now());
+                self.connections.insert(connection, Some(BatchReader { rank }));
+                self.readers.connect(connection, role, self.clock.now());
+                self.starvation.connect(connection, trainer);
                 self.observer.note(EventKind::Connected(rank));
                 self.tell(Event::Attached { connection, rank });
             }
             ClientEvent::TurnedAway { reason } => {
                 tracing::warn!(%reason, "a process that is no rank of the job was turned away");
-                self.attendance.turned_away(reason);
+                self.ranks.turned_away(reason);
             }
-            ClientEvent::Requested { connection: connection, batch } => {
-                self.readers.acts(connection);
+            ClientEvent::Requested { connection, batch } => {
+                self.readers.mark_active(connection);
                 self.tell(Event::Requested { connection, batch });
             }
-            ClientEvent::Delivered { connection: connection, lease, wait } => {
+            ClientEvent::Delivered { connection, lease, wait } => {
                 self.delivered(connection, lease, wait);
             }
-            ClientEvent::Tallied { connection: connection, rank, tally } => {
+            ClientEvent::Tallied { connection, rank, tally } => {
                 self.note_training();
-                let tally = self.readers.believe_tally(connection, tally, self.clock.now());
+                let tally = self.readers.clamp_tally(connection, tally, self.clock.now());
                 self.tell(Event::Tallied { connection, rank, tally });
             }
-            ClientEvent::Released { connection: connection, lease, release_kind: parting } => {
+            ClientEvent::Released { connection, lease, release_kind: parting } => {
                 self.note_training();
                 self.observer.released(lease, parting);
                 self.tell(Event::Released { connection, lease });
             }
-            ClientEvent::Published { connection: connection, request, rank, epoch, samples } => {
+            ClientEvent::Published { connection, request, rank, epoch, samples } => {
                 let samples = Arc::new(samples);
                 self.published.keep(Publication { rank, epoch, samples: Arc::clone(&samples) });
                 self.tell(Event::Published { rank, epoch, samples });
                 self.server.took_order(connection, request);
             }
-            ClientEvent::MemoryRequested { connection: connection, request, bytes } => {
+            ClientEvent::MemoryRequested { connection, request, bytes } => {
                 self.connections.entry(connection).or_default();
-                let actions = self.loans.wish(connection, request, bytes);
+                let actions = self.loans.request(connection, request, bytes);
                 self.lend_or_not(actions);
             }
-            ClientEvent::MemoryFreed { holder: _, grant } => {
+            ClientEvent::MemoryFreed { connection: _, grant } => {
                 let actions = self.loans.freed(grant);
                 self.lend_or_not(actions);
             }
-            ClientEvent::Gone { connection: connection, cause } => {
-                if let Some(Some(Reading { rank })) = self.connections.remove(&connection) {
+            ClientEvent::Gone { connection, cause } => {
+                if let Some(Some(BatchReader { rank })) = self.connections.remove(&connection) {
                     tracing::info!(connection = connection.0, rank = rank.0, %cause, "trainer gone");
                     self.note_training();
                     self.observer.gone(connection, rank);
-                    self.readers.left(connection);
-                    self.starvation.left(connection);
+                    self.readers.disconnect(connection);
+                    self.starvation.disconnect(connection);
                     self.tell(Event::Gone { connection });
                 }
                 let actions = self.loans.gone(connection);
@@ -97,12 +97,12 @@ impl Agent {
         }
     }
 
-    /// A trainer has got a batch, for which it waited as it says.
+    /// A trainer received a batch and reports how long it waited.
     fn delivered(&mut self, connection: ConnectionId, lease: LeaseId, wait: Wait) {
         self.note_training();
         let of_host = |time| self.clock.of_host(time);
         let told = Wait { since: of_host(wait.since), until: of_host(wait.until) };
-        let wait = self.readers.believe(connection, told, self.clock.now());
+        let wait = self.readers.clamp_wait(connection, told, self.clock.now());
         let before = self.session.progress().waits.count();
         self.tell(Event::Delivered { connection, lease, wait });
         let progress = self.session.progress();
@@ -111,7 +111,7 @@ impl Agent {
         }
     }
 
-    /// Carries out a command that is for the hand-off.
+    /// Carries out a command for the hand-off.
     pub(super) fn answer_trainer(&mut self, command: Command) {
         match command {
             Command::Admit { connection, rank } => self.admit(connection, rank),
@@ -153,7 +153,7 @@ impl Agent {
         self.check(connection, outcome);
     }
 
-    /// A client that cannot be answered is let go: it reads on by itself.
+    /// Disconnects a client that cannot be answered: it continues by reading the cold store itself.
     fn check<E: std::error::Error>(&self, connection: ConnectionId, outcome: Result<Delivery, E>) {
         if let Err(error) = outcome {
             tracing::warn!(connection = connection.0, %error, "trainer let go");
@@ -164,7 +164,7 @@ impl Agent {
     fn note_training(&mut self) {
         let now = self.clock.now();
         let read = || self.session.progress().epochs.iter().map(|epoch| epoch.cold.0).sum();
-        let span = self.training.get_or_insert_with(|| Span {
+        let span = self.training.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,
             cold_before: Bytes(read()),

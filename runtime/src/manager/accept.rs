@@ -1,8 +1,8 @@
-//! The accept loop of a manager: who gets a connection, and how many there are.
+//! The accept loop of a manager: which peers get a connection, and how many.
 //!
-//! A connection counts, and reaches the server, once its peer is known and has sent its first bytes. Until
-//! then it is a handshake: those are few and short, and the oldest gives way to a new one, so that silent
-//! peers hold up none that speaks.
+//! A connection takes a slot and reaches the server once its peer is authenticated and has sent its first
+//! bytes. Until then it is a handshake: their number and time are bounded and a new one aborts the oldest, so
+//! that silent peers do not block others.
 
 use std::{
     convert::Infallible,
@@ -25,46 +25,46 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::Door;
-use crate::{
+use super::Listener;
+use crate::transport::{
     bounded_tasks::BoundedTasks,
     keep_alive,
     local_socket::LocalStream,
     mutual_tls::{Credentials, HandshakeError},
 };
 
-/// Peers that are not known yet.
+/// Peers that are not authenticated yet.
 const HANDSHAKES_MAX: usize = 256;
 
-/// From the connection to the first bytes of a peer that is known.
+/// The deadline from connecting to the first bytes of an authenticated peer.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 
-/// After a failed accept: descriptors are used up, which passes.
+/// The pause after a failed accept, whose usual reason is a temporary lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Between two warnings of peers that were turned away.
+/// The interval between warnings of rejected peers.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// Lets peers in until the server that takes them is gone.
+/// Accepts peers until the server that takes them has ended.
 pub(super) async fn accept(
-    door: Arc<Door>,
+    listener: Arc<Listener>,
     connections_max: usize,
     server: mpsc::Sender<Result<Accepted, Infallible>>,
 ) {
-    let mut desk = Desk {
+    let mut acceptor = Acceptor {
         server,
-        places: Arc::new(Semaphore::new(connections_max)),
+        slots: Arc::new(Semaphore::new(connections_max)),
         handshakes: BoundedTasks::new(HANDSHAKES_MAX),
         warnings: Warnings::default(),
     };
     loop {
         tokio::select! {
-            () = desk.server.closed() => return,
-            outcome = desk.handshakes.next() => desk.take(outcome),
-            visitor = door.next() => match visitor {
-                Ok(visitor) => desk.begin(visitor),
+            () = acceptor.server.closed() => return,
+            outcome = acceptor.handshakes.next() => acceptor.take(outcome),
+            pending = listener.next() => match pending {
+                Ok(pending) => acceptor.begin(pending),
                 Err(error) => {
-                    desk.warnings.add(&format_args!("a connection cannot be accepted: {error}"));
+                    acceptor.warnings.add(&format_args!("a connection cannot be accepted: {error}"));
                     tokio::time::sleep(PAUSE).await;
                 }
             },
@@ -72,55 +72,56 @@ pub(super) async fn accept(
     }
 }
 
-impl Door {
-    async fn next(&self) -> io::Result<Visitor> {
+impl Listener {
+    async fn next(&self) -> io::Result<PendingConnection> {
         match self {
-            Self::Unix(listener, _) => Ok(Visitor::Unix(listener.accept().await?)),
+            Self::Unix(listener, _) => Ok(PendingConnection::Unix(listener.accept().await?)),
             Self::Tcp(listener, credentials) => {
                 let (stream, from) = listener.accept().await?;
-                Ok(Visitor::Tcp(stream, from, credentials.clone()))
+                Ok(PendingConnection::Tcp(stream, from, credentials.clone()))
             }
         }
     }
 }
 
-/// A connection whose peer is not known yet.
-enum Visitor {
+/// A connection whose peer is not authenticated yet.
+enum PendingConnection {
     Unix(LocalStream),
     Tcp(TcpStream, SocketAddr, Credentials),
 }
 
-struct Desk {
+struct Acceptor {
     server: mpsc::Sender<Result<Accepted, Infallible>>,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     handshakes: BoundedTasks<Result<Accepted, Refusal>>,
     warnings: Warnings,
 }
 
-impl Desk {
-    fn begin(&mut self, visitor: Visitor) {
+impl Acceptor {
+    fn begin(&mut self, pending: PendingConnection) {
         drill::pass("accept");
-        let places = Arc::clone(&self.places);
+        let slots = Arc::clone(&self.slots);
         self.handshakes.spawn(async move {
-            let from = visitor.name();
-            let known = timeout(HANDSHAKE_WITHIN, visitor.introduce()).await;
-            let refuse = |why| Refusal { from, why };
-            let (stream, peer) = known.map_err(|_| refuse(Why::Silent))?.map_err(refuse)?;
-            let place = places.try_acquire_owned().map_err(|_| refuse(Why::Full))?;
-            Ok(Accepted { stream, peer, _place: place })
+            let from = pending.name();
+            let known = timeout(HANDSHAKE_WITHIN, pending.authenticate()).await;
+            let refuse = |reason| Refusal { from, reason };
+            let (stream, peer) =
+                known.map_err(|_| refuse(RefusalReason::Silent))?.map_err(refuse)?;
+            let slot = slots.try_acquire_owned().map_err(|_| refuse(RefusalReason::Full))?;
+            Ok(Accepted { stream, peer, _slot: slot })
         });
     }
 
     fn take(&mut self, outcome: Result<Accepted, Refusal>) {
         match outcome {
-            // The queue has a place for every connection. Without a server the loop ends anyway.
+            // The queue has room for every connection. Without a server the loop ends anyway.
             Ok(accepted) => drop(self.server.try_send(Ok(accepted))),
             Err(refusal) => self.warnings.add(&format_args!("a peer was turned away: {refusal}")),
         }
     }
 }
 
-impl Visitor {
+impl PendingConnection {
     fn name(&self) -> Option<SocketAddr> {
         match self {
             Self::Unix(_) => None,
@@ -128,30 +129,30 @@ impl Visitor {
         }
     }
 
-    /// Waits until the peer is known and speaks: HTTP/2 itself would wait for its first words for ever.
-    async fn introduce(self) -> Result<(Stream, Peer), Why> {
+    /// Waits until the peer is authenticated and sends bytes, for which HTTP/2 itself has no deadline.
+    async fn authenticate(self) -> Result<(Stream, Peer), RefusalReason> {
         match self {
             Self::Unix(stream) => {
-                let peer = stream.peer().map_err(Why::Lost)?;
-                stream.readable().await.map_err(Why::Lost)?;
+                let peer = stream.peer().map_err(RefusalReason::Lost)?;
+                stream.readable().await.map_err(RefusalReason::Lost)?;
                 let is_same = peer == Uid::effective();
                 let peer = if is_same { Peer::SameUser } else { Peer::OtherUser };
                 Ok((Stream::Unix(stream), peer))
             }
             Self::Tcp(stream, _, credentials) => {
-                keep_alive::prepare(&stream).map_err(Why::Lost)?;
+                keep_alive::prepare(&stream).map_err(RefusalReason::Lost)?;
                 let mut stream = credentials.accept(stream).await?;
-                stream.fill_buf().await.map_err(Why::Lost)?;
+                stream.fill_buf().await.map_err(RefusalReason::Lost)?;
                 Ok((Stream::Tls(Box::new(stream)), Peer::HasToken))
             }
         }
     }
 }
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// A process of the manager's own user, as the kernel says.
+    /// A process of the manager's own user, by the kernel's peer credentials.
     SameUser,
     /// A process of another user of this host.
     OtherUser,
@@ -159,12 +160,12 @@ pub(super) enum Peer {
     HasToken,
 }
 
-/// A connection that the server may read from. Its place is free again when it is dropped.
+/// A connection that the server may read from. Dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct Accepted {
     stream: Stream,
     peer: Peer,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -221,12 +222,12 @@ impl AsyncWrite for Accepted {
     }
 }
 
-/// Why a connection did not reach the server.
+/// RefusalReason a connection did not reach the server.
 #[derive(Debug, thiserror::Error)]
-enum Why {
+enum RefusalReason {
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it said nothing within {HANDSHAKE_WITHIN:?}")]
+    #[error("it sent nothing within {HANDSHAKE_WITHIN:?}")]
     Silent,
     #[error("there are as many connections as the job can need")]
     Full,
@@ -237,20 +238,20 @@ enum Why {
 #[derive(Debug)]
 struct Refusal {
     from: Option<SocketAddr>,
-    why: Why,
+    reason: RefusalReason,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.from {
-            Some(from) => write!(f, "{from}: {}", self.why)?,
-            None => write!(f, "{}", self.why)?,
+            Some(from) => write!(f, "{from}: {}", self.reason)?,
+            None => write!(f, "{}", self.reason)?,
         }
-        match self.why {
-            Why::Handshake(HandshakeError::OtherToken) => {
+        match self.reason {
+            RefusalReason::Handshake(HandshakeError::OtherToken) => {
                 f.write_str("; give agents and commands the token file of this manager")
             }
-            Why::Handshake(HandshakeError::NotTls | HandshakeError::Protocol(_)) => {
+            RefusalReason::Handshake(HandshakeError::NotTls | HandshakeError::Protocol(_)) => {
                 f.write_str("; if it is a tierfeed, it must have this version")
             }
             _ => Ok(()),
@@ -258,7 +259,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Says what goes wrong, but not each time: strangers may come in any number.
+/// Logs rejected peers with a rate limit, because their number is unbounded.
 #[derive(Debug, Default)]
 struct Warnings {
     last: Option<Instant>,

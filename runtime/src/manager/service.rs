@@ -1,4 +1,4 @@
-//! The gRPC face of the manager: checks who calls, converts, and asks the loop.
+//! The gRPC service of the manager: checks the peer, converts messages, and asks the loop.
 
 use tierfeed_core::{
     fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration},
@@ -8,16 +8,19 @@ use tierfeed_resource_gatherer::Available;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Response, Status, service::interceptor::InterceptedService};
 
-use super::{JobText, accept::Peer};
+use super::accept::Peer;
 use crate::{
-    metrics::Message,
-    wire::{
-        self, WireError,
-        pb::{self, manager_server},
+    observe::metrics::Message,
+    rpc::{
+        JobText,
+        wire::{
+            self, WireError,
+            pb::{self, manager_server},
+        },
     },
 };
 
-/// What the loop is asked, each with the way back.
+/// A request to the loop, with the channel for its reply.
 #[derive(Debug)]
 pub(super) enum Request {
     Register(Registration, oneshot::Sender<Result<Assignment, Refusal>>),
@@ -51,7 +54,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// What sort of message it came with.
+    /// The message that the request came with.
     pub(super) const fn message(&self) -> Message {
         match self {
             Self::Register(..) => Message::Register,
@@ -64,8 +67,8 @@ impl Request {
     }
 }
 
-/// Looks at who calls.
-pub(super) type Gate = fn(tonic::Request<()>) -> Result<tonic::Request<()>, Status>;
+/// The interceptor that checks the peer of a call.
+pub(super) type PeerCheck = fn(tonic::Request<()>) -> Result<tonic::Request<()>, Status>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Service {
@@ -78,8 +81,10 @@ impl Service {
         Self { job, requests }
     }
 
-    pub(super) fn gated(self) -> InterceptedService<manager_server::ManagerServer<Self>, Gate> {
-        manager_server::ManagerServer::with_interceptor(self, known)
+    pub(super) fn with_peer_check(
+        self,
+    ) -> InterceptedService<manager_server::ManagerServer<Self>, PeerCheck> {
+        manager_server::ManagerServer::with_interceptor(self, check_peer)
     }
 
     async fn ask<T>(
@@ -174,8 +179,8 @@ impl manager_server::Manager for Service {
     }
 }
 
-/// Refuses other users of this host, who may reach a socket file by way of their privileges.
-fn known(request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+/// Refuses other users of this host, who may reach a socket file by their privileges.
+fn check_peer(request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
     match request.extensions().get::<Peer>() {
         Some(Peer::SameUser | Peer::HasToken) => Ok(request),
         Some(Peer::OtherUser) | None => {

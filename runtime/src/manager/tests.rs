@@ -14,13 +14,18 @@ use tokio::{
 
 use super::*;
 use crate::{
-    client::{Address, Client},
-    local_socket::tests::{self as local_socket, Hostile, ON_TIME},
-    mutual_tls::Credentials,
-    token::Token,
+    rpc::client::{Address, Client},
+    transport::{
+        local_socket::{
+            tests as local_socket,
+            tests::{Hostile, ON_TIME},
+        },
+        mutual_tls::Credentials,
+        token::Token,
+    },
 };
 
-fn settings(begun: PathBuf) -> Settings {
+fn settings(start_marker: PathBuf) -> Settings {
     let order = Spec {
         samples: 100,
         shuffle: Shuffle::Sequential,
@@ -44,7 +49,7 @@ fn settings(begun: PathBuf) -> Settings {
             staged_batches: 2,
             lost_after: Nanoseconds(u64::MAX),
         },
-        begun,
+        start_marker,
     }
 }
 
@@ -59,7 +64,7 @@ fn left(host: u64) -> Available {
     Available { host: Bytes(host), cgroup, nodes_free, pressure, load, disks }
 }
 
-/// What `status` shows of the only node.
+/// The free memory that `status` shows of the only node.
 async fn shown(client: &mut Client) -> Option<u64> {
     let status = client.status().await.unwrap();
     status.joined[0].available.as_ref().map(|available| available.host_bytes)
@@ -70,8 +75,8 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
     let (_trigger, shutdown) = shutdown::channel();
-    let begun = directory.path().join("begun");
-    let manager = Manager::start(settings(begun), Door::unix(&socket).unwrap(), shutdown);
+    let marker = directory.path().join("begun");
+    let manager = Manager::start(settings(marker), Listener::unix(&socket).unwrap(), shutdown);
     let manager = tokio::spawn(manager.run());
     let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
     let (node, progress) = (NodeId(0), Progress::default());
@@ -98,21 +103,22 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
     manager.await.unwrap().unwrap();
 }
 
-/// The job is noted from its first node on, and until somebody says that it is over.
+/// The start marker exists from the first registration until the job is drained.
 #[tokio::test]
 async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
     let directory = tempfile::tempdir().unwrap();
-    let (socket, begun) = (directory.path().join("socket"), directory.path().join("begun"));
-    let noted = || Begun::index_of(&begun, "");
+    let (socket, marker) = (directory.path().join("socket"), directory.path().join("begun"));
+    let noted = || StartMarker::index_of(&marker, "");
     for (life, is_drained) in [(1, false), (2, true)] {
         let (trigger, shutdown) = shutdown::channel();
-        let door = Door::unix(&socket).unwrap();
-        let manager = tokio::spawn(Manager::start(settings(begun.clone()), door, shutdown).run());
+        let listener = Listener::unix(&socket).unwrap();
+        let manager =
+            tokio::spawn(Manager::start(settings(marker.clone()), listener, shutdown).run());
         let mut client = Client::connect(&Address::Unix(socket.clone()), None).await.unwrap();
         client.status().await.unwrap();
         assert_eq!(noted(), (life == 2).then_some(0), "only a node makes a beginning");
         client.register(&agent(life)).await.unwrap();
-        // It is written beside the loop.
+        // The marker is written beside the loop.
         let is_noted = async {
             while noted() != Some(0) {
                 client.status().await.unwrap();
@@ -130,7 +136,7 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
     }
 }
 
-/// What a client does, in a runtime that nothing of the manager can hold up.
+/// Runs a client in a runtime of its own, which the manager cannot block.
 fn in_time(course: impl Future<Output = ()>) {
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     own.block_on(async { timeout(ON_TIME, course).await.unwrap() });
@@ -142,9 +148,9 @@ fn peers_that_send_descriptors_hold_up_no_agent() {
     let socket = directory.path().join("socket");
     let (_trigger, shutdown) = shutdown::channel();
     runtime.block_on(async {
-        let door = Door::unix(&socket).unwrap();
+        let listener = Listener::unix(&socket).unwrap();
         let settings = settings(directory.path().join("begun"));
-        drop(tokio::spawn(Manager::start(settings, door, shutdown).run()));
+        drop(tokio::spawn(Manager::start(settings, listener, shutdown).run()));
     });
     let hostile: Vec<_> =
         (0..4).map(|_| Hostile::speak(&socket, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).collect();
@@ -160,13 +166,13 @@ fn peers_that_send_descriptors_hold_up_no_agent() {
 #[test]
 fn a_run_directory_that_does_not_answer_delays_neither_agents_nor_the_end() {
     let (directory, runtime) = (tempfile::tempdir().unwrap(), local_socket::runtime());
-    let (socket, begun) = (directory.path().join("socket"), directory.path().join("begun"));
-    // Opening a pipe for writing waits until somebody reads it.
-    nix::unistd::mkfifo(&begun.with_extension("part"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (socket, marker) = (directory.path().join("socket"), directory.path().join("begun"));
+    // Opening a pipe for writing blocks until it has a reader.
+    nix::unistd::mkfifo(&marker.with_extension("part"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let (_trigger, shutdown) = shutdown::channel();
     let inside = runtime.enter();
-    let door = Door::unix(&socket).unwrap();
-    let manager = tokio::spawn(Manager::start(settings(begun), door, shutdown).run());
+    let listener = Listener::unix(&socket).unwrap();
+    let manager = tokio::spawn(Manager::start(settings(marker), listener, shutdown).run());
     drop(inside);
     let course = async {
         let mut client = Client::connect(&Address::Unix(socket), None).await.unwrap();
@@ -183,22 +189,22 @@ fn a_run_directory_that_does_not_answer_delays_neither_agents_nor_the_end() {
 #[tokio::test]
 async fn a_peer_that_proved_the_token_and_answers_no_ping_is_closed() {
     let token = Token::generate().unwrap();
-    let door = Door::tcp("127.0.0.1:0", &token).await.unwrap();
-    let address = door.tcp_address().unwrap().unwrap();
+    let listener = Listener::tcp("127.0.0.1:0", &token).await.unwrap();
+    let address = listener.tcp_address().unwrap().unwrap();
     let (sender, _requests) = mpsc::channel(1);
     let service = Service::new(settings(PathBuf::new()).job, sender);
     let (_trigger, stopped) = shutdown::channel();
     let every = Duration::from_millis(200);
     let pings = Pings { every, answered_within: every };
     let mut server = JoinSet::new();
-    server.spawn(listen(service, door, 1, pings, stopped));
+    server.spawn(listen(service, listener, 1, pings, stopped));
     let stream = TcpStream::connect(address).await.unwrap();
     let mut peer = Credentials::of(&token).connect(stream).await.unwrap();
     let begun = Instant::now();
     // The preface of HTTP/2, and settings without an entry.
     peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut heard = Vec::new();
-    // The end may come as an error, for it is not announced.
+    // The end may come as an error, because it is not announced.
     drop(timeout(ON_TIME, peer.read_to_end(&mut heard)).await.expect("it is closed"));
     assert!(begun.elapsed() >= pings.every + pings.answered_within, "{:?}", begun.elapsed());
 }

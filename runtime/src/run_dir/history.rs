@@ -1,7 +1,7 @@
-//! Looks after the run directories that earlier runs left: which of them are live, and which may go.
+//! The run directories of earlier runs: finds live ones and removes old ones.
 //!
-//! A run directory is live as long as a process has locked it, as [`RunDir::occupy`] does. Whether a
-//! manager or an agent answers there is another question: both lock before they listen.
+//! A run directory is live while a process has locked it ([`RunDir::lock`]). Manager and agent lock it
+//! before they listen, so a live one need not answer yet.
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -18,26 +18,26 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{Occupant, RunDir, RunDirError};
+use super::{LockOwner, RunDir, RunDirError};
 
 impl RunDir {
     /// Whether a manager or an agent answers here.
     #[must_use]
     pub fn answers(&self) -> bool {
-        // Both are there while it runs, whatever else it offers.
-        let sockets = [self.overview_socket(), self.observe_socket()];
+        // Manager and agent serve these sockets for as long as they run.
+        let sockets = [self.manager_metrics_socket(), self.agent_metrics_socket()];
         sockets.iter().any(|socket| UnixStream::connect(socket).is_ok())
     }
 
-    /// When a process locked it last; `None` if none ever did.
-    fn begun_at(&self) -> Option<SystemTime> {
-        let locks = [Occupant::Manager, Occupant::Agent].map(|occupant| self.lock(occupant));
+    /// When a process last locked it; `None` if none has.
+    fn locked_at(&self) -> Option<SystemTime> {
+        let locks = [LockOwner::Manager, LockOwner::Agent].map(|owner| self.lock_path(owner));
         locks.iter().filter_map(|lock| fs::metadata(lock).ok()?.modified().ok()).max()
     }
 
-    /// Locks it for its removal; `None` if a process works here. The time of a lock stays as it is.
+    /// Locks it for its removal; `None` if a process has locked it. Keeps the times of the lock files.
     fn lock_all(&self) -> Option<Vec<Flock<File>>> {
-        let locks = [Occupant::Manager, Occupant::Agent].map(|occupant| self.lock(occupant));
+        let locks = [LockOwner::Manager, LockOwner::Agent].map(|owner| self.lock_path(owner));
         let there = locks.iter().filter(|lock| lock.exists());
         let lock = |path: &PathBuf| {
             let file = File::options().write(true).open(path).ok()?;
@@ -47,40 +47,40 @@ impl RunDir {
     }
 }
 
-/// The run directory below `runs`, or among `others`, that was begun last of those where something answers.
+/// The run directory below `runs`, or among `others`, that was locked last of those where a process answers.
 ///
 /// # Errors
 ///
-/// If `runs` is there and cannot be listed.
+/// If `runs` exists and cannot be listed.
 pub fn newest_live(runs: &Path, others: &[PathBuf]) -> Result<Option<RunDir>, RunDirError> {
     let listed = below(runs)?.into_iter().chain(others.iter().cloned());
     let opened = listed.filter_map(|path| RunDir::open(&path).ok());
     let live = opened.filter(RunDir::answers);
-    let begun = live.filter_map(|run_dir| Some((run_dir.begun_at()?, run_dir)));
+    let begun = live.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
     Ok(begun.max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
 }
 
-/// The run directory below `runs` that was begun last.
+/// The run directory below `runs` that was locked last.
 ///
 /// # Errors
 ///
-/// If `runs` is there and cannot be listed.
+/// If `runs` exists and cannot be listed.
 pub fn newest(runs: &Path) -> Result<Option<RunDir>, RunDirError> {
     let opened = below(runs)?.into_iter().filter_map(|path| RunDir::open(&path).ok());
-    let begun = opened.filter_map(|run_dir| Some((run_dir.begun_at()?, run_dir)));
+    let begun = opened.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
     Ok(begun.max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
 }
 
-/// Removes the run directories below `runs` in which no process works, but for the newest `kept`.
-/// Returns how many it removed.
+/// Removes the run directories below `runs` that no process has locked, except for the newest `kept`.
+/// Returns the number of removed ones.
 ///
 /// # Errors
 ///
-/// If `runs` is there and cannot be listed.
+/// If `runs` exists and cannot be listed.
 pub fn prune(runs: &Path, kept: usize) -> Result<usize, RunDirError> {
     let opened = below(runs)?.into_iter().filter_map(|path| RunDir::open(&path).ok());
-    // One that was never locked is one that begins now, or none of ours.
-    let begun = opened.filter_map(|run_dir| Some((run_dir.begun_at()?, run_dir)));
+    // A directory that was never locked belongs to a run that starts now, or is no run directory.
+    let begun = opened.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
     let mut ended: Vec<_> =
         begun.filter_map(|(time, run_dir)| Some((time, run_dir.lock_all()?, run_dir))).collect();
     ended.sort_by_key(|(time, _, _)| *time);
@@ -105,7 +105,7 @@ impl RunDir {
     }
 }
 
-/// The folders in a folder; none if it is not there.
+/// The folders in a folder; none if it does not exist.
 fn below(folder: &Path) -> Result<Vec<PathBuf>, RunDirError> {
     let failed = |source| RunDirError::Io { path: folder.to_owned(), source };
     let entries = match fs::read_dir(folder) {
@@ -126,7 +126,7 @@ mod tests {
     /// A run that was begun so many seconds after 1970, and has ended.
     fn ended(runs: &Path, name: &str, second: u64) -> RunDir {
         let run_dir = RunDir::create(&runs.join(name)).unwrap();
-        drop(run_dir.occupy(Occupant::Manager).unwrap());
+        drop(run_dir.lock(LockOwner::Manager).unwrap());
         set_begun(&run_dir, second);
         fs::write(run_dir.report(), "{}").unwrap();
         run_dir
@@ -134,7 +134,7 @@ mod tests {
 
     fn set_begun(run_dir: &RunDir, second: u64) {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-        let lock = File::options().write(true).open(run_dir.lock(Occupant::Manager)).unwrap();
+        let lock = File::options().write(true).open(run_dir.lock_path(LockOwner::Manager)).unwrap();
         lock.set_modified(time).unwrap();
     }
 
@@ -156,12 +156,12 @@ mod tests {
             ended(runs, name, second);
         }
         let working = ended(runs, "oldest", 0);
-        let occupied = working.occupy(Occupant::Agent).unwrap();
+        let run_dir_lock = working.lock(LockOwner::Agent).unwrap();
         set_begun(&working, 0);
         fs::create_dir(runs.join("not ours")).unwrap();
         assert_eq!(prune(runs, 2).unwrap(), 2);
         assert_eq!(names(runs), ["c", "d", "not ours", "oldest"]);
-        drop(occupied);
+        drop(run_dir_lock);
         assert_eq!(prune(runs, 2).unwrap(), 1);
         assert_eq!(names(runs), ["d", "not ours", "oldest"], "its agent began last");
         assert_eq!(prune(&runs.join("nowhere"), 2).unwrap(), 0);
@@ -182,15 +182,15 @@ mod tests {
         let runs = folder.path();
         assert_eq!(newest_live(runs, &[]).unwrap(), None);
         let live = ended(runs, "live", 1);
-        let _listens = UnixListener::bind(live.overview_socket()).unwrap();
+        let _listens = UnixListener::bind(live.manager_metrics_socket()).unwrap();
         let dead = ended(runs, "dead", 2);
         // What a killed process leaves.
-        drop(UnixListener::bind(dead.overview_socket()).unwrap());
+        drop(UnixListener::bind(dead.manager_metrics_socket()).unwrap());
         assert_eq!(newest_live(runs, &[]).unwrap(), Some(live.clone()));
         assert_eq!(newest(runs).unwrap(), Some(dead));
         let beside = folder.path().join("beside");
         let agent = ended(&beside, "agent", 3);
-        let _also = UnixListener::bind(agent.observe_socket()).unwrap();
+        let _also = UnixListener::bind(agent.agent_metrics_socket()).unwrap();
         let others = [agent.path().to_owned()];
         assert_eq!(newest_live(runs, &others).unwrap(), Some(agent));
     }

@@ -2,7 +2,6 @@
 
 use std::{
     error::Error,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -26,13 +25,5 @@ impl<E: Error + 'static> LocatedError<E> {
     #[must_use]
     pub fn in_text(text: &str, file: &Path, keys: &[&str], error: E) -> Self {
         Self { file: file.to_owned(), line: location::line_of(text, keys), source: error }
-    }
-
-    /// As [`Self::in_text`], reading `file` again.
-    #[must_use]
-    pub fn in_file(file: &Path, keys: &[&str], error: E) -> Self {
-        // A file that was removed meanwhile has no lines.
-        let text = fs::read_to_string(file).unwrap_or_default();
-        Self::in_text(&text, file, keys, error)
     }
 }

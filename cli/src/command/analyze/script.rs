@@ -1,7 +1,7 @@
 //! Runs the analysis of training scripts, which is written in Python.
 //!
-//! Its sources are part of this program, so that it works where the package for Python is not installed.
-//! They need Python 3.9 and its standard library.
+//! Its sources are embedded in this program, so that it works without the Python package. They need Python
+//! 3.9 and its standard library.
 
 use std::{
     fs, io,
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 /// The name of the package, and of the directory that it is run from.
 const PACKAGE: &str = "script_analysis";
 
-/// What ends with this code refuses its input.
+/// The exit code for wrong input.
 const INPUT_ERROR: i32 = 2;
 
 macro_rules! sources {
@@ -49,7 +49,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "values.py",
 ];
 
-/// What scripts say, as a table or as JSON, and where that differs from a job.
+/// The analysis of scripts as a table or as JSON, with its differences from a job.
 ///
 /// The dataset is not read: a script can be compared with a job before its data is there.
 pub(super) fn analyze(
@@ -61,7 +61,7 @@ pub(super) fn analyze(
     let folder =
         unpacked().context("cannot unpack the analysis of scripts").map_err(Failure::Work)?;
     let mut python = Command::new("python3");
-    // Isolated, without files of byte code, and with UTF-8 in any locale.
+    // Isolated mode, no byte-code files, UTF-8 in any locale.
     python.args(["-I", "-B", "-X", "utf8"]).arg(folder.path().join(PACKAGE));
     if as_json {
         python.arg("--json");
@@ -84,7 +84,7 @@ fn unpacked() -> io::Result<TempDir> {
     Ok(folder)
 }
 
-/// What of a job a script can contradict.
+/// The settings of a job that a script can contradict.
 fn facts(job: &Job) -> serde_json::Value {
     json!({
         "batch_size": job.batch_size,

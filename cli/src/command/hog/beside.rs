@@ -1,4 +1,4 @@
-//! A command that runs beside a hog as if it ran alone: it gets the signals, its exit code is passed on.
+//! The command that runs beside a hog: it gets the signals, and its exit code is passed on.
 
 use std::io::{self, IsTerminal};
 
@@ -15,29 +15,29 @@ use tokio::{
 
 use crate::failure::code_of;
 
-/// Signals that end a hog, or that the command beside it shall get.
+/// Signals that end a hog, or that are forwarded to the command beside it.
 const STOPPING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Signals that only the command knows what to do with.
+/// Signals that are only forwarded to the command.
 const FOR_THE_COMMAND: [Signal; 2] = [Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Signals to this process that were not looked at yet; the kernel keeps no more than one of each.
+/// Signals that were not handled yet; the kernel queues at most one of each.
 const WAITING_MAX: usize = 8;
 
-/// The signals that this process gets.
+/// The signals to this process.
 #[derive(Debug)]
 pub(super) struct Signals {
     received: mpsc::Receiver<Signal>,
 }
 
-/// The command.
+/// The running command.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct SideCommand {
     child: Child,
 }
 
 impl Signals {
-    /// From now on signals do not end this process.
+    /// Catches the signals, which do not end this process any more.
     pub(super) fn new(runs_command: bool) -> io::Result<Self> {
         let (sender, received) = mpsc::channel(WAITING_MAX);
         let others = if runs_command { &FOR_THE_COMMAND[..] } else { &[] };
@@ -56,7 +56,7 @@ impl Signals {
     }
 }
 
-/// Ends with the runtime, which waits for no task.
+/// Forwards a signal to the channel; ends with the runtime.
 async fn forward(mut stream: Stream, signal: Signal, to: mpsc::Sender<Signal>) {
     while stream.recv().await.is_some() {
         if to.send(signal).await.is_err() {
@@ -65,7 +65,7 @@ async fn forward(mut stream: Stream, signal: Signal, to: mpsc::Sender<Signal>) {
     }
 }
 
-impl Beside {
+impl SideCommand {
     pub(super) fn start(command: &[String], is_quiet: bool) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
         let mut command = Command::new(program);
@@ -77,14 +77,14 @@ impl Beside {
         Ok(Self { child })
     }
 
-    /// Waits for its end; its exit code, as [`code_of`] tells.
+    /// Waits for its end; returns its exit code as of [`code_of`].
     pub(super) async fn ended(&mut self) -> io::Result<u8> {
         self.child.wait().await.map(code_of)
     }
 
     pub(super) fn pass_on(&self, signal: Signal) {
         let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()) else { return };
-        if has_told_all(signal) {
+        if was_sent_by_terminal(signal) {
             return;
         }
         if let Err(error) = kill(Pid::from_raw(pid), signal) {
@@ -93,7 +93,7 @@ impl Beside {
     }
 }
 
-/// A terminal sends these to every process in front of it, the command included.
-fn has_told_all(signal: Signal) -> bool {
+/// Whether a terminal has already sent the signal to its foreground processes, the command included.
+fn was_sent_by_terminal(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && io::stdin().is_terminal()
 }

@@ -1,4 +1,4 @@
-//! What a hog shows while it holds: a bar on a terminal, log lines else; a sentence at the end.
+//! The display of a hog: a bar on a terminal, else log lines; a sentence at the end.
 
 use anyhow::anyhow;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -7,7 +7,7 @@ use tierfeed_resource_gatherer::hog::{Goal, Hog, KeptBy, Reason, Report};
 
 use crate::output;
 
-/// Shows where a hog stands.
+/// Shows the progress of a hog.
 #[derive(Debug)]
 pub(super) struct Display {
     bar: ProgressBar,
@@ -53,7 +53,7 @@ impl Display {
     }
 }
 
-/// The few figures that matter, on standard error; the JSON has all.
+/// Prints the most important figures on standard error; the JSON has all.
 pub(super) fn summarize(report: &Report) {
     let Some(after_s) = report.record.held_after_s else { return };
     let kept = match (report.kept_by, &report.lock_refusal) {

@@ -11,14 +11,14 @@ use tierfeed_core::{
     retention::replay::Replay,
     session,
 };
-use tierfeed_runtime::{places::Layout, prediction::Nodes};
+use tierfeed_runtime::{layout::Layout, predict::Nodes};
 
-use crate::{arguments::Plan, failure::Failure, jobs::Known, output};
+use crate::{arguments::Plan, failure::Failure, jobs::SizedJob, output};
 
-/// Prints the order of the whole job, or of the node that is asked for.
-pub(super) fn order(arguments: &Plan, known: &Known) -> Result<(), Failure> {
-    let order = &known.order;
-    let nodes = match super::nodes(arguments, known)? {
+/// Prints the order of the whole job, or of the requested node.
+pub(super) fn order(arguments: &Plan, sized: &SizedJob) -> Result<(), Failure> {
+    let order = &sized.order;
+    let nodes = match super::nodes(arguments, sized)? {
         Nodes::One { node } if arguments.node.is_some() => node..node + 1,
         _ => 0..order.world.nodes,
     };
@@ -27,11 +27,11 @@ pub(super) fn order(arguments: &Plan, known: &Known) -> Result<(), Failure> {
     output::written(write_order(order, &ranks, &mut out).and_then(|()| out.flush()))
 }
 
-/// Prints what the nodes that are asked for read, and where each sample will come from.
-pub(super) fn sources(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
-    let policy = super::policy(arguments, known)?;
-    let nodes = super::nodes(arguments, known)?;
-    let settings = layout.session(&known.job, known.sizes(), known.order, NodeId(0));
+/// Prints the reads of the requested nodes with the source of each sample.
+pub(super) fn sources(arguments: &Plan, sized: &SizedJob, layout: &Layout) -> Result<(), Failure> {
+    let policy = super::policy(arguments, sized)?;
+    let nodes = super::nodes(arguments, sized)?;
+    let settings = layout.session(sized.job(), sized.sizes(), sized.order, NodeId(0));
     let settings = session::Settings { policy, ..settings };
     let mut out = BufWriter::new(io::stdout().lock());
     let written = writeln!(out, "epoch step rank samples").and_then(|()| {
@@ -45,7 +45,7 @@ pub(super) fn sources(arguments: &Plan, known: &Known, layout: &Layout) -> Resul
 fn write_order(order: &Spec, ranks: &[Rank], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "epoch step rank samples")?;
     for epoch in (0..order.epochs).map(Epoch) {
-        // Whoever calls has refused orders that are not computed.
+        // The caller has refused orders that are not computed.
         let Some(batches) = order.epoch(epoch) else { continue };
         for step in (0..order.steps_in(epoch)).map(Step) {
             for rank in ranks {
@@ -80,7 +80,7 @@ fn write_node(settings: &session::Settings, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Batches as their samples come.
+/// Writes batches sample by sample.
 struct Lines<'a, W> {
     out: &'a mut W,
     names: Vec<&'static str>,

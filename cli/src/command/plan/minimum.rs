@@ -1,15 +1,15 @@
-//! `tierfeed plan --minimum`: how little memory keeps the trainers from waiting.
+//! `tierfeed plan --minimum`: the least memory with which trainers do not wait.
 
 use anyhow::anyhow;
 use serde::Serialize;
 use tierfeed_core::{retention::policy, tier::Kind, units::Bytes};
-use tierfeed_runtime::prediction::{
+use tierfeed_runtime::predict::{
     Prediction,
     minimum::{MinimumError, minimum},
 };
 use tierfeed_workload_analyzer::demand::Rule;
 
-use super::{Subject, simulate::predict, table::line};
+use super::{PlanInputs, simulate::predict, table::line};
 use crate::{arguments::Plan, failure::Failure, output};
 
 #[derive(Serialize)]
@@ -18,14 +18,14 @@ struct Minima {
     tiers: Vec<Minimum>,
 }
 
-/// What one tier needs, the others as they are.
+/// The least cache of one tier with the others as they are.
 #[derive(Serialize)]
 struct Minimum {
     name: &'static str,
     cache_bytes: u64,
-    /// Nothing if no cache in it is enough.
+    /// `None` if no size is enough.
     least_cache_bytes: Option<u64>,
-    /// With what is staged, if that is here.
+    /// The cache and, in main memory, staging.
     least_size_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
@@ -33,11 +33,15 @@ struct Minimum {
     simulated: Option<Prediction>,
 }
 
-/// Says what `tier` needs, or each.
-pub(super) fn run(arguments: &Plan, subject: &Subject, tier: Option<Kind>) -> Result<(), Failure> {
-    let policy = super::policy(arguments, &subject.known)?;
-    let kinds = tier.map_or_else(|| subject.site.kinds(), |kind| vec![kind]);
-    let found = kinds.into_iter().map(|kind| of(arguments, subject, policy, kind));
+/// Prints the least cache of `tier`, or of each tier.
+pub(super) fn run(
+    arguments: &Plan,
+    inputs: &PlanInputs,
+    tier: Option<Kind>,
+) -> Result<(), Failure> {
+    let policy = super::policy(arguments, &inputs.sized)?;
+    let kinds = tier.map_or_else(|| inputs.site.kinds(), |kind| vec![kind]);
+    let found = kinds.into_iter().map(|kind| of(arguments, inputs, policy, kind));
     let tiers = found.collect::<Result<Vec<_>, _>>()?;
     if tiers.iter().all(|it| it.least_cache_bytes.is_none()) {
         let reasons: Vec<_> = tiers.into_iter().filter_map(|it| it.why_not).collect();
@@ -47,25 +51,25 @@ pub(super) fn run(arguments: &Plan, subject: &Subject, tier: Option<Kind>) -> Re
     if arguments.json {
         return output::json(&minima);
     }
-    output::lines(&table(&minima, &subject.notes()))
+    output::lines(&table(&minima, &inputs.notes()))
 }
 
 fn of(
     arguments: &Plan,
-    subject: &Subject,
+    inputs: &PlanInputs,
     policy: policy::Kind,
     kind: Kind,
 ) -> Result<Minimum, Failure> {
-    let site = &subject.site;
-    let (least, why_not) = match minimum(&subject.demand, site, Rule::from(policy), kind) {
+    let site = &inputs.site;
+    let (least, why_not) = match minimum(&inputs.demand, site, Rule::from(policy), kind) {
         Ok(least) => (Some(least), None),
-        Err(error @ MinimumError::Hopeless { .. }) => (None, Some(error.to_string())),
+        Err(error @ MinimumError::Insufficient { .. }) => (None, Some(error.to_string())),
         Err(error) => return Err(Failure::input(error)),
     };
     let staged = if kind == Kind::MainMemory { site.staged() } else { Bytes(0) };
     let simulated = match least {
         Some(least) if arguments.simulate => {
-            predict(arguments, subject, &site.with_cache(kind, least), &[policy])?.pop()
+            predict(arguments, inputs, &site.with_cache(kind, least), &[policy])?.pop()
         }
         _ => None,
     };

@@ -1,18 +1,18 @@
-//! `tierfeed plan --peers`: what nodes that share their caches would read from one another.
+//! `tierfeed plan --peers`: what nodes with a shared cache would read from each other.
 
 use std::io::{self, BufWriter};
 
 use tierfeed_core::id::NodeId;
 use tierfeed_runtime::{
-    places::Layout,
-    prediction::peers::{self, DumpError, Shared},
+    layout::Layout,
+    predict::peers::{self, DumpError, SharedCachePlan},
 };
 
-use crate::{arguments::Plan, failure::Failure, jobs::Known, output};
+use crate::{arguments::Plan, failure::Failure, jobs::SizedJob, output};
 
-pub(super) fn run(arguments: &Plan, known: &Known, layout: &Layout) -> Result<(), Failure> {
-    super::require_computed(known)?;
-    let settings = layout.session(&known.job, known.sizes(), known.order, NodeId(0));
+pub(super) fn run(arguments: &Plan, sized: &SizedJob, layout: &Layout) -> Result<(), Failure> {
+    super::require_computed(sized)?;
+    let settings = layout.session(sized.job(), sized.sizes(), sized.order, NodeId(0));
     if arguments.dump {
         return match peers::dump(&settings, &mut BufWriter::new(io::stdout().lock())) {
             Ok(()) => Ok(()),
@@ -20,6 +20,6 @@ pub(super) fn run(arguments: &Plan, known: &Known, layout: &Layout) -> Result<()
             Err(error) => Err(Failure::input(error)),
         };
     }
-    let shared = Shared::of(&settings).map_err(Failure::input)?;
+    let shared = SharedCachePlan::of(&settings).map_err(Failure::input)?;
     if arguments.json { output::json(&shared) } else { output::lines(&shared.to_string()) }
 }

@@ -1,4 +1,4 @@
-//! `tierfeed plan --simulate`: runs the policies on a virtual clock, and shows what they come to.
+//! `tierfeed plan --simulate`: runs policies on a virtual clock and shows their figures.
 
 use std::{
     fs::{self, File},
@@ -19,23 +19,24 @@ use tierfeed_core::{
     simulator::{Observer, Read, StepOutcome},
     units::Bytes,
 };
-use tierfeed_runtime::prediction::{
-    self, Drawn, Prediction, curve::Curve, site::Site, trace::Lines, wear::Wear,
+use tierfeed_runtime::predict::{
+    self, PlottedPolicy, Prediction, curve::Curve, node_model::NodeModel, trace::TraceWriter,
+    wear::Wear,
 };
 
-use super::{Subject, table};
-use crate::{arguments::Plan, command, failure::Failure, jobs::Known, output};
+use super::{PlanInputs, table};
+use crate::{arguments::Plan, command, failure::Failure, output};
 
-/// What a shell reports for a command that was interrupted.
+/// The exit code of an interrupted command, by the convention of shells.
 const INTERRUPTED: u8 = 130;
 
-pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
-    let policies = super::policies(arguments, &subject.known);
-    let simulated = simulate(arguments, subject, &subject.site, &policies)?;
-    let mut notes = subject.notes();
+pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> {
+    let policies = super::policies(arguments, &inputs.sized);
+    let simulated = simulate(arguments, inputs, &inputs.site, &policies)?;
+    let mut notes = inputs.notes();
     if let Some(path) = &arguments.plot {
         let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
-        write(path, &prediction::plot(&subject.known.job.name, &notes, &drawn))?;
+        write(path, &predict::plot(&inputs.sized.job().name, &notes, &drawn))?;
     }
     let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
     notes.extend(predictions.iter().filter_map(|it| it.wear.as_ref()).map(wear));
@@ -55,39 +56,39 @@ fn wear(wear: &Wear) -> String {
     )
 }
 
-/// What `policies` come to on `site`.
+/// The predictions of `policies` on `site`.
 pub(super) fn predict(
     arguments: &Plan,
-    subject: &Subject,
-    site: &Site,
+    inputs: &PlanInputs,
+    site: &NodeModel,
     policies: &[policy::Kind],
 ) -> Result<Vec<Prediction>, Failure> {
-    let simulated = simulate(arguments, subject, site, policies)?;
+    let simulated = simulate(arguments, inputs, site, policies)?;
     Ok(simulated.into_iter().map(|it| it.prediction).collect())
 }
 
-/// A policy that was run.
+/// The result of one policy.
 struct Simulated {
     prediction: Prediction,
     curve: Curve,
 }
 
 impl Simulated {
-    fn drawn(&self) -> Drawn<'_> {
-        Drawn { prediction: &self.prediction, curve: &self.curve }
+    fn drawn(&self) -> PlottedPolicy<'_> {
+        PlottedPolicy { prediction: &self.prediction, curve: &self.curve }
     }
 }
 
 fn simulate(
     arguments: &Plan,
-    subject: &Subject,
-    site: &Site,
+    inputs: &PlanInputs,
+    site: &NodeModel,
     policies: &[policy::Kind],
 ) -> Result<Vec<Simulated>, Failure> {
-    super::require_computed(&subject.known)?;
-    let nodes = super::nodes(arguments, &subject.known)?;
-    let settings = &settings(subject, site);
-    let model = &site.model(subject.step_time.unwrap_or_default());
+    super::require_computed(&inputs.sized)?;
+    let nodes = super::nodes(arguments, &inputs.sized)?;
+    let settings = &settings(inputs, site);
+    let model = &site.model(inputs.step_time.unwrap_or_default());
     let runtime = command::runtime()?;
     let curve = Curve::new(&settings.order);
     let runs = policies.len() as u64 * u64::from(nodes.count());
@@ -119,15 +120,15 @@ fn simulate(
     Ok(simulated)
 }
 
-/// What a session on `site` is built from.
-pub(super) fn settings(subject: &Subject, site: &Site) -> session::Settings {
-    let Known { job, order, .. } = &subject.known;
-    site.session(job, subject.known.sizes(), *order)
+/// The settings of a session on `site`.
+pub(super) fn settings(inputs: &PlanInputs, site: &NodeModel) -> session::Settings {
+    let (job, order) = (inputs.sized.job(), &inputs.sized.order);
+    site.session(job, inputs.sized.sizes(), *order)
 }
 
-fn create(path: &Path, tiers: Vec<&'static str>) -> Result<Lines<BufWriter<File>>, Failure> {
+fn create(path: &Path, tiers: Vec<&'static str>) -> Result<TraceWriter<BufWriter<File>>, Failure> {
     let file = File::create(path).map_err(|error| unwritable(path, error))?;
-    Ok(Lines::new(BufWriter::new(file), tiers))
+    Ok(TraceWriter::new(BufWriter::new(file), tiers))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -141,17 +142,17 @@ fn unwritable(path: &Path, error: io::Error) -> Failure {
     Failure::Work(named.expect_err("it was made from an error"))
 }
 
-/// Why a simulation ended before its run did.
+/// Why a simulation stopped early.
 enum Stop {
     Interrupted,
     Trace(io::Error),
 }
 
-/// Follows a simulation.
+/// The observer of a simulation: progress, curve and trace.
 struct Watch {
     bar: ProgressBar,
     curve: Curve,
-    lines: Option<Lines<BufWriter<File>>>,
+    lines: Option<TraceWriter<BufWriter<File>>>,
     is_ended: Arc<AtomicBool>,
 }
 
@@ -192,7 +193,7 @@ impl Observer for Watch {
         if self.is_ended.load(Ordering::Relaxed) {
             return ControlFlow::Break(Stop::Interrupted);
         }
-        match self.lines.as_mut().map_or(Ok(()), Lines::check) {
+        match self.lines.as_mut().map_or(Ok(()), TraceWriter::check) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(Stop::Trace(error)),
         }

@@ -1,12 +1,11 @@
-//! Predictions side by side, as people read them.
+//! Predictions side by side, as a text table.
 
 use std::fmt::Write as _;
 
 use tierfeed_core::{tier::Kind, units::Bytes};
-use tierfeed_runtime::prediction::{Epoch, Figures, Prediction};
+use tierfeed_runtime::predict::{Epoch, Figures, Prediction};
 
-/// Each policy epoch by epoch and in all: what it reads, then how long it takes, if anything is known to
-/// take time. `notes` stand above.
+/// Each policy by epoch and in total: its reads, then its times, if any speed is known. `notes` come first.
 pub(super) fn comparison(predictions: &[Prediction], notes: &[String]) -> String {
     let mut text = String::new();
     for note in notes {
@@ -94,10 +93,10 @@ fn columns(kinds: &[&'static str], cell: impl Fn(&'static str) -> String) -> Str
     kinds.iter().fold(String::new(), |row, kind| row + &format!("{:>14}", cell(kind)))
 }
 
-/// How many times its mean the step with the most cold bytes has.
+/// The most cold bytes of a step, divided by the mean.
 #[expect(clippy::cast_precision_loss, reason = "a table needs no more than 53 bits")]
 fn burst(epoch: &Epoch) -> Option<f64> {
-    let spread = epoch.spreads.step_cold?;
+    let spread = epoch.evenness.step_cold?;
     (spread.mean_bytes > 0.0).then(|| spread.max_bytes as f64 / spread.mean_bytes)
 }
 

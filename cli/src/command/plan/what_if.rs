@@ -5,11 +5,11 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_runtime::prediction::{Prediction, site::Site};
+use tierfeed_runtime::predict::{Prediction, node_model::NodeModel};
 use tierfeed_workload_analyzer::demand::{Rule, Verdict, verdict};
 
 use super::{
-    Subject,
+    PlanInputs,
     simulate::predict,
     table::{line, ratio, size},
 };
@@ -21,7 +21,7 @@ struct Comparison {
     what_if: Case,
 }
 
-/// A node and what it comes to.
+/// A node and its figures.
 #[derive(Serialize)]
 struct Case {
     staged_bytes: u64,
@@ -37,24 +37,24 @@ struct Tier {
     cache_bytes: u64,
 }
 
-pub(super) fn run(arguments: &Plan, subject: &Subject) -> Result<(), Failure> {
-    let measured = subject.measured.as_ref();
-    let changed = subject.site.with(&arguments.what_if, measured).map_err(Failure::input)?;
+pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> {
+    let measured = inputs.measured.as_ref();
+    let changed = inputs.site.with(&arguments.what_if, measured).map_err(Failure::input)?;
     let comparison = Comparison {
-        as_it_is: case(arguments, subject, &subject.site)?,
-        what_if: case(arguments, subject, &changed)?,
+        as_it_is: case(arguments, inputs, &inputs.site)?,
+        what_if: case(arguments, inputs, &changed)?,
     };
     if arguments.json {
         return output::json(&comparison);
     }
-    let mut notes = subject.notes();
-    notes.extend(unmeasured(subject, &changed));
+    let mut notes = inputs.notes();
+    notes.extend(unmeasured(inputs, &changed));
     output::lines(&table(&comparison, &notes))
 }
 
-fn case(arguments: &Plan, subject: &Subject, site: &Site) -> Result<Case, Failure> {
-    let policies = super::policies(arguments, &subject.known);
-    let rule = policies.first().copied().unwrap_or(subject.known.job.policy);
+fn case(arguments: &Plan, inputs: &PlanInputs, site: &NodeModel) -> Result<Case, Failure> {
+    let policies = super::policies(arguments, &inputs.sized);
+    let rule = policies.first().copied().unwrap_or(inputs.sized.job().policy);
     let tiers = site.kinds().into_iter().map(|kind| Tier {
         name: kind.name(),
         cache_bytes: site.cache(kind).unwrap_or_default().0,
@@ -62,18 +62,18 @@ fn case(arguments: &Plan, subject: &Subject, site: &Site) -> Result<Case, Failur
     Ok(Case {
         staged_bytes: site.staged().0,
         tiers: tiers.collect(),
-        verdict: verdict(&subject.demand, &site.supply(Rule::from(rule))),
+        verdict: verdict(&inputs.demand, &site.supply(Rule::from(rule))),
         simulated: if arguments.simulate {
-            predict(arguments, subject, site, &policies)?
+            predict(arguments, inputs, site, &policies)?
         } else {
             Vec::new()
         },
     })
 }
 
-/// The tiers that come without anything known of their speed.
-fn unmeasured(subject: &Subject, changed: &Site) -> Vec<String> {
-    let new = changed.tiers.iter().filter(|tier| subject.site.cache(tier.kind).is_none());
+/// Notes on added tiers whose speed was not measured.
+fn unmeasured(inputs: &PlanInputs, changed: &NodeModel) -> Vec<String> {
+    let new = changed.tiers.iter().filter(|tier| inputs.site.cache(tier.kind).is_none());
     let new = new.filter(|tier| tier.speed.bandwidth.0 == 0);
     let note = |kind| format!("nothing is known of the speed of {kind}: it is taken as unlimited");
     new.map(|tier| note(tier.kind)).collect()
@@ -103,7 +103,7 @@ fn table(comparison: &Comparison, notes: &[String]) -> String {
 /// Writes a row of the table: a name, and the figure of each case.
 type Row<'a> = &'a mut dyn FnMut(&str, &dyn Fn(&Case) -> String);
 
-/// By the closed forms, after the first epoch unless said.
+/// The results of the closed forms, after the first epoch unless stated.
 fn verdicts(row: Row<'_>) {
     row("hits", &|it| format!("{:.1}%", it.verdict.hit_ratio * 100.0));
     row("cold in an epoch", &|it| size(it.verdict.cold.0));
@@ -115,7 +115,7 @@ fn verdicts(row: Row<'_>) {
     row("stall of the job s", &|it| seconds(it.verdict.job_stall));
 }
 
-/// The whole run of the policy at a place.
+/// The simulated run of the policy at index `at`.
 fn simulations(row: Row<'_>, policy: &str, at: usize) {
     let of = |case: &Case, figure: &dyn Fn(&Prediction) -> String| {
         case.simulated.get(at).map(figure).unwrap_or_default()

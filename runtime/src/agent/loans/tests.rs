@@ -15,11 +15,11 @@ fn loans(chunks: u64) -> Loans<&'static str> {
     Loans::new(Ledger::of(&[tier], CHUNK), CHUNK)
 }
 
-fn wish(loans: &mut Loans<&'static str>, connection: u64, mib: u64) -> Vec<Action> {
-    loans.wish(ConnectionId(connection), RequestId(connection), Bytes::mib(mib))
+fn request(loans: &mut Loans<&'static str>, connection: u64, mib: u64) -> Vec<Action> {
+    loans.request(ConnectionId(connection), RequestId(connection), Bytes::mib(mib))
 }
 
-/// The whole way of the request at hand, with an empty cache.
+/// All steps of the current request, with an empty cache.
 fn grant(loans: &mut Loans<&'static str>) -> GrantId {
     loans.agreed(Nanoseconds(0));
     loans.poll_room(0, 9, Nanoseconds(0));
@@ -29,13 +29,13 @@ fn grant(loans: &mut Loans<&'static str>) -> GrantId {
 #[test]
 fn a_wish_is_asked_made_room_for_allocated_and_granted() {
     let mut loans = loans(5);
-    assert_eq!(wish(&mut loans, 1, 2), [Action::AskManager(2)]);
+    assert_eq!(request(&mut loans, 1, 2), [Action::AskManager(2)]);
     assert_eq!(loans.agreed(Nanoseconds(0)), [Action::Lend(2)]);
     assert!(loans.needs_room());
     assert_eq!(loans.poll_room(4, 5, Nanoseconds(0)), [], "the cache still holds 4 of 5");
     assert_eq!(loans.poll_room(3, 5, Nanoseconds(1)), [Action::Allocate(2)]);
     let (granted, actions) = loans.allocated("memory");
-    let (Wish { connection, .. }, name) = granted.unwrap();
+    let (LoanRequest { connection, .. }, name) = granted.unwrap();
     assert_eq!((connection, actions), (ConnectionId(1), vec![]));
     assert_eq!((loans.memory(name), loans.granted()), (Some(&"memory"), Bytes::mib(2)));
     assert_eq!(loans.freed(name), [Action::TellReturned(2), Action::Lend(0)]);
@@ -45,8 +45,8 @@ fn a_wish_is_asked_made_room_for_allocated_and_granted() {
 #[test]
 fn wishes_wait_for_one_another() {
     let mut loans = loans(5);
-    assert_eq!(wish(&mut loans, 1, 2), [Action::AskManager(2)]);
-    assert_eq!(wish(&mut loans, 2, 3), []);
+    assert_eq!(request(&mut loans, 1, 2), [Action::AskManager(2)]);
+    assert_eq!(request(&mut loans, 2, 3), []);
     loans.agreed(Nanoseconds(0));
     loans.poll_room(0, 5, Nanoseconds(0));
     let (_, actions) = loans.allocated("memory");
@@ -56,9 +56,9 @@ fn wishes_wait_for_one_another() {
 #[test]
 fn more_than_is_there_is_denied_with_what_is() {
     let mut loans = loans(5);
-    wish(&mut loans, 1, 3);
+    request(&mut loans, 1, 3);
     grant(&mut loans);
-    let actions = wish(&mut loans, 2, 4);
+    let actions = request(&mut loans, 2, 4);
     let [Action::Deny(_, reason)] = actions.as_slice() else { panic!("{actions:?}") };
     assert!(reason.contains("4 MiB of cxl-memory asked for, 2 MiB are free"), "{reason}");
 }
@@ -66,19 +66,19 @@ fn more_than_is_there_is_denied_with_what_is() {
 #[test]
 fn a_cache_that_gives_nothing_up_ends_the_wish_and_nothing_stays_lent() {
     let mut loans = loans(5);
-    wish(&mut loans, 1, 5);
+    request(&mut loans, 1, 5);
     loans.agreed(Nanoseconds(0));
     let actions = loans.poll_room(5, 5, LATER);
     let [Action::Lend(0), Action::TellReturned(5), Action::Deny(..)] = actions.as_slice() else {
         panic!("{actions:?}")
     };
-    assert_eq!(wish(&mut loans, 2, 5), [Action::AskManager(5)]);
+    assert_eq!(request(&mut loans, 2, 5), [Action::AskManager(5)]);
 }
 
 #[test]
 fn a_manager_that_refuses_ends_the_wish() {
     let mut loans = loans(5);
-    wish(&mut loans, 1, 5);
+    request(&mut loans, 1, 5);
     let actions = loans.refused("no");
     let [Action::Lend(0), Action::Deny(_, reason)] = actions.as_slice() else {
         panic!("{actions:?}")
@@ -89,22 +89,22 @@ fn a_manager_that_refuses_ends_the_wish() {
 #[test]
 fn what_the_dead_held_comes_back() {
     let mut loans = loans(5);
-    wish(&mut loans, 1, 1);
+    request(&mut loans, 1, 1);
     grant(&mut loans);
-    wish(&mut loans, 2, 2);
+    request(&mut loans, 2, 2);
     grant(&mut loans);
-    wish(&mut loans, 1, 1);
+    request(&mut loans, 1, 1);
     grant(&mut loans);
     loans.gone(ConnectionId(1));
     assert_eq!(loans.granted(), Bytes::mib(2));
-    assert_eq!(wish(&mut loans, 3, 3), [Action::AskManager(3)]);
+    assert_eq!(request(&mut loans, 3, 3), [Action::AskManager(3)]);
 }
 
 #[test]
 fn a_flood_of_wishes_is_denied() {
     let mut loans = loans(5);
     let denied: usize = (0..QUEUE_MAX as u64 + 10)
-        .flat_map(|connection| wish(&mut loans, connection, 1))
+        .flat_map(|connection| request(&mut loans, connection, 1))
         .filter(|action| matches!(action, Action::Deny(..)))
         .count();
     assert_eq!(denied, 9, "one is at hand, {QUEUE_MAX} wait");
@@ -120,7 +120,7 @@ proptest! {
         let mut cached = 5;
         for (step, connection, mib) in steps {
             let actions = match step {
-                0 | 1 => wish(&mut loans, connection, mib.max(1)),
+                0 | 1 => request(&mut loans, connection, mib.max(1)),
                 2 => loans.agreed(now),
                 3 => loans.poll_room(cached, 5, now),
                 4 => {

@@ -6,7 +6,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::local_socket::tests::ON_TIME;
+use crate::transport::local_socket::tests::ON_TIME;
 
 struct Let {
     folder: TempDir,
@@ -15,13 +15,13 @@ struct Let {
 }
 
 impl Let {
-    /// So many connections at a time.
+    /// A server for at most `connections_max` connections.
     fn in_at_most(connections_max: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let door = Arc::new(Door::unix(&folder.path().join("socket")).unwrap());
+        let listener = Arc::new(Listener::unix(&folder.path().join("socket")).unwrap());
         let (server, accepted) = mpsc::channel(4);
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(door, connections_max, server));
+        accepting.spawn(accept(listener, connections_max, server));
         Self { folder, accepted, _accepting: accepting }
     }
 
@@ -43,31 +43,31 @@ impl Let {
 
 /// Waits until the other end closed the connection.
 async fn closed(stream: &mut UnixStream) {
-    // With words unread it ends as a reset.
+    // With unread bytes it ends as a reset.
     let end = stream.read(&mut [0]).await;
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
 
 #[tokio::test]
 async fn there_are_only_so_many_connections_and_one_that_ends_makes_room() {
-    let mut door = Let::in_at_most(2);
-    let _peers = [door.speak().await, door.speak().await];
-    let (first, second) = (door.next().await, door.next().await);
-    let mut third = door.speak().await;
+    let mut listener = Let::in_at_most(2);
+    let _peers = [listener.speak().await, listener.speak().await];
+    let (first, second) = (listener.next().await, listener.next().await);
+    let mut third = listener.speak().await;
     timeout(ON_TIME, closed(&mut third)).await.unwrap();
-    assert!(door.accepted.try_recv().is_err(), "the server does not hear of it");
+    assert!(listener.accepted.try_recv().is_err(), "the server does not hear of it");
     drop(first);
-    let _fourth = door.speak().await;
-    door.next().await;
+    let _fourth = listener.speak().await;
+    listener.next().await;
     drop(second);
 }
 
 #[tokio::test]
 async fn who_says_nothing_is_closed_in_time() {
-    let mut door = Let::in_at_most(2);
+    let mut listener = Let::in_at_most(2);
     let begun = Instant::now();
-    let mut silent = door.connect().await;
+    let mut silent = listener.connect().await;
     timeout(HANDSHAKE_WITHIN + ON_TIME, closed(&mut silent)).await.unwrap();
     assert!(begun.elapsed() >= HANDSHAKE_WITHIN, "{:?}", begun.elapsed());
-    assert!(door.accepted.try_recv().is_err(), "the server does not hear of it");
+    assert!(listener.accepted.try_recv().is_err(), "the server does not hear of it");
 }

@@ -1,0 +1,142 @@
+//! Measures free memory, disks and scratch beside the loop, because each call may take long or hang.
+//!
+//! 1. The loop never waits for a measurement.
+//! 2. At most one measurement of each subject runs at a time, so a subject that hangs holds one thread and
+//!    delays its own next measurement only.
+
+use std::{panic, path::PathBuf, sync::Arc};
+
+use tierfeed_core::units::Bytes;
+use tierfeed_resource_gatherer::{Available, DiskSpace, Watch};
+use tokio::task::{JoinError, JoinSet};
+
+use super::scratch::Scratch;
+
+/// What the node has left, and the limit of its control group.
+#[derive(Debug)]
+pub(super) struct Availability {
+    /// `None` if it could not be read.
+    pub(super) available: Option<Available>,
+    /// `None` if it could not be read.
+    #[expect(clippy::option_option, reason = "not measured, or measured and without a limit")]
+    pub(super) group_limit: Option<Option<Bytes>>,
+}
+
+/// The result of one measurement.
+enum Observation {
+    Availability(Availability),
+    Disk(usize, Option<DiskSpace>),
+    Scratch(Scratch),
+}
+
+/// A directory of a tier.
+#[derive(Debug)]
+struct Disk {
+    path: PathBuf,
+    /// Its last result; `None` while it does not answer.
+    space: Option<DiskSpace>,
+    is_open: bool,
+}
+
+/// The measurements of an agent, running ones and last results.
+#[derive(Debug)]
+pub(super) struct Monitor {
+    watch: Arc<Watch>,
+    is_availability_open: bool,
+    disks: Vec<Disk>,
+    /// `None` while it is measured, and if the job has none.
+    scratch: Option<Scratch>,
+    open: JoinSet<Observation>,
+}
+
+impl Monitor {
+    /// Nothing is measured before [`Self::measure`].
+    pub(super) fn new(watch: Watch, directories: Vec<PathBuf>, scratch: Option<Scratch>) -> Self {
+        let disk = |path| Disk { path, space: None, is_open: false };
+        Self {
+            watch: Arc::new(watch),
+            is_availability_open: false,
+            disks: directories.into_iter().map(disk).collect(),
+            scratch,
+            open: JoinSet::new(),
+        }
+    }
+
+    /// Starts a measurement of every subject whose last one has ended.
+    pub(super) fn measure(&mut self) {
+        for (at, disk) in self.disks.iter_mut().enumerate() {
+            if disk.is_open {
+                if disk.space.take().is_some() {
+                    tracing::warn!(path = %disk.path.display(), "a disk does not answer");
+                }
+                continue;
+            }
+            disk.is_open = true;
+            let path = disk.path.clone();
+            self.open.spawn_blocking(move || Observation::Disk(at, DiskSpace::read(&path)));
+        }
+        if let Some(mut scratch) = self.scratch.take() {
+            self.open.spawn_blocking(move || {
+                scratch.look();
+                Observation::Scratch(scratch)
+            });
+        }
+        if !self.is_availability_open {
+            self.is_availability_open = true;
+            let watch = Arc::clone(&self.watch);
+            self.open.spawn_blocking(move || Observation::Availability(availability(&watch)));
+        }
+    }
+
+    /// The next result for the node, with the last ones of the disks; `None` if nothing is measured.
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Availability> {
+        loop {
+            let observation = self.open.join_next().await?;
+            if let Some(availability) = self.note(observation) {
+                return Some(availability);
+            }
+        }
+    }
+
+    /// The scratch of the job once no measurement of it runs; `None` if there is none.
+    pub(super) async fn end(mut self) -> Option<Scratch> {
+        while self.scratch.is_none() {
+            let observation = self.open.join_next().await?;
+            self.note(observation);
+        }
+        self.scratch
+    }
+
+    fn note(&mut self, observation: Result<Observation, JoinError>) -> Option<Availability> {
+        match observation {
+            Ok(Observation::Disk(at, space)) => {
+                let disk = &mut self.disks[at];
+                (disk.space, disk.is_open) = (space, false);
+            }
+            Ok(Observation::Scratch(scratch)) => self.scratch = Some(scratch),
+            Ok(Observation::Availability(mut availability)) => {
+                self.is_availability_open = false;
+                let disks = self.disks.iter().filter_map(|disk| disk.space.clone());
+                availability.available.iter_mut().for_each(|it| it.disks = disks.clone().collect());
+                return Some(availability);
+            }
+            // Without it memory pressure would go unnoticed: the agent ends instead.
+            Err(error) => panic::resume_unwind(error.into_panic()),
+        }
+        None
+    }
+}
+
+fn availability(watch: &Watch) -> Availability {
+    let unread = |error: &dyn std::error::Error| {
+        tracing::warn!(%error, "free memory cannot be read; tiers stay as they are");
+    };
+    Availability {
+        available: watch.read().inspect_err(|error| unread(error)).ok(),
+        group_limit: watch.group_limit().inspect_err(|error| unread(error)).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! How an agent is observed: metrics on request, the flight recorder, the trace of a run.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process, sync::Arc};
+
+use tierfeed_core::{
+    id::{BatchId, ConnectionId, LeaseId, NodeId, Rank},
+    session::{Session, Taken},
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_handoff::ReleaseKind;
+use tierfeed_prefetcher::recorder::{Event, EventKind, Recorder};
+
+use super::{Agent, AgentError};
+use crate::{
+    clock::Clock,
+    layout::Layout,
+    observe::{
+        chrome_trace::{self, Process},
+        metrics::{FamiliesRequest, Network, Server, Target, View},
+    },
+    run_dir::RunDir,
+};
+
+/// Events that are kept for `tierfeed trace`: some 5 MiB, minutes of a usual training.
+const EVENTS_KEPT: usize = 1 << 16;
+
+/// Events that are kept for a trace of the whole run: some 40 MiB, and a hundred as text.
+const EVENTS_OF_RUN: usize = 1 << 19;
+
+/// Where an agent serves metrics and writes its trace.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where metrics are served beside the socket in the run directory.
+    pub metrics: Option<Network>,
+    /// Where a trace of the run goes when it ends.
+    pub trace: Option<PathBuf>,
+}
+
+/// The recorder, the metrics server and the trace of one agent.
+#[derive(Debug)]
+pub(super) struct Observer {
+    pub(super) recorder: Arc<Recorder>,
+    server: Server,
+    process: Process,
+    targets: PathBuf,
+    trace: Option<PathBuf>,
+    /// Batches that trainers use, since when.
+    held: BTreeMap<LeaseId, (ConnectionId, BatchId, Nanoseconds)>,
+    /// When the last wait of each rank ended. Waits are reported late, and two waits of one rank do not
+    /// overlap.
+    waited_until: BTreeMap<Rank, Nanoseconds>,
+    /// Batches that trainers went on with as copies.
+    pub(super) copyouts: u64,
+}
+
+impl Observer {
+    pub(super) async fn start(
+        settings: Settings,
+        run_dir: &RunDir,
+        job: &str,
+        node: NodeId,
+        layout: &Layout,
+        clock: Clock,
+    ) -> Result<Self, AgentError> {
+        let capacity = if settings.trace.is_some() { EVENTS_OF_RUN } else { EVENTS_KEPT };
+        let recorder = Arc::new(Recorder::new(clock.origin(), capacity));
+        let kinds = layout.tiers.iter().map(|place| place.settings.kind.name()).collect();
+        let process = Process { pid: process::id(), node: node.0, kinds };
+        let (seen, by) = (Arc::clone(&recorder), process.clone());
+        let trace = move || chrome_trace::write(&seen.recording(), &by);
+        let socket = run_dir.agent_metrics_socket();
+        let server = Server::start(&socket, settings.metrics, Some(Arc::new(trace))).await?;
+        let targets = run_dir.prometheus_targets();
+        if let Some(address) = server.address() {
+            tracing::info!(%address, "metrics");
+            if let Err(error) = Target::new(job, node.0, address).write(&targets) {
+                tracing::warn!(%error, "Prometheus is not told where the metrics are");
+            }
+        }
+        Ok(Self {
+            recorder,
+            server,
+            process,
+            targets,
+            trace: settings.trace,
+            held: BTreeMap::new(),
+            waited_until: BTreeMap::new(),
+            copyouts: 0,
+        })
+    }
+
+    /// The next request for metrics; waits for ever if the server has ended.
+    pub(super) async fn next(&mut self) -> FamiliesRequest {
+        match self.server.next().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn note(&self, kind: EventKind) {
+        self.recorder.record_ended(Nanoseconds(0), kind);
+    }
+
+    /// Records a batch that a trainer took.
+    pub(super) fn taken(&mut self, connection: ConnectionId, lease: LeaseId, taken: &Taken) {
+        let note = |at, lasted, kind| self.recorder.record(Event { at, lasted, kind });
+        let (batch, since) = (taken.batch, Nanoseconds(taken.at.0.saturating_sub(taken.waited.0)));
+        let staged = Nanoseconds(taken.ready.0.saturating_sub(taken.placed.0));
+        note(taken.placed, staged, EventKind::Staged(batch));
+        if taken.waited.0 > 0 {
+            let before = self.waited_until.insert(batch.rank, taken.at).unwrap_or_default();
+            let within = |from: Nanoseconds, to: Nanoseconds, kind| {
+                let from = from.max(before).min(taken.at);
+                note(from, Nanoseconds(to.0.saturating_sub(from.0)), kind);
+            };
+            within(since, taken.at, EventKind::Waited(batch));
+            let mut at = since;
+            for (cause, part) in taken.causes.parts().filter(|(_, part)| part.0 > 0) {
+                let from = at;
+                at.0 += part.0;
+                within(from, at.min(taken.at), EventKind::WaitPart(batch, cause));
+            }
+        }
+        self.held.insert(lease, (connection, batch, taken.at));
+    }
+
+    /// Records a batch that a trainer released.
+    pub(super) fn released(&mut self, lease: LeaseId, parting: ReleaseKind) {
+        self.copyouts += u64::from(parting == ReleaseKind::Copied);
+        if let Some((_, batch, since)) = self.held.remove(&lease) {
+            let lasted = Nanoseconds(self.recorder.now().0.saturating_sub(since.0));
+            self.recorder.record(Event { at: since, lasted, kind: EventKind::Held(batch) });
+        }
+    }
+
+    pub(super) fn gone(&mut self, connection: ConnectionId, rank: Rank) {
+        self.held.retain(|_, (of, ..)| *of != connection);
+        self.note(EventKind::Disconnected(rank));
+    }
+
+    /// Writes the trace of the run, if one was asked for, and stops serving metrics.
+    pub(super) fn end(self) {
+        if let Some(path) = &self.trace {
+            let text = chrome_trace::write(&self.recorder.recording(), &self.process);
+            match fs::write(path, text) {
+                Ok(()) => tracing::info!(path = %path.display(), "trace written"),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "the trace is not written");
+                }
+            }
+        }
+        if self.server.address().is_some() {
+            // An error means that it was not written or is gone.
+            let _ = fs::remove_file(&self.targets);
+        }
+    }
+}
+
+impl Agent {
+    /// Answers a request with the current metrics.
+    pub(super) fn answer_metrics(&self, request: FamiliesRequest) {
+        let kinds: Vec<Kind> = self.layout.tiers.iter().map(|it| it.settings.kind).collect();
+        let counters = self.plane.counters();
+        let usage = self.plane.usage();
+        let view = View {
+            progress: self.session.progress(),
+            counters: &counters,
+            usage: &usage,
+            kinds: &kinds,
+            levels: levels(&self.session),
+            leases: self.session.leases().collect(),
+            ready: self.session.ready().collect(),
+            batches_max: self.limits.batches(),
+            copyouts: self.observer.copyouts,
+            requests: self.requests.as_ref().map(|counters| counters.figures()),
+            cold_window: self.session.cold_window(),
+            pauses: &self.pauses,
+            memory: &self.footprint,
+            job: &self.job.name,
+            policy: self.assignment.policy.name(),
+            wasted: self.session.wasted(),
+            first_rank: Rank(self.assignment.node.0 * self.assignment.order.world.ranks_per_node),
+            source: source(&self.job),
+            backend: self.plane.backend(),
+        };
+        // An error means that the client disconnected.
+        let _ = request.send(view.families());
+    }
+}
+
+fn levels(session: &Session) -> Vec<(Bytes, Bytes)> {
+    session.levels().map(|level| (level.capacity, level.used)).collect()
+}
+
+/// The scheme of the source's URL.
+fn source(job: &tierfeed_workload_analyzer::Job) -> String {
+    use tierfeed_dataset::source::Location;
+    match &job.dataset.source {
+        Location::Path(_) => "file".to_owned(),
+        Location::Bucket(bucket) => {
+            bucket.url.split_once("://").map_or("bucket", |(scheme, _)| scheme).to_owned()
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads samples for a trainer without an agent, in a process of its own; see `tierfeed_dataset::reader`.
+
+use std::{
+    io::{self, Read, Write},
+    num::NonZeroUsize,
+    path::Path,
+    sync::Arc,
+};
+
+use tierfeed_dataset::{Index, index::IndexError, source::Bucket};
+use tierfeed_dataset::{
+    read::FileSource,
+    reader::{self, ServeError},
+};
+use tierfeed_object_stores::{Address, Client, Environment, OpenError};
+use tierfeed_prefetcher::fetcher::{ObjectFetcher, ObjectSettings, ObjectSource};
+
+pub use tierfeed_dataset::reader::Access;
+
+/// Files with many samples that stay open between reads.
+const OPEN_FILES_MAX: usize = 64;
+
+/// Why nothing can be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The index cannot be opened.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The bucket of the index cannot be read.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// The requests cannot be parsed, or the pipes to the trainer fail.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Why a bucket cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BucketError {
+    /// The address or the environment is wrong.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The threads for the network cannot be started.
+    #[error("no threads for the network: {0}")]
+    Network(#[source] io::Error),
+}
+
+impl ReadError {
+    /// Whether the input must change; else another attempt may succeed.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Index(_) | Self::Bucket(BucketError::Open(_)))
+    }
+}
+
+/// Reads sample ids from `input` and writes the bytes of the samples to `output` until `input` ends.
+/// `access` says how to reach the bucket of the index, if it has one.
+///
+/// # Errors
+///
+/// If the index or its bucket cannot be opened, or a pipe to the trainer fails. A sample that cannot be
+/// read is an answer, not an error.
+pub fn read(
+    index: &Path,
+    access: Access,
+    input: impl Read + Send,
+    output: impl Write,
+) -> Result<(), ReadError> {
+    let index = Arc::new(Index::read(index)?);
+    let place = index.source();
+    if Path::new(&place).is_absolute() {
+        let files = FileSource::new(Arc::clone(&index), OPEN_FILES_MAX);
+        let read = |sample, buffer: &mut [u8]| files.read_into(sample, buffer);
+        return Ok(reader::serve(&index, read, input, output)?);
+    }
+    let objects = objects(&access.to(place), &index)?;
+    let read = |sample, buffer: &mut [u8]| objects.read_into(sample, buffer);
+    Ok(reader::serve(&index, read, input, output)?)
+}
+
+/// A source that reads the samples of an index from its bucket, with the credentials of this process.
+pub(crate) fn objects(bucket: &Bucket, index: &Arc<Index>) -> Result<ObjectSource, BucketError> {
+    let settings = ObjectSettings::default();
+    let client = client(bucket, settings)?;
+    ObjectSource::new(Arc::clone(index), client, settings).map_err(BucketError::Network)
+}
+
+/// A fetcher of the samples of an index from its bucket, with the credentials of this process.
+pub(crate) fn object_fetcher(
+    bucket: &Bucket,
+    index: &Arc<Index>,
+    fetches_max: NonZeroUsize,
+) -> Result<ObjectFetcher, BucketError> {
+    let settings = ObjectSettings::default();
+    let client = client(bucket, settings)?;
+    ObjectFetcher::start(Arc::clone(index), client, settings, fetches_max)
+        .map_err(BucketError::Network)
+}
+
+/// A client without retries: its callers retry.
+fn client(bucket: &Bucket, settings: ObjectSettings) -> Result<Client, OpenError> {
+    let environment = Environment::of_process();
+    let patience = settings.patience.without_retries();
+    Client::open_in(&environment, &Address::from(bucket), &patience)
+}

@@ -1,0 +1,499 @@
+//! What a job uses of this node: which tiers, where they are, how large they are.
+//!
+//! The layout is what the job asks for and the node has; the agent and the simulator both use it. If the
+//! node lacks a tier, main memory emulates it if the job file gives its speed, and the tier is marked as
+//! emulated; otherwise the job is refused.
+
+mod chunk;
+mod direct;
+mod measured;
+mod node;
+mod reach;
+mod unused;
+mod writers;
+
+use std::{
+    collections::BTreeMap,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use tierfeed_core::{
+    fleet::{
+        self, Origin,
+        budget::{MainMemory, Staging},
+    },
+    id::{NodeId, NumaNode, TierId},
+    order::Spec,
+    retention::{in_place::Choice, policy::Aim},
+    session::{self, Windows},
+    tier::{Buffer, Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    budget::{self, BudgetError, Claim, Free, Percent, Pool, Request, allot},
+    fetcher::READ_THREADS,
+    tier::{Backing, TierSettings},
+};
+use tierfeed_workload_analyzer::{
+    Job,
+    demand::Demand,
+    job::{Budget, JobScratch, OnError, TierRequest},
+};
+
+pub use measured::report_at;
+pub(crate) use node::MEMORY;
+pub use node::{Disk, FileSystem, Node, NodeError};
+pub use unused::UnusedTier;
+pub use writers::WriterRates;
+
+/// Threads that copy from and to each tier, unless a measurement says that one suffices.
+const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
+
+/// The most that tables and alignment of a sample take in staging memory.
+const BYTES_PER_STAGED_SAMPLE: u64 = 96;
+
+/// One tier of the job on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierLayout {
+    /// The settings of the data plane.
+    pub settings: TierSettings,
+    /// The initial budget of the job, staging included.
+    pub budget: Bytes,
+    /// The part of `budget` that caches samples: whole chunks.
+    pub cache: Bytes,
+    /// The memory or disk that the tier draws on.
+    pub pool: Pool,
+    /// The share that the job asked for; `None` if it asked for a size, which does not adapt.
+    pub share: Option<Percent>,
+    /// Whether the tier is real or emulated.
+    pub origin: Origin,
+    /// Whether trainers read samples in place; `None` for files, which they cannot.
+    pub direct: Option<Choice>,
+    /// The measurement that decided the number of copy threads, if there is one.
+    pub writers: Option<WriterRates>,
+}
+
+/// All tiers of the job on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Staging memory of each rank of the node, in bytes.
+    pub arena: Bytes,
+    /// The cache tiers, fastest first; the position is the tier's id in the session.
+    pub tiers: Vec<TierLayout>,
+    /// The unit in which the tiers grow.
+    pub chunk: Bytes,
+}
+
+/// Whether a job may get sizes that exceed the free memory of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overcommit {
+    /// It may not: such a size is an error of the input, found before anything is allocated.
+    Refused,
+    /// It may, because it had them before a restart: other processes may return the memory. Until then its
+    /// tiers stay smaller, and ranks without staging memory read the cold store themselves.
+    Allowed,
+}
+
+/// Why the node cannot do what the job asks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// The tiers do not fit.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// The node cannot be measured.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The job names a NUMA node that the host does not have.
+    #[error(
+        "tiers.cxl-memory.numa_nodes: {}: this host has no such NUMA node; it has {present}; \
+         name one of them, or add emulate to let main memory play it", .node.0
+    )]
+    NoNumaNode {
+        /// The NUMA node in the job file.
+        node: NumaNode,
+        /// The NUMA nodes of the host.
+        present: String,
+    },
+    /// The job wants memory behind CXL on a node without any.
+    #[error(
+        "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the NUMA nodes \
+         that shall play it as `numa_nodes` (it has {present}), or add \
+         `emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }}` to let main memory play it"
+    )]
+    NoCxlMemory {
+        /// The NUMA nodes of the host.
+        present: String,
+    },
+    /// The directory of the scratch tier is on a disk.
+    #[error(
+        "tiers.scratch.path: {} is on {file_system}, and a scratch tier is a RAM disk (tmpfs); name a \
+         directory on one, such as /dev/shm/tierfeed, or make this tier `storage`", .path.display()
+    )]
+    NotARamDisk {
+        /// The directory of the tier.
+        path: PathBuf,
+        /// Its file system.
+        file_system: FileSystem,
+    },
+    /// The scratch tier is smaller than `job_scratch.size`.
+    #[error(
+        "job_scratch.size: {size} of tiers.scratch, which gets {budget}; \
+         give the tier at least {size}, or ask for less"
+    )]
+    NoJobScratch {
+        /// The budget of the tier.
+        budget: Bytes,
+        /// `job_scratch.size`.
+        size: Bytes,
+    },
+    /// Main memory holds no batch.
+    #[error(
+        "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
+         give it at least {}", Bytes(.batch.0 * u64::from(*.ranks))
+    )]
+    NoStaging {
+        /// The budget of main memory.
+        budget: Bytes,
+        /// The 99th percentile of batch sizes.
+        batch: Bytes,
+        /// The number of ranks of the node.
+        ranks: u32,
+    },
+}
+
+impl LayoutError {
+    /// The key of the job file that caused the error, or its nearest parent.
+    #[must_use]
+    pub fn keys(&self) -> Vec<&'static str> {
+        match self {
+            Self::Budget(
+                BudgetError::TooLarge { kind, .. } | BudgetError::UnknownPool { kind, .. },
+            ) => vec!["tiers", kind.name()],
+            Self::NoNumaNode { .. } => vec!["tiers", "cxl-memory", "numa_nodes"],
+            Self::NoCxlMemory { .. } => vec!["tiers", "cxl-memory"],
+            Self::NotARamDisk { .. } => vec!["tiers", "scratch", "path"],
+            Self::NoJobScratch { .. } => vec!["job_scratch", "size"],
+            Self::NoStaging { .. } => vec!["tiers", "main-memory"],
+            _ => vec!["tiers"],
+        }
+    }
+
+    /// Whether the node has too little free memory for the job.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, Self::Budget(BudgetError::TooLarge { .. }) | Self::NoStaging { .. })
+    }
+}
+
+impl TierLayout {
+    /// Whether trainers map the tier and read in place.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        matches!(self.settings.backing, Backing::SharedMemory(..))
+    }
+
+    /// The tier as the manager gets it.
+    #[must_use]
+    pub fn offer(&self) -> fleet::Tier {
+        fleet::Tier { kind: self.settings.kind, budget: self.budget, origin: self.origin }
+    }
+}
+
+impl Layout {
+    /// Fits the tiers of `job` into `node`.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`]
+    pub fn fit(
+        job: &Job,
+        demand: &Demand,
+        node: &Node,
+        overcommit: Overcommit,
+    ) -> Result<Self, LayoutError> {
+        let staging = staging(job, demand);
+        let mut wanted = Vec::new();
+        for request in &job.tiers {
+            wanted.extend(tier_claims(request, node, staging)?);
+        }
+        let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
+        let budgets = match overcommit {
+            Overcommit::Refused => allot(&claims, node.pools())?,
+            Overcommit::Allowed => allot(&claims, &with_overcommit(&claims, node.pools()))?,
+        };
+        let mut arena = Bytes(0);
+        let mut parts = Vec::new();
+        for (wanted, budget) in wanted.into_iter().zip(budgets) {
+            let mut budget = wanted.within_capacity(budget, overcommit)?;
+            if (wanted.claim.kind, overcommit) == (Kind::MainMemory, Overcommit::Allowed) {
+                budget = budget.max(staging_min(staging));
+            }
+            let mut cache = budget;
+            if wanted.claim.kind == Kind::MainMemory {
+                let split = staging.within(budget);
+                if split.arena < staging.batch {
+                    let (batch, ranks) = (staging.batch, staging.ranks);
+                    return Err(LayoutError::NoStaging { budget, batch, ranks });
+                }
+                MainMemory { arena, cache } = split;
+            }
+            if wanted.claim.kind == Kind::Scratch
+                && let Some(JobScratch { size, .. }) = job.job_scratch
+            {
+                let left = budget.0.checked_sub(size.0);
+                cache = Bytes(left.ok_or(LayoutError::NoJobScratch { budget, size })?);
+            }
+            parts.push((wanted, budget, cache));
+        }
+        let caches = parts.iter().map(|(_, _, cache)| *cache);
+        let chunk = job.chunk.unwrap_or_else(|| chunk::fitting(caches, staging.batch));
+        let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0);
+        let with_budget =
+            |(wanted, budget, cache): (TierClaim, _, _)| wanted.with_budget(budget, whole(cache));
+        Ok(Self { arena, tiers: parts.into_iter().map(with_budget).collect(), chunk })
+    }
+
+    /// The settings of the session. `sizes` are the lengths of all samples of the dataset.
+    #[must_use]
+    pub fn session(
+        &self,
+        job: &Job,
+        sizes: Arc<[Bytes]>,
+        order: Spec,
+        node: NodeId,
+    ) -> session::Settings {
+        let tiers = self.tiers.iter().map(|it| self.buffer(it, it.cache)).collect();
+        let shows = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
+        let settings = session(job, sizes, order, self.arena, Cache { tiers, chunk: self.chunk });
+        session::Settings { node, shows, ..settings }
+    }
+
+    /// The tiers as the manager gets them.
+    #[must_use]
+    pub fn offer(&self) -> Vec<fleet::Tier> {
+        self.tiers.iter().map(TierLayout::offer).collect()
+    }
+
+    /// The memory budget of the job, RAM disks included.
+    #[must_use]
+    pub fn memory_budget(&self, node: &Node) -> Bytes {
+        let in_memory = |it: &&TierLayout| match &it.settings.backing {
+            Backing::Memory(_) | Backing::SharedMemory(..) => true,
+            Backing::Directory(_) => node.is_memory(it.pool),
+        };
+        Bytes(self.tiers.iter().filter(in_memory).map(|it| it.budget.0).sum())
+    }
+
+    fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
+        Buffer::within(place.settings.kind, cache, self.chunk)
+    }
+}
+
+/// The ids of the tiers whose flag is set.
+pub(crate) fn direct_tiers(are_direct: impl Iterator<Item = bool>) -> Vec<TierId> {
+    let direct = (0..=u8::MAX).map(TierId).zip(are_direct);
+    direct.filter_map(|(tier, is_direct)| is_direct.then_some(tier)).collect()
+}
+
+/// The cache tiers of a session.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) tiers: Vec<Buffer>,
+    /// The unit in which the tiers grow.
+    pub(crate) chunk: Bytes,
+}
+
+/// The settings of the session of the first node with these tiers, none of which is read in place.
+pub(crate) fn session(
+    job: &Job,
+    sizes: Arc<[Bytes]>,
+    order: Spec,
+    arena: Bytes,
+    Cache { tiers, chunk }: Cache,
+) -> session::Settings {
+    let aim = Aim {
+        wears: tiers.iter().map(|tier| tier.kind == Kind::Storage).collect(),
+        writes_per_epoch: tiers.iter().map(|tier| writes_per_epoch(job, tier.kind)).collect(),
+        useful: reach::useful(job, &sizes, &order, &tiers, chunk).unwrap_or_default(),
+        saves: job.cold.limited_by,
+    };
+    let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
+    session::Settings {
+        order,
+        node: NodeId(0),
+        sizes,
+        tiers,
+        chunk,
+        policy: job.policy,
+        staged_batches: job.prefetch_batches,
+        arena,
+        on_error: match job.on_error {
+            OnError::Fail => session::OnError::Fail,
+            OnError::Skip => session::OnError::Skip,
+        },
+        windows: Windows { assignment: job.assignment, ..windows },
+        aim,
+        shows: Vec::new(),
+    }
+}
+
+/// The bytes that the job lets an epoch write to a tier of this kind.
+pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
+    job.tiers.iter().find(|request| request.kind == kind)?.writes_per_epoch
+}
+
+/// A tier before it has a budget.
+struct TierClaim {
+    claim: Claim,
+    /// Bytes that the file system can take; `None` for memory.
+    capacity: Option<Bytes>,
+    backing: Backing,
+    speed: Option<tierfeed_core::tier::Speed>,
+    cpus: Vec<usize>,
+    origin: Origin,
+}
+
+impl TierClaim {
+    /// Limits the budget to what the file system can take: a RAM disk may be smaller than its pool.
+    fn within_capacity(&self, budget: Bytes, overcommit: Overcommit) -> Result<Bytes, BudgetError> {
+        match (self.claim.request, self.capacity) {
+            (Request::Size(asked), Some(left))
+                if asked > left && overcommit == Overcommit::Refused =>
+            {
+                Err(BudgetError::TooLarge { kind: self.claim.kind, asked, left })
+            }
+            (Request::Share(_), Some(left)) => Ok(budget.min(left)),
+            _ => Ok(budget),
+        }
+    }
+
+    fn with_budget(self, budget: Bytes, cache: Bytes) -> TierLayout {
+        let share = match self.claim.request {
+            Request::Size(_) => None,
+            Request::Share(share) => Some(share),
+        };
+        TierLayout {
+            settings: TierSettings {
+                kind: self.claim.kind,
+                backing: self.backing,
+                emulated: self.speed,
+                copy_threads: COPY_THREADS,
+                cpus: self.cpus,
+            },
+            budget,
+            cache,
+            pool: self.claim.pool,
+            share,
+            origin: self.origin,
+            direct: None,
+            writers: None,
+        }
+    }
+}
+
+/// The pools as if all sizes that are asked for were free.
+fn with_overcommit(claims: &[Claim], pools: &BTreeMap<Pool, Free>) -> BTreeMap<Pool, Free> {
+    let size_in = |pool| {
+        let size = |claim: &Claim| match claim.request {
+            Request::Size(size) if claim.pool == pool => size.0,
+            _ => 0,
+        };
+        claims.iter().map(size).fold(0, u64::saturating_add)
+    };
+    let raised = |(pool, free): (&Pool, &Free)| {
+        let least = free.kept.0.saturating_add(size_in(*pool));
+        (*pool, Free { bytes: Bytes(free.bytes.0.max(least)), ..*free })
+    };
+    pools.iter().map(raised).collect()
+}
+
+/// The least staging memory: for each rank one batch in use and one in flight.
+fn staging_min(staging: Staging) -> Bytes {
+    Bytes(staging.batch.0.saturating_mul(2).saturating_mul(u64::from(staging.ranks)))
+}
+
+/// The tiers of a request: one, or one for each NUMA node of a CXL tier.
+fn tier_claims(
+    request: &TierRequest,
+    node: &Node,
+    staging: Staging,
+) -> Result<Vec<TierClaim>, LayoutError> {
+    let least = if request.kind == Kind::MainMemory { staging_min(staging) } else { Bytes(0) };
+    let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
+    let wanted = |pool, backing, cpus, origin, parts| TierClaim {
+        claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts), least },
+        capacity: request.path.as_deref().and_then(|path| node.room_at(path)),
+        backing,
+        speed: request.speed,
+        cpus,
+        origin,
+    };
+    if let Some(path) = &request.path {
+        if request.kind == Kind::Scratch && request.speed.is_none() {
+            node.require_ram_disk(path)?;
+        }
+        let backing = Backing::Directory(PathBuf::clone(path));
+        return Ok(vec![wanted(node.pool_of(path)?, backing, Vec::new(), origin, 1)]);
+    }
+    let anywhere = Backing::Memory(Locality::Anywhere);
+    if request.kind == Kind::MainMemory {
+        return Ok(vec![wanted(node::MEMORY, anywhere, Vec::new(), origin, 1)]);
+    }
+    let numa_nodes = cxl_nodes(request, node)?;
+    if numa_nodes.is_empty() {
+        if request.speed.is_none() {
+            return Err(LayoutError::NoCxlMemory { present: node.numa_names() });
+        }
+        let emulated = wanted(node::MEMORY, anywhere, Vec::new(), Origin::Emulated, 1);
+        return Ok(vec![emulated]);
+    }
+    let parts = numa_nodes.len() as u64;
+    let on_node = |numa: &NumaNode| {
+        let backing = Backing::Memory(Locality::Numa(*numa));
+        // A NUMA node with CPUs is main memory of a neighbour, which emulates a CXL card.
+        let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
+        wanted(node::pool_of_numa(*numa), backing, node.cpus_near(*numa), origin, parts)
+    };
+    Ok(numa_nodes.iter().map(on_node).collect())
+}
+
+fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, LayoutError> {
+    if request.numa_nodes.is_empty() {
+        return Ok(node.cxl_nodes());
+    }
+    match request.numa_nodes.iter().find(|it| !node.has(**it)) {
+        None => Ok(request.numa_nodes.clone()),
+        Some(_) if request.speed.is_some() => Ok(Vec::new()),
+        Some(missing) => {
+            Err(LayoutError::NoNumaNode { node: *missing, present: node.numa_names() })
+        }
+    }
+}
+
+fn part_of(budget: Budget, parts: u64) -> Request {
+    match budget {
+        Budget::Size(size) => Request::Size(Bytes(size.0 / parts)),
+        // The share is one of each NUMA node's own free memory.
+        Budget::Reserve(share) => {
+            Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
+        }
+    }
+}
+
+/// The staging memory that the ranks of a node need.
+pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
+    let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
+    let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
+    let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
+    Staging { ranks: job.world.ranks_per_node, batches: job.prefetch_batches, batch: Bytes(batch) }
+}
+
+fn count(threads: NonZeroUsize) -> NonZeroU32 {
+    u32::try_from(threads.get()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

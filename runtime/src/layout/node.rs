@@ -1,0 +1,298 @@
+//! The memory and disks of this host that a job can ask for.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use nix::sys::statfs::{FsType, statfs};
+use tierfeed_core::{
+    id::NumaNode,
+    tier::{Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_numa_memory::capacity::{kept_free, kept_of_group};
+use tierfeed_prefetcher::budget::{Free, Pool};
+use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
+use tierfeed_workload_analyzer::Job;
+
+use super::LayoutError;
+
+/// The pool of all memory of the host: main memory, emulated CXL memory, RAM disks.
+pub(crate) const MEMORY: Pool = Pool(0);
+
+/// The first pool of a file system; smaller numbers are memory and NUMA nodes.
+const FIRST_DISK: u32 = 1 << 16;
+
+/// Why the host cannot be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The kernel's reports cannot be read.
+    #[error(transparent)]
+    Kernel(#[from] ReadError),
+    /// The directory of a tier cannot be read.
+    #[error("{}: {source}; the directory of a tier, or its parent, must exist", .path.display())]
+    Directory {
+        /// The directory, as in the job file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// The file system of a directory that a tier may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The directory of the tier.
+    pub path: PathBuf,
+    /// The device number of the file system.
+    pub device: u64,
+    /// The type of the file system.
+    pub kind: FileSystem,
+    /// Bytes that can still be written.
+    pub free: Bytes,
+}
+
+/// The type of a file system, from `statfs(2)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    /// A RAM disk whose pages can be swapped.
+    Tmpfs,
+    /// A RAM disk whose pages cannot be swapped.
+    Ramfs,
+    /// A common file system, by its name.
+    Named(&'static str),
+    /// Another file system, by its magic number.
+    Other(u64),
+}
+
+impl FileSystem {
+    fn of(kind: FsType) -> Self {
+        let number = u64::try_from(kind.0).unwrap_or(0) & 0xffff_ffff;
+        match number {
+            0x0102_1994 => Self::Tmpfs,
+            0x8584_58f6 => Self::Ramfs,
+            0xef53 => Self::Named("ext4"),
+            0x5846_5342 => Self::Named("xfs"),
+            0x9123_683e => Self::Named("btrfs"),
+            0x794c_7630 => Self::Named("overlayfs"),
+            0x6969 => Self::Named("nfs"),
+            0x0bd0_0bd0 => Self::Named("lustre"),
+            other => Self::Other(other),
+        }
+    }
+
+    /// Whether its files are in memory.
+    #[must_use]
+    pub const fn is_ram_disk(self) -> bool {
+        matches!(self, Self::Tmpfs | Self::Ramfs)
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tmpfs => f.write_str("tmpfs"),
+            Self::Ramfs => f.write_str("ramfs"),
+            Self::Named(name) => f.write_str(name),
+            Self::Other(number) => write!(f, "a file system of type {number:#x}"),
+        }
+    }
+}
+
+impl Disk {
+    /// Reads the file system of a directory, or of its parent if the directory does not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Directory`] if neither exists.
+    pub fn read(path: &Path) -> Result<Self, NodeError> {
+        let failed = |source| NodeError::Directory { path: path.to_owned(), source };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let there = if path.exists() { path } else { parent.unwrap_or(Path::new(".")) };
+        let device = there.metadata().map_err(failed)?.dev();
+        let status = statfs(there).map_err(|errno| failed(errno.into()))?;
+        let block = u64::try_from(status.block_size()).unwrap_or(0);
+        Ok(Self {
+            path: path.to_owned(),
+            device,
+            kind: FileSystem::of(status.filesystem_type()),
+            free: Bytes(status.blocks_available().saturating_mul(block)),
+        })
+    }
+}
+
+/// A host as a job sees it.
+#[derive(Debug, Clone)]
+pub struct Node {
+    // Boxed, because every state of the agent's future holds a node.
+    inventory: Box<Inventory>,
+    disks: Vec<Disk>,
+    /// Free bytes at the start.
+    pools: BTreeMap<Pool, Free>,
+    /// The last known memory limit of the control group.
+    group_limit: Option<Bytes>,
+}
+
+impl Node {
+    /// Reads this host and the directories that `job` names.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`]
+    pub fn read(job: &Job) -> Result<Self, NodeError> {
+        let sysroot = Sysroot(Path::new("/"));
+        let inventory = Inventory::read(sysroot)?;
+        let available = Watch::new(sysroot)?.read()?;
+        let paths = job.tiers.iter().filter_map(|tier| tier.path.as_deref());
+        let disks = paths.map(Disk::read).collect::<Result<_, _>>()?;
+        Ok(Self::new(inventory, &available, disks))
+    }
+
+    /// A host with this inventory and these disks.
+    #[must_use]
+    pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
+        let pools = BTreeMap::new();
+        let group_limit = inventory.cgroup.as_ref().and_then(|group| group.limit_bytes).map(Bytes);
+        let mut host = Self { inventory: Box::new(inventory), disks, pools, group_limit };
+        host.pools = host.memory_free(available);
+        for disk in host.disks.clone() {
+            if !disk.kind.is_ram_disk() {
+                let free = Free { bytes: disk.free, kept: Bytes(0) };
+                host.pools.insert(host.pool_of_disk(&disk), free);
+            }
+        }
+        host
+    }
+
+    /// The name of the host.
+    pub(crate) fn host(&self) -> &str {
+        &self.inventory.host
+    }
+
+    /// Free bytes, by pool.
+    #[must_use]
+    pub fn pools(&self) -> &BTreeMap<Pool, Free> {
+        &self.pools
+    }
+
+    /// Free bytes of the memory pools: main memory without CXL memory, and each NUMA node.
+    pub(crate) fn memory_free(&self, available: &Available) -> BTreeMap<Pool, Free> {
+        let behind_cxl = self.cxl_nodes().iter().map(|numa| available.bytes_on(*numa).0).sum();
+        let host = Bytes(available.host.0.saturating_sub(behind_cxl));
+        let main = available.cgroup.map_or(host, |cgroup| host.min(cgroup));
+        let mut pools = BTreeMap::new();
+        pools.insert(MEMORY, self.less_kept(MEMORY, main, self.inventory.memory.total_bytes));
+        for node in self.inventory.memory_nodes() {
+            let free = available.bytes_on(NumaNode(node.id));
+            let pool = pool_of_numa(NumaNode(node.id));
+            pools.insert(pool, self.less_kept(pool, free, node.memory_total_bytes));
+        }
+        pools
+    }
+
+    /// Updates the limit of the control group.
+    pub(crate) fn follow_limit(&mut self, limit: Option<Bytes>) {
+        self.group_limit = limit;
+    }
+
+    /// The share that must stay free is one of all memory, or of the control group's limit if that is less.
+    /// If other processes had filled the node when the job started, it is a share of what was free then.
+    fn less_kept(&self, pool: Pool, free: Bytes, total: u64) -> Free {
+        let limit = self.group_limit.filter(|limit| limit.0 < total);
+        let at_first = self.pools.get(&pool).map_or(free, |at_first| at_first.bytes);
+        let kept = limit.map_or_else(|| kept_free(Bytes(total), free.max(at_first)), kept_of_group);
+        Free { bytes: free, kept }
+    }
+
+    /// All memory of a NUMA node, or of the host.
+    pub(super) fn memory_at(&self, locality: Locality) -> Bytes {
+        match locality {
+            Locality::Anywhere => Bytes(self.inventory.memory.total_bytes),
+            Locality::Numa(numa) => {
+                let nodes = self.inventory.nodes.iter().filter(|node| node.id == numa.0);
+                Bytes(nodes.map(|node| node.memory_total_bytes).sum())
+            }
+        }
+    }
+
+    /// Main memory that is free, of all NUMA nodes together.
+    #[must_use]
+    pub fn host_memory(&self) -> Bytes {
+        self.pools.get(&MEMORY).map_or(Bytes(0), |free| free.bytes)
+    }
+
+    /// Whether a pool is memory of the host rather than a disk.
+    #[must_use]
+    pub fn is_memory(&self, pool: Pool) -> bool {
+        pool.0 < FIRST_DISK
+    }
+
+    /// Bytes that the file system of a directory can still take, independent of its pool.
+    pub(super) fn room_at(&self, path: &Path) -> Option<Bytes> {
+        self.disks.iter().find(|disk| disk.path == path).map(|disk| disk.free)
+    }
+
+    /// Refuses a directory that is not on a RAM disk.
+    pub(super) fn require_ram_disk(&self, path: &Path) -> Result<(), LayoutError> {
+        let disk = match self.disks.iter().find(|disk| disk.path == path) {
+            Some(disk) => disk.clone(),
+            None => Disk::read(path)?,
+        };
+        if disk.kind.is_ram_disk() {
+            return Ok(());
+        }
+        Err(LayoutError::NotARamDisk { path: disk.path, file_system: disk.kind })
+    }
+
+    pub(super) fn pool_of(&self, path: &Path) -> Result<Pool, NodeError> {
+        match self.disks.iter().find(|disk| disk.path == path) {
+            Some(disk) => Ok(self.pool_of_disk(disk)),
+            None => Disk::read(path).map(|disk| self.pool_of_disk(&disk)),
+        }
+    }
+
+    /// The NUMA nodes of CXL memory.
+    pub(super) fn cxl_nodes(&self) -> Vec<NumaNode> {
+        let is_cxl = |kind: Kind| kind == Kind::CxlMemory;
+        let nodes = self.inventory.memory_nodes().filter(|node| is_cxl(node.kind.tier_kind()));
+        nodes.map(|node| NumaNode(node.id)).collect()
+    }
+
+    pub(super) fn has(&self, numa: NumaNode) -> bool {
+        self.inventory.memory_nodes().any(|node| node.id == numa.0)
+    }
+
+    pub(super) fn is_cpuless(&self, numa: NumaNode) -> bool {
+        self.inventory.nodes.iter().any(|node| node.id == numa.0 && node.cpus.is_empty())
+    }
+
+    pub(super) fn numa_names(&self) -> String {
+        let names: Vec<_> = self.inventory.memory_nodes().map(|node| node.id.to_string()).collect();
+        names.join(", ")
+    }
+
+    /// The CPUs nearest to a NUMA node.
+    pub(super) fn cpus_near(&self, numa: NumaNode) -> Vec<usize> {
+        let target = self.inventory.nodes.iter().find(|node| node.id == numa.0);
+        let nearest = target.and_then(|node| self.inventory.best_initiator(node));
+        let cpus = nearest.map(|node| node.cpus.as_slice()).unwrap_or_default();
+        cpus.iter().map(|cpu| *cpu as usize).collect()
+    }
+
+    /// File systems are numbered by their first directory; RAM disks take host memory.
+    fn pool_of_disk(&self, disk: &Disk) -> Pool {
+        if disk.kind.is_ram_disk() {
+            return MEMORY;
+        }
+        let first = self.disks.iter().position(|other| other.device == disk.device);
+        Pool(FIRST_DISK + u32::try_from(first.unwrap_or(self.disks.len())).unwrap_or(0))
+    }
+}
+
+pub(super) fn pool_of_numa(numa: NumaNode) -> Pool {
+    Pool(1 + numa.0.min(FIRST_DISK - 2))
+}

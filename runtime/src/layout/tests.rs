@@ -1,0 +1,480 @@
+use std::path::Path;
+
+use tierfeed_core::{
+    retention::policy::Saves,
+    session::assignment::Assignment,
+    tier::Speed,
+    units::{BytesPerSecond, Nanoseconds},
+};
+use tierfeed_resource_gatherer::{
+    Available, Inventory, Report,
+    inventory::{CgroupMemory, Memory, Node as NumaInventory, cgroup::Version, node::MemoryKind},
+};
+
+use tierfeed_workload_analyzer::demand::Sizes;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {
+    NumaInventory {
+        id,
+        kind,
+        cpus,
+        memory_total_bytes: 16 * GIB,
+        memory_free_bytes: 10 * GIB,
+        ..NumaInventory::default()
+    }
+}
+
+/// 32 GiB of which 20 are free, 10 more for each NUMA node beyond the first; a RAM disk of 2 GiB and a disk of 100.
+fn host(nodes: Vec<NumaInventory>) -> Node {
+    let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
+    let free = Bytes(10 * GIB * (nodes.len() as u64 + 1));
+    let inventory = Inventory {
+        host: "host".into(),
+        memory: Memory { total_bytes: 32 * GIB, free_bytes: 10 * GIB, available_bytes: 20 * GIB },
+        nodes,
+        ..Inventory::default()
+    };
+    let available = Available {
+        host: free,
+        cgroup: None,
+        nodes_free,
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
+    let ext4 = FileSystem::Named("ext4");
+    let disk = |path: &str, device, kind, gib| Disk {
+        path: path.into(),
+        device,
+        kind,
+        free: Bytes(gib * GIB),
+    };
+    Node::new(
+        inventory,
+        &available,
+        vec![disk("/ram", 1, FileSystem::Tmpfs, 2), disk("/nvme", 2, ext4, 100)],
+    )
+}
+
+fn plain_host() -> Node {
+    host(vec![numa(0, MemoryKind::Dram, vec![0, 1])])
+}
+
+fn job(tiers: &str) -> Job {
+    let text = format!(
+        "name: job\n\
+         dataset: {{ source: file:///data, format: image-folder }}\n\
+         order: {{ shuffle: sequential, epochs: 1 }}\n\
+         batch_size: 4\n\
+         world: {{ nodes: 1, ranks_per_node: 2 }}\n\
+         chunk: 512 MiB\n\
+         tiers:\n{tiers}"
+    );
+    Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap()
+}
+
+/// A dataset of which a large batch has 32 MiB.
+fn demand(job: &Job) -> Demand {
+    let sizes = Sizes::of(16, || std::iter::repeat_n(Bytes::mib(8), 16));
+    Demand::of(job, &sizes).unwrap()
+}
+
+fn fit(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
+    let job = job(tiers);
+    Layout::fit(&job, &demand(&job), node, Overcommit::Refused)
+}
+
+fn fit_again(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
+    let job = job(tiers);
+    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed)
+}
+
+/// The layout, then with what a report chooses for samples of several lengths, a TiB in all.
+fn fit_measured(tiers: &str, node: &Node, measured: Option<&Report>) -> Layout {
+    let sizes = [Bytes(1 << 39), Bytes((1 << 39) - 1)].into_iter();
+    fit(tiers, node).unwrap().with_measured(&job(tiers), node, sizes, measured)
+}
+
+const CXL: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB }\n";
+const PLAYED: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB, emulate: { \
+                      bandwidth: 20 GB/s } }\n";
+
+#[test]
+fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
+    let layout = fit("  main-memory: { reserve: 20 % }\n", &plain_host()).unwrap();
+    let [main] = layout.tiers.as_slice() else { panic!("{layout:?}") };
+    assert_eq!(main.budget, Bytes(4 * GIB));
+    // Four batches of 32 MiB and a page for each of two ranks leave 3.7 GiB: seven chunks.
+    assert_eq!(layout.arena, Bytes(4 * ((32 << 20) + 4096)));
+    assert_eq!(main.cache, Bytes((7 * 512) << 20));
+    assert_eq!(main.origin, Origin::Real);
+}
+
+#[test]
+fn cxl_memory_that_is_there_is_used_and_real() {
+    let node =
+        host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, MemoryKind::Cxl, Vec::new())]);
+    let layout = fit(CXL, &node).unwrap();
+    let cxl = &layout.tiers[1];
+    assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Numa(NumaNode(2))));
+    assert_eq!((cxl.origin, cxl.settings.cpus.as_slice()), (Origin::Real, [0, 1].as_slice()));
+}
+
+#[test]
+fn memory_behind_cxl_gets_as_many_writers_as_were_measured_to_help() {
+    let nodes = |kind| vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, kind, Vec::new())];
+    let writers = |measured: Option<&Report>, tiers| {
+        let node = host(nodes(MemoryKind::Cxl));
+        let layout = fit_measured(tiers, &node, measured);
+        layout.tiers.iter().map(|place| place.settings.copy_threads.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(writers(None, CXL), [2, 2]);
+    let mut measured = writers::tests::even();
+    assert_eq!(writers(Some(&measured), CXL), [2, 1]);
+    let played = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB, \
+                  emulate: { latency: 1 us, bandwidth: 9 GB/s } }\n";
+    assert_eq!(writers(Some(&measured), played), [2, 2], "its speed is imposed");
+    "another".clone_into(&mut measured.host);
+    assert_eq!(writers(Some(&measured), CXL), [2, 2], "measured elsewhere");
+}
+
+#[test]
+fn samples_are_read_in_place_if_this_host_was_measured_to_gain_by_it() {
+    let sockets = [0, 1].map(|id| numa(id, MemoryKind::Dram, vec![id]));
+    let node = host([sockets.to_vec(), vec![numa(2, MemoryKind::Cxl, Vec::new())]].concat());
+    let mut report = direct::tests::machine();
+    let cxl = |tiers: &str, measured: Option<&Report>| {
+        let place = fit_measured(tiers, &node, measured).tiers.remove(1);
+        (place.settings.backing, place.direct.unwrap())
+    };
+    let on_card = Locality::Numa(NumaNode(2));
+    let unknown =
+        "no, because it is not known how fast it is read; `tierfeed tiers probe` measures it";
+    for measured in [None, Some(&report)] {
+        let (backing, choice) = cxl(CXL, measured);
+        assert_eq!(backing, Backing::Memory(on_card), "nothing was measured here");
+        assert_eq!(choice.to_string(), unknown);
+    }
+    "host".clone_into(&mut report.host);
+    let (backing, choice) = cxl(CXL, Some(&report));
+    let why =
+        "yes, because a copy costs more than it saves (each MiB: 220 us copied, 121 us in place)";
+    assert_eq!(choice.to_string(), why);
+    let shelf = |chunks| Backing::SharedMemory(on_card, NonZeroU32::new(chunks).unwrap());
+    assert_eq!(backing, shelf(4 + 16), "the chunks of 2 GiB and some to spare");
+    let share = "  main-memory: { size: 1 GiB }\n  cxl-memory: { reserve: 20 % }\n";
+    let (backing, _) = cxl(share, Some(&report));
+    assert_eq!(backing, shelf(32 + 2 + 16), "it may grow, but not beyond the 16 GiB of the card");
+}
+
+#[test]
+fn cxl_memory_that_is_missing_is_refused_unless_its_speed_is_imposed() {
+    let error = fit(CXL, &plain_host()).unwrap_err();
+    assert_eq!(error.keys(), ["tiers", "cxl-memory"]);
+    let sentence = "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the \
+                    NUMA nodes that shall play it as `numa_nodes` (it has 0), or add `emulate: \
+                    { latency: 350 ns, bandwidth: 20 GB/s }` to let main memory play it";
+    assert_eq!(error.to_string(), sentence);
+    let layout = fit(PLAYED, &plain_host()).unwrap();
+    let cxl = &layout.tiers[1];
+    assert_eq!(cxl.settings.backing, Backing::Memory(Locality::Anywhere));
+    assert_eq!(cxl.origin, Origin::Emulated);
+    assert_eq!(layout.offer()[1].origin, Origin::Emulated);
+}
+
+#[test]
+fn a_scratch_tier_on_a_disk_is_refused_unless_its_speed_is_imposed() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  scratch: { path: /nvme, size: 1 GiB }\n";
+    let error = fit(tiers, &plain_host()).unwrap_err();
+    assert_eq!(error.keys(), ["tiers", "scratch", "path"]);
+    assert!(error.to_string().starts_with("tiers.scratch.path: /nvme is on ext4, and"), "{error}");
+    let played =
+        tiers.replace("/nvme, size: 1 GiB", "/nvme, emulate: { latency: 1 us }, size: 1 GiB");
+    assert_eq!(fit(&played, &plain_host()).unwrap().tiers[1].origin, Origin::Emulated);
+}
+
+#[test]
+fn a_neighbour_s_memory_is_no_cxl_card() {
+    let node = host(vec![numa(0, MemoryKind::Dram, vec![0]), numa(1, MemoryKind::Dram, vec![1])]);
+    let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [1], size: 2 GiB }\n";
+    assert_eq!(fit(tiers, &node).unwrap().tiers[1].origin, Origin::Emulated);
+}
+
+#[test]
+fn a_numa_node_that_is_missing_is_refused_unless_the_tier_is_played() {
+    let missing =
+        "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [2], size: 2 GiB }\n";
+    let error = fit(missing, &plain_host()).unwrap_err().to_string();
+    assert!(error.starts_with("tiers.cxl-memory.numa_nodes: 2: this host has no"), "{error}");
+    assert!(error.contains("it has 0;"), "{error}");
+    let played = missing.replace("size: 2 GiB", "size: 2 GiB, emulate: { bandwidth: 20 GB/s }");
+    let layout = fit(&played, &plain_host()).unwrap();
+    let speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(20_000_000_000) };
+    assert_eq!(layout.tiers[1].settings.emulated, Some(speed));
+}
+
+#[test]
+fn several_cxl_nodes_are_several_places_that_share_a_size() {
+    let node = host(vec![
+        numa(0, MemoryKind::Dram, vec![0]),
+        numa(1, MemoryKind::Cxl, Vec::new()),
+        numa(2, MemoryKind::Cxl, Vec::new()),
+    ]);
+    let layout = fit(CXL, &node).unwrap();
+    let budgets: Vec<_> = layout.tiers.iter().map(|place| place.budget).collect();
+    assert_eq!(budgets, [Bytes(GIB), Bytes(GIB), Bytes(GIB)]);
+}
+
+#[test]
+fn ram_disks_draw_on_memory_and_disks_do_not() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  scratch: { path: /ram, size: 1 GiB }\n  \
+                 storage: { path: /nvme, size: 50 GiB }\n";
+    let node = plain_host();
+    let layout = fit(tiers, &node).unwrap();
+    assert_eq!(layout.memory_budget(&node), Bytes(2 * GIB));
+    let too_large = tiers.replace("size: 1 GiB }\n  scratch", "size: 18 GiB }\n  scratch");
+    let error = fit(&too_large, &node).unwrap_err().to_string();
+    assert!(error.contains("tier scratch asks for 1 GiB"), "{error}");
+}
+
+#[test]
+fn a_ram_disk_that_is_smaller_than_memory_is_the_limit() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  scratch: { path: /ram, size: 3 GiB }\n";
+    let error = fit(tiers, &plain_host()).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "tier scratch asks for 3 GiB; 2 GiB are left for it; ask for less, or for a share"
+    );
+    let share = tiers.replace("size: 3 GiB", "reserve: 50 %");
+    assert_eq!(fit(&share, &plain_host()).unwrap().tiers[1].budget, Bytes(2 * GIB));
+}
+
+#[test]
+fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
+    let error = fit("  main-memory: { size: 32 MiB }\n", &plain_host()).unwrap_err().to_string();
+    let sentence = "tiers.main-memory: 32 MiB cannot hold a batch of 32.00 MiB for each of 2 ranks; \
+                    give it at least 64.00 MiB";
+    assert_eq!(error, sentence);
+}
+
+/// The aim of a session of a described job: 16 samples of 8 MiB, eight steps of a second each.
+fn aim(nodes: u32, keys: &str) -> Aim {
+    let text = format!(
+        "name: job\n\
+         dataset: {{ source: file:///data, format: image-folder{keys}\n\
+         order: {{ shuffle: sequential, epochs: 1 }}\n\
+         batch_size: 2\n\
+         chunk: 1 MiB\n\
+         world: {{ nodes: {nodes} }}\n"
+    );
+    let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
+    let order = job.order(16).unwrap();
+    let tiers = [(Kind::MainMemory, 32), (Kind::Storage, 96)];
+    let tiers = tiers.map(|(kind, chunks_max)| Buffer { kind, chunks_max }).to_vec();
+    let sizes = vec![Bytes::mib(8); 16].into();
+    session(&job, sizes, order, Bytes::mib(64), Cache { tiers, chunk: Bytes::mib(1) }).aim
+}
+
+/// The source gives 64 MiB in the eight seconds, and the disk a part of what it can hold.
+const RATES: &str = ", emulate: { bandwidth: 8 MiB/s } }\n\
+                     step_time: 1 s\n\
+                     tiers:\n  main-memory: { size: 1 GiB }\n  \
+                     storage: { path: /nvme, size: 1 GiB, emulate: { bandwidth: 4 MiB/s } }";
+
+#[test]
+fn a_slow_tier_is_filled_as_far_as_the_job_s_own_rates_let_it_be_read() {
+    let all = aim(1, RATES);
+    assert_eq!(all.useful, [Bytes::mib(32), Bytes::mib(32)]);
+    assert_eq!(all.wears, [false, true]);
+}
+
+#[test]
+fn what_is_not_known_of_a_job_limits_no_tier() {
+    let unlimited = [
+        (2, RATES.to_owned()),
+        (1, RATES.replace("bandwidth: 8 MiB/s", "latency: 1 ms")),
+        (1, RATES.replace("bandwidth: 4 MiB/s", "latency: 1 ms")),
+        (1, RATES.replace(", emulate: { bandwidth: 4 MiB/s }", "")),
+        (1, RATES.replace(", emulate: { bandwidth: 8 MiB/s }", "")),
+        (1, RATES.replace("step_time: 1 s\n", "")),
+    ];
+    for (nodes, keys) in unlimited {
+        assert_eq!(aim(nodes, &keys).useful, [], "{nodes} {keys}");
+    }
+}
+
+#[test]
+fn what_limits_the_source_and_who_reads_first_reach_the_session() {
+    let job = |keys: &str| {
+        let text = format!(
+            "name: job\ndataset: {{ source: /data, format: files, glob: '*', {keys}\n\
+             order: {{ shuffle: sequential, epochs: 1 }}\nbatch_size: 1\n"
+        );
+        let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
+        let order = job.order(2).unwrap();
+        let cache = Cache { tiers: Vec::new(), chunk: Bytes::mib(1) };
+        session(&job, vec![Bytes(1); 2].into(), order, Bytes::mib(1), cache)
+    };
+    let settings = job("limited_by: requests }\nprefetch: { assignment: proportional }");
+    assert_eq!(settings.aim.saves, Saves::Requests);
+    assert_eq!(settings.windows.assignment, Assignment::Proportional);
+    let settings = job("}");
+    assert_eq!(settings.aim.saves, Saves::Bytes);
+    assert_eq!(settings.windows.assignment, Assignment::Shared);
+}
+
+#[test]
+fn memory_behind_cxl_is_not_main_memory() {
+    let cxl = numa(2, MemoryKind::Cxl, Vec::new());
+    let node = host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), cxl]);
+    assert_eq!(node.host_memory(), Bytes(20 * GIB), "30 GiB are free, 10 of them behind CXL");
+    assert_eq!(plain_host().host_memory(), Bytes(20 * GIB));
+}
+
+#[test]
+fn of_a_small_control_group_a_small_part_stays_free() {
+    let group = CgroupMemory {
+        version: Version::V2,
+        path: "/job".into(),
+        limit_bytes: Some(GIB),
+        usage_bytes: 0,
+        reclaimable_bytes: 0,
+    };
+    let inventory = Inventory {
+        memory: Memory { total_bytes: 32 * GIB, free_bytes: 0, available_bytes: 20 * GIB },
+        cgroup: Some(group),
+        nodes: vec![numa(0, MemoryKind::Dram, vec![0])],
+        ..Inventory::default()
+    };
+    let available = Available {
+        host: Bytes(20 * GIB),
+        cgroup: Some(Bytes(GIB)),
+        nodes_free: Vec::new(),
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
+    let mut node = Node::new(inventory, &available, Vec::new());
+    let free = node.pools()[&node::MEMORY];
+    let kept = |percent: u64| Bytes(GIB / 100 * percent);
+    assert_eq!((free.bytes, free.kept), (Bytes(GIB), kept(5)));
+    let mut kept_within = |limit| {
+        node.follow_limit(limit);
+        node.memory_free(&available)[&node::MEMORY].kept
+    };
+    assert_eq!(kept_within(Some(Bytes(2 * GIB))), Bytes(2 * GIB / 100 * 5), "it was raised");
+    assert_eq!(kept_within(Some(Bytes::mib(64))), Bytes::mib(16), "an agent needs that itself");
+    node.follow_limit(None);
+    let available = Available { cgroup: None, ..available };
+    assert_eq!(node.memory_free(&available)[&node::MEMORY].kept, Bytes(32 * GIB / 100 * 5));
+}
+
+#[test]
+fn who_comes_back_to_a_full_node_gets_the_sizes_that_it_had() {
+    let tiers = "  main-memory: { size: 1 GiB }\n  cxl-memory: { emulate: { latency: 1 us }, size: 900 GiB }\n";
+    let error = fit(tiers, &plain_host()).unwrap_err();
+    assert!(error.is_shortage(), "{error}");
+    let layout = fit_again(tiers, &plain_host()).unwrap();
+    let budgets: Vec<Bytes> = layout.tiers.iter().map(|place| place.budget).collect();
+    assert_eq!(budgets, [Bytes(GIB), Bytes(900 * GIB)]);
+    let missing =
+        "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [2], size: 2 GiB }\n";
+    let error = fit_again(missing, &plain_host()).unwrap_err();
+    assert!(!error.is_shortage(), "what is not there does not come back: {error}");
+}
+
+#[test]
+fn who_comes_back_to_a_roomy_node_gets_what_it_would_get_anyway() {
+    for tiers in [PLAYED, "  main-memory: { reserve: 20 % }\n"] {
+        let node = plain_host();
+        assert_eq!(fit_again(tiers, &node).unwrap(), fit(tiers, &node).unwrap());
+    }
+}
+
+#[test]
+fn a_share_of_nothing_holds_two_batches_of_each_rank_of_who_comes_back() {
+    let tiers = "  main-memory: { reserve: 1 % }\n  cxl-memory: { emulate: { latency: 1 us }, size: 19 GiB }\n";
+    let node = plain_host();
+    let error = fit(tiers, &node).unwrap_err();
+    assert!(error.is_shortage(), "{error}");
+    let layout = fit_again(tiers, &node).unwrap();
+    let batch = (32 << 20) + 4096;
+    assert!(layout.arena.0 >= 2 * batch, "{layout:?}");
+}
+
+/// 24 GiB of which 1,025 MiB are free: the paper's setting.
+fn filled_host() -> Node {
+    let inventory = Inventory {
+        memory: Memory {
+            total_bytes: 24 * GIB,
+            free_bytes: 900 << 20,
+            available_bytes: 1025 << 20,
+        },
+        nodes: vec![numa(0, MemoryKind::Dram, vec![0])],
+        ..Inventory::default()
+    };
+    let available = Available {
+        host: Bytes::mib(1025),
+        cgroup: None,
+        nodes_free: vec![(NumaNode(0), Bytes::mib(900))],
+        pressure: None,
+        load: None,
+        disks: Vec::new(),
+    };
+    Node::new(inventory, &available, Vec::new())
+}
+
+/// The tiers of a job without `tiers` and `chunk`, for batches of `batch` MiB.
+fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, LayoutError> {
+    let text = format!(
+        "name: job\n\
+         dataset: {{ source: file:///data, format: image-folder }}\n\
+         order: {{ shuffle: sequential, epochs: 1 }}\n\
+         batch_size: 4\n\
+         world: {{ nodes: 1, ranks_per_node: {ranks} }}\n"
+    );
+    let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
+    let sizes = Sizes::of(64, || std::iter::repeat_n(Bytes((batch << 20) / 4), 64));
+    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Overcommit::Refused)
+}
+
+#[test]
+fn on_a_node_that_others_filled_a_job_gets_its_share_of_the_rest() {
+    let layout = fit_unsaid(20, 1, &filled_host()).unwrap();
+    let main = &layout.tiers[0];
+    assert_eq!(main.budget, Bytes::mib(205));
+    assert_eq!(layout.arena, Bytes(4 * ((20 << 20) + 4096)));
+    assert_eq!((layout.chunk, main.cache), (Bytes::mib(4), Bytes::mib(124)));
+}
+
+#[test]
+fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
+    let layout = fit_unsaid(40, 4, &filled_host()).unwrap();
+    assert_eq!(layout.arena, Bytes(2 * ((40 << 20) + 4096)), "{layout:?}");
+    let error = fit_unsaid(400, 4, &filled_host()).unwrap_err().to_string();
+    let sentence =
+        "tiers.main-memory: 768.75 MiB cannot hold a batch of 400.00 MiB for each of 4 ranks";
+    assert!(error.starts_with(sentence), "{error}");
+}
+
+#[test]
+fn tiers_that_keep_nothing_are_named() {
+    let unused = |tiers: &str| {
+        let job = job(tiers);
+        let layout = Layout::fit(&job, &demand(&job), &plain_host(), Overcommit::Refused).unwrap();
+        layout.unused_tiers(&job).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let sentence = "tiers.main-memory keeps no sample: of 700 MiB staging takes 256.03 MiB, and \
+                    443.96 MiB are less than a chunk of 512 MiB; give it at least 769 MiB, or a \
+                    smaller chunk";
+    assert_eq!(unused("  main-memory: { size: 700 MiB }\n"), [sentence]);
+    assert_eq!(unused("  main-memory: { size: 800 MiB }\n"), [""; 0]);
+    assert_eq!(
+        unused("  main-memory: { size: 700 MiB }\n  storage: { path: /nvme, size: 1 GiB }\n"),
+        [""; 0]
+    );
+}

@@ -1,0 +1,57 @@
+//! Where a manager listens: a socket file for its own user, or the network for peers with the token.
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use tokio::net::TcpListener;
+
+use super::ManagerError;
+use crate::transport::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
+
+/// The listening socket of a manager.
+#[derive(Debug)]
+pub enum Listener {
+    /// A socket file, for processes of the same user.
+    Unix(LocalListener, PathBuf),
+    /// The network, for peers that prove the token.
+    Tcp(TcpListener, Credentials),
+}
+
+impl Listener {
+    /// A new socket file that only its owner can reach. Replaces the socket of a manager that has ended.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be created.
+    pub fn unix(path: &Path) -> Result<Self, ManagerError> {
+        let failed = |source| ManagerError::Listen { address: path.display().to_string(), source };
+        let listener = LocalListener::bind(path).map_err(failed)?;
+        Ok(Self::Unix(listener, path.to_owned()))
+    }
+
+    /// A network address, as `host:port`; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be listened on.
+    pub async fn tcp(address: &str, token: &Token) -> Result<Self, ManagerError> {
+        let failed = |source| ManagerError::Listen { address: address.to_owned(), source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        Ok(Self::Tcp(listener, Credentials::of(token)))
+    }
+
+    /// The network address, or `None` for a socket file.
+    ///
+    /// # Errors
+    ///
+    /// If the system call fails.
+    pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Self::Unix(..) => Ok(None),
+            Self::Tcp(listener, _) => listener.local_addr().map(Some),
+        }
+    }
+}

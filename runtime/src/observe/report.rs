@@ -1,0 +1,363 @@
+//! The report of a run, `report.json`; docs/report.md explains its figures.
+
+mod advice;
+mod digest;
+mod direct;
+mod expansion;
+mod facts;
+mod page;
+mod ranks;
+mod scratch;
+mod tier;
+mod verdict;
+
+pub use advice::Advice;
+pub use digest::{Published, order_digest};
+pub use direct::DirectEntry;
+pub use expansion::ExpansionEntry;
+pub use facts::Facts;
+pub use ranks::RanksEntry;
+pub use scratch::{HeldBy, ScratchEntry};
+pub use tier::{StagingEntry, TierEntry, WritersEntry};
+pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use tierfeed_core::{
+    session::Fault,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_prefetcher::fetcher::ObjectFigures;
+
+use super::{footprint::Footprint, pauses::PauseEntry};
+
+/// The content of `report.json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// A sentence: how many of the used batches the agent served, how long training waited and for what.
+    pub verdict: String,
+    /// Changes that would shorten the waits, the most important first.
+    pub advice: Vec<Advice>,
+    /// The name of the job.
+    pub job: String,
+    /// The number of this agent's node.
+    pub node: u32,
+    /// How many processes worked as this node before.
+    pub generation: u32,
+    /// Which of its ranks connected, and how many connections were rejected.
+    pub ranks: RanksEntry,
+    /// The name of the policy.
+    pub policy: &'static str,
+    /// Batches that the ranks of this node used: `steps` and `self_read_batches`.
+    pub used_batches: u64,
+    /// Batches that the agent served.
+    pub steps: u64,
+    /// Samples in the batches that the agent served.
+    pub samples: u64,
+    /// Bytes in the batches that the agent served.
+    pub bytes: u64,
+    /// Batches that trainers read from the cold store themselves.
+    pub self_read_batches: u64,
+    /// Samples of the batches that trainers read themselves.
+    pub self_read_samples: u64,
+    /// Bytes of the batches that trainers read themselves.
+    pub self_read_bytes: u64,
+    /// Samples of the order that are in none of these batches, because the job skips what cannot be read.
+    pub skipped_samples: u64,
+    /// The most connections that read batches at a time.
+    pub readers: u32,
+    /// Whether loader workers were among them, so that training itself may have waited less.
+    pub readers_are_workers: bool,
+    /// From the first connection of a trainer to the last event of one, in seconds.
+    pub wall_s: f64,
+    /// How long a reader waited, from requesting a batch to having it decoded; the mean over readers.
+    pub stall_s: f64,
+    /// The same by what they waited for: `start`, `staging-room`, `cold-store`, the tiers, `chunk`,
+    /// `keep`, `turn`, `hand-off`, `unanswered`, `self-read` and `decoding`.
+    pub stall_for_s: BTreeMap<&'static str, f64>,
+    /// The part of it that was for the first batch of each rank.
+    pub first_stall_s: f64,
+    /// How long the main thread of a training process was runnable without a processor, waiting for data or
+    /// not; the mean over processes, absent if they are not visible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_processor_s: Option<f64>,
+    /// Samples by the tier that they were read from.
+    pub tier_hits: BTreeMap<&'static str, u64>,
+    /// Bytes by the tier that they were read from.
+    pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Samples of `tier_hits` that trainers read in place, without a copy.
+    pub direct_samples: u64,
+    /// Bytes of `tier_read_bytes` that trainers read in place.
+    pub direct_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// Bytes read for batches that no trainer took.
+    pub wasted_bytes: u64,
+    /// How long at least one read of the cold store, and one copy from or to each tier, was in flight.
+    pub busy_s: BTreeMap<&'static str, f64>,
+    /// A lower bound for every policy: the longer of computing with decoding, and of reading the minimal cold
+    /// bytes.
+    pub lower_bound_s: f64,
+    /// Quantiles of the waits for a batch, without decoding.
+    pub batch_wait_s: BatchWait,
+    /// [`order_digest`] of this node's ranks, in hexadecimal digits.
+    pub order_digest: Option<String>,
+    /// Samples that could not be read, the first thousand.
+    pub faults: Vec<FaultEntry>,
+    /// All faults of samples.
+    pub fault_count: u64,
+    /// Writes to tiers that failed.
+    pub tier_fault_count: u64,
+    /// The tiers and their use.
+    pub tiers: Vec<TierEntry>,
+    /// Staging memory and its use.
+    pub staging: StagingEntry,
+    /// Whether the cold store was slowed down for an experiment.
+    pub cold_store_emulated: bool,
+    /// The engine that read the cold store, and why it was chosen.
+    pub cold_engine: String,
+    /// The most reads of the cold store in flight, at the end.
+    pub cold_reads_at_a_time: u64,
+    /// The requests to a bucket; absent if the cold store is files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object_requests: Option<RequestsEntry>,
+    /// Batches that trainers went on with as copies, because they kept too many.
+    pub lease_copyouts: u64,
+    /// The figures of each epoch.
+    pub epochs: Vec<EpochEntry>,
+    /// The pauses of the agent's loop.
+    pub loop_pauses: PauseEntry,
+    /// The memory that the agent held.
+    pub memory: Footprint,
+    /// The scratch of the job, if it asked for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_scratch: Option<ScratchEntry>,
+    /// The memory policy of the trainers, if `--expand-memory` was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expanded_memory: Option<ExpansionEntry>,
+}
+
+/// Requests to a bucket, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RequestsEntry {
+    /// Requests of every kind, repeated ones included.
+    pub requests: u64,
+    /// Requests that repeat a failed one.
+    pub retries: u64,
+    /// Requests that were sent because another one was late.
+    pub hedges: u64,
+    /// Hedges that brought the last byte.
+    pub hedges_won: u64,
+    /// Samples that were read by several requests.
+    pub split: u64,
+    /// Bytes that were received and discarded.
+    pub discarded_bytes: u64,
+}
+
+/// Percentiles of the waits, at most 1/16 too high.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BatchWait {
+    /// The median, in seconds.
+    pub p50: f64,
+    /// The 99th percentile, in seconds.
+    pub p99: f64,
+    /// The longest wait, in seconds.
+    pub max: f64,
+}
+
+/// A sample that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FaultEntry {
+    /// The id of the sample.
+    pub sample: u32,
+    /// The object that holds it.
+    pub object: String,
+    /// The name of the fault.
+    pub fault: &'static str,
+}
+
+/// One pass over the dataset.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EpochEntry {
+    /// The number of the epoch, counted from 0.
+    pub epoch: u32,
+    /// Batches that the agent served.
+    pub batches: u64,
+    /// Batches that trainers read themselves.
+    pub self_read_batches: u64,
+    /// Bytes in the batches that the agent served.
+    pub demand_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// Bytes by the tier that they were read from.
+    pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes by the tier that they were copied to.
+    pub tier_written_bytes: BTreeMap<&'static str, u64>,
+    /// The share of the demand that needed no cold read.
+    pub hit_ratio: f64,
+    /// The share of the demand that was ready when it was requested.
+    pub ready_ratio: f64,
+    /// The stall in this epoch; the mean over readers.
+    pub stall_s: f64,
+    /// The same by what they waited for.
+    pub stall_for_s: BTreeMap<&'static str, f64>,
+    /// Bytes that no policy can avoid to read from the cold store.
+    pub minimal_cold_bytes: u64,
+}
+
+impl Report {
+    /// Sums up a run. `object_name` names the object of a sample.
+    #[must_use]
+    pub fn of(
+        facts: Facts<'_>,
+        object_name: impl Fn(tierfeed_core::id::SampleId) -> String,
+    ) -> Self {
+        let progress = facts.progress;
+        let epochs: Vec<_> = facts.epochs().collect();
+        let sum = |of: fn(&EpochEntry) -> u64| epochs.iter().map(of).sum::<u64>();
+        let fault_entry = |(sample, fault): &(tierfeed_core::id::SampleId, Fault)| FaultEntry {
+            sample: sample.0,
+            object: object_name(*sample),
+            fault: fault.name(),
+        };
+        let waiting = facts.waiting();
+        Self {
+            verdict: waiting.sentence(facts.session_tiers),
+            advice: advice::advise(&facts.run_figures(&waiting, &epochs)),
+            job: facts.job.to_owned(),
+            node: facts.node,
+            generation: facts.generation,
+            ranks: facts.ranks.clone(),
+            policy: facts.policy,
+            used_batches: sum(|epoch| epoch.batches + epoch.self_read_batches),
+            steps: sum(|epoch| epoch.batches),
+            self_read_batches: sum(|epoch| epoch.self_read_batches),
+            self_read_samples: progress.epochs.iter().map(|it| it.self_read_samples).sum(),
+            self_read_bytes: progress.epochs.iter().map(|it| it.self_read.0).sum(),
+            skipped_samples: progress.epochs.iter().map(|it| it.skipped).sum(),
+            readers: facts.reader_stats.readers_max,
+            readers_are_workers: facts.reader_stats.has_workers,
+            samples: progress.epochs.iter().map(|epoch| epoch.samples).sum(),
+            bytes: sum(|epoch| epoch.demand_bytes),
+            wall_s: seconds(facts.wall),
+            stall_s: waiting.stall_s,
+            stall_for_s: facts.stall_for(&facts.causes(), waiting.readers),
+            first_stall_s: waiting.first_s,
+            no_processor_s: waiting.starved_s,
+            tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
+            tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
+            direct_samples: progress.epochs.iter().map(|epoch| epoch.shown_samples).sum(),
+            direct_bytes: progress.epochs.iter().map(|epoch| epoch.shown.0).sum(),
+            cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
+            wasted_bytes: facts.wasted.0,
+            busy_s: facts.busy(),
+            lower_bound_s: facts.lower_bound(&epochs, &waiting),
+            batch_wait_s: BatchWait {
+                p50: seconds(progress.waits.percentile(50)),
+                p99: seconds(progress.waits.percentile(99)),
+                max: seconds(progress.waits.max()),
+            },
+            order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
+            faults: progress.faults.iter().map(fault_entry).collect(),
+            fault_count: progress.fault_count,
+            tier_fault_count: progress.tier_faults,
+            cold_store_emulated: facts.cold_store_emulated,
+            cold_engine: facts.cold_engine.to_owned(),
+            cold_reads_at_a_time: facts.cold_reads_at_a_time,
+            object_requests: facts.requests.map(RequestsEntry::from),
+            lease_copyouts: facts.copyouts,
+            tiers: facts.tiers,
+            staging: facts.staging,
+            epochs,
+            loop_pauses: facts.pauses,
+            memory: facts.memory,
+            job_scratch: facts.scratch,
+            expanded_memory: None,
+        }
+    }
+
+    /// The choices of the data plane, as lines of text.
+    #[must_use]
+    pub fn choices(&self) -> Vec<String> {
+        let at_a_time = self.cold_reads_at_a_time;
+        let mut lines =
+            vec![format!("cold store: {}; read depth settled at {at_a_time}", self.cold_engine)];
+        lines.extend(self.object_requests.map(|it| {
+            let RequestsEntry { requests, retries, hedges, hedges_won, .. } = it;
+            format!(
+                "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
+            )
+        }));
+        lines.extend(self.staging.choice());
+        lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
+        lines.extend(self.tiers.iter().filter_map(TierEntry::direct_use));
+        lines.extend((self.direct_samples > 0).then(|| {
+            let (samples, bytes) = (self.direct_samples, Bytes(self.direct_bytes));
+            format!("read in place: {samples} samples, {bytes}")
+        }));
+        lines.extend((self.loop_pauses.events > 0).then(|| self.loop_pauses.line()));
+        lines.extend((self.lease_copyouts > 0).then(|| {
+            format!("{} batches were copied for trainers that keep too many", self.lease_copyouts)
+        }));
+        lines
+    }
+
+    /// Writes the report atomically.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] if the folder cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), WriteError> {
+        let text = serde_json::to_string_pretty(self);
+        let failed =
+            |error: serde_json::Error| WriteError { path: path.to_owned(), source: error.into() };
+        put(path, &(text.map_err(failed)? + "\n"))
+    }
+
+    /// Writes the report as an HTML page, atomically.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`] if the folder cannot be written.
+    pub fn write_page(&self, path: &Path) -> Result<(), WriteError> {
+        put(path, &self.page())
+    }
+}
+
+fn put(path: &Path, text: &str) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    fs::write(&beside, text).map_err(failed)?;
+    fs::rename(&beside, path).map_err(failed)
+}
+
+/// A report that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the report {}: {source}", .path.display())]
+pub struct WriteError {
+    /// The path of the report.
+    pub path: PathBuf,
+    /// The error of the system.
+    pub source: io::Error,
+}
+
+impl From<ObjectFigures> for RequestsEntry {
+    fn from(it: ObjectFigures) -> Self {
+        let ObjectFigures { requests, retries, hedges, hedges_won, split, discarded } = it;
+        Self { requests, retries, hedges, hedges_won, split, discarded_bytes: discarded.0 }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
+fn seconds(time: Nanoseconds) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests;

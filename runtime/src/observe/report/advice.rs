@@ -1,0 +1,332 @@
+//! What would have made the trainers wait less, from what the run itself measured.
+//!
+//! Each figure follows from the bytes that were read, from how long links were busy with them, and from how
+//! long the trainers computed. Before advice is printed, [`check`] compares its premise with these figures:
+//! advice that changes nothing, or would not have shortened the waits of this run, is not printed.
+
+mod check;
+mod figures;
+
+use serde::Serialize;
+use tierfeed_core::{
+    id::TierId,
+    session::{Busy, EpochProgress, StallCause},
+    units::{Bytes, BytesPerSecond},
+};
+
+pub(super) use self::figures::RunFigures;
+use self::{
+    check::{Candidate, Premise},
+    figures::{number, per_second, rate, whole},
+};
+use super::verdict::{NOTICEABLE, STARVED};
+
+/// StallBreakdown with a smaller share of the waits get no advice.
+const WORTH_IT: f64 = 0.15;
+
+/// A link that is busy for this share of the training is saturated.
+const SATURATED: f64 = 0.9;
+
+/// The factor over the average demand, for its variation.
+const MARGIN: f64 = 1.1;
+
+/// A change that would shorten the waits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `faster-tier`, `staging-room`,
+    /// `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`, `cheaper-decoding` or `order`.
+    pub change: &'static str,
+    /// A sentence with the reason.
+    pub text: String,
+    /// Additional bytes, if the change is a size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_bytes: Option<u64>,
+    /// The target rate, if the change is a bandwidth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_bytes_per_s: Option<u64>,
+    /// The target number, if the change is a count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_count: Option<u64>,
+}
+
+/// Advice, the most important first; empty if none is needed.
+pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
+    let waiting = figures.waiting;
+    let mut advice: Vec<Advice> = Vec::new();
+    let starved = figures.against_starving();
+    if waiting.share() < NOTICEABLE && waiting.seconds_for(StallCause::SelfRead) <= 0.0 {
+        advice.extend(starved);
+        return advice;
+    }
+    let causes = waiting.by_cause.iter().map(|(cause, _)| *cause);
+    let worth_it = causes.filter(|cause| waiting.share_of(*cause) >= WORTH_IT);
+    let candidates = worth_it.flat_map(|cause| figures.against(cause));
+    for candidate in candidates.filter(|candidate| figures.is_supported(candidate)) {
+        if advice.iter().all(|given| given.change != candidate.advice.change) {
+            advice.push(candidate.advice);
+        }
+    }
+    let is_new = |it: &Advice| advice.iter().all(|given| given.change != it.change);
+    let starved = starved.filter(is_new);
+    advice.extend(starved);
+    advice
+}
+
+impl Advice {
+    fn new(change: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { change, text, more_bytes: None, to_bytes_per_s: None, to_count: None }
+    }
+}
+
+impl RunFigures<'_> {
+    fn against(&self, cause: StallCause) -> Vec<Candidate> {
+        match cause {
+            StallCause::Cold => self.against_cold(),
+            StallCause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
+            StallCause::Keep => self.against_keeping().into_iter().collect(),
+            StallCause::Room => vec![self.more_room(StallCause::Room)],
+            StallCause::Start => vec![earlier_start(
+                "the trainers were there before the staging memory was: start the agent earlier, \
+                 or take less staging memory (`prefetch.batches`)",
+            )],
+            StallCause::Chunk => vec![self.fixed_sizes()],
+            StallCause::Turn | StallCause::Unanswered => Vec::new(),
+            StallCause::HandOff => vec![Candidate::new(
+                Advice::new(
+                    "processors",
+                    "batches were ready, but the agent or the trainer got no processor to hand them \
+                     over: leave the agent a core, with fewer workers or threads in the trainer",
+                ),
+                Premise::Waited(StallCause::HandOff),
+            )],
+            StallCause::SelfRead => self.against_reading_themselves().into_iter().collect(),
+            StallCause::Decoding => self.against_decoding(),
+        }
+    }
+
+    fn against_cold(&self) -> Vec<Candidate> {
+        let Some((epoch, computing)) = self.worst_epoch(StallCause::Cold) else {
+            return Vec::new();
+        };
+        let cold: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
+        let Some(given) = rate(Bytes(cold), &self.progress.cold_busy) else { return Vec::new() };
+        let needed = per_second(epoch.cold, computing);
+        if self.waiting.first_s > self.waiting.stall_s / 2.0 {
+            return vec![earlier_start(
+                "most of it was for the first batches, which are not read before the agent has \
+                 started: start the agent while the trainer still loads its framework",
+            )];
+        }
+        if needed.0 <= given.0 {
+            return vec![self.more_batches(
+                "the cold store",
+                given,
+                needed,
+                &self.progress.cold_busy,
+            )];
+        }
+        let mut advice = vec![self.faster_cold(given, needed)];
+        advice.extend(self.better_policy(epoch));
+        advice.extend(self.more_cache(epoch, given, computing));
+        advice
+    }
+
+    fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Candidate {
+        let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
+        let first =
+            if self.is_first_epoch_only() { " in the first epoch, which reads all" } else { "" };
+        let text = format!(
+            "the cold store gave {given}, the training takes {needed} of it{first}: {target} would keep up"
+        );
+        let advice =
+            Advice { to_bytes_per_s: Some(target.0), ..Advice::new("cold-bandwidth", text) };
+        Candidate::new(advice, Premise::TooSlow { given, needed })
+    }
+
+    fn better_policy(&self, epoch: &EpochProgress) -> Option<Candidate> {
+        let least = self.minimal_cold;
+        if self.is_first_epoch_only() || number(epoch.cold.0) <= number(least.0) * MARGIN {
+            return None;
+        }
+        let text = format!(
+            "policy {} reads {} an epoch from the cold store; {least} must be, with these tiers: \
+             use `policy: gap`",
+            self.policy, epoch.cold
+        );
+        Some(Candidate::new(Advice::new("policy", text), Premise::OtherPolicy))
+    }
+
+    /// Advises more cache: cached samples are not read cold in the next epoch.
+    fn more_cache(
+        &self,
+        epoch: &EpochProgress,
+        given: BytesPerSecond,
+        computing: f64,
+    ) -> Option<Candidate> {
+        if self.progress.epochs.len() < 2 {
+            return None;
+        }
+        let affordable = whole(number(given.0) * computing / MARGIN);
+        let surplus = epoch.cold.0.checked_sub(affordable).filter(|surplus| *surplus > 0)?;
+        let more = surplus.div_ceil(self.chunk.0.max(1)) * self.chunk.0.max(1);
+        let text = format!(
+            "{} more of cache than the {} there are would leave the cold store no more than it can \
+             give while the trainers compute",
+            Bytes(more),
+            self.cached
+        );
+        let advice = Advice { more_bytes: Some(more), ..Advice::new("cache", text) };
+        Some(Candidate::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
+    }
+
+    /// Advises more batches ahead: the link was partly idle, so late batches were requested late.
+    fn more_batches(
+        &self,
+        what: &str,
+        given: BytesPerSecond,
+        needed: BytesPerSecond,
+        link: &Busy,
+    ) -> Candidate {
+        let step = self.step();
+        let longest = super::seconds(self.progress.waits.percentile(99));
+        let more = if step > 0.0 { (longest / step).ceil() } else { 0.0 };
+        let count = u64::from(self.staged_batches) + whole(more).clamp(1, 64);
+        let text = format!(
+            "{what} stood idle for {:.0} % of the time and gave {given} where {needed} are needed, but \
+             now and then it was late: `prefetch.batches: {count}` instead of {} would bridge that",
+            100.0 * (1.0 - self.busy_share(link)).max(0.0),
+            self.staged_batches
+        );
+        let advice = Advice { to_count: Some(count), ..Advice::new("batches-ahead", text) };
+        Candidate::new(advice, Premise::Late { given, needed, busy: self.busy_share(link) })
+    }
+
+    fn against_tier(&self, tier: TierId) -> Option<Candidate> {
+        let at = usize::from(tier.0);
+        let read: u64 =
+            self.progress.epochs.iter().filter_map(|it| it.from_tier.get(at)).map(|it| it.0).sum();
+        let link = self.progress.tiers_busy.get(at)?;
+        let given = rate(Bytes(read), link)?;
+        let (epoch, computing) = self.worst_epoch(StallCause::Tier(tier))?;
+        let needed = per_second(*epoch.from_tier.get(at)?, computing);
+        let kind = self.kinds.get(at)?.name();
+        if needed.0 <= given.0 {
+            return Some(self.more_batches(kind, given, needed, link));
+        }
+        let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
+        let text = format!(
+            "{kind} gave {given} where the training takes {needed} of it: a faster device, more \
+             copy threads, or more of the tiers above it"
+        );
+        let advice = Advice { to_bytes_per_s: Some(target.0), ..Advice::new("faster-tier", text) };
+        Some(Candidate::new(advice, Premise::TooSlow { given, needed }))
+    }
+
+    fn against_keeping(&self) -> Option<Candidate> {
+        let (at, link) =
+            self.progress.tiers_busy.iter().enumerate().max_by_key(|(_, busy)| busy.time())?;
+        let kind = self.kinds.get(at)?.name();
+        let busy = self.busy_share(link);
+        let text = format!(
+            "batches waited for copies of what stays, which are made before a batch is handed \
+             over; {kind} was busy for {:.0} % of the time: a tier that is faster to write, or less \
+             of it",
+            busy.min(1.0) * 100.0
+        );
+        Some(Candidate::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
+    }
+
+    fn more_room(&self, waited_for: StallCause) -> Candidate {
+        let count = u64::from(self.staged_batches) + 2;
+        let text = format!(
+            "trainers asked for batches that had no room in staging: `prefetch.batches: {count}` \
+             instead of {}, with main memory for it, or release batches sooner",
+            self.staged_batches
+        );
+        let advice = Advice { to_count: Some(count), ..Advice::new("staging-room", text) };
+        Candidate::new(advice, Premise::Waited(waited_for))
+    }
+
+    fn fixed_sizes(&self) -> Candidate {
+        let text = format!(
+            "tiers grew while the trainers waited: give {} a `size` instead of a `reserve`",
+            self.adapting.join(" and ")
+        );
+        Candidate::new(Advice::new("fixed-sizes", text), Premise::Adapting)
+    }
+
+    /// Other work of the node took the processors. This is no wait for data, and no loader shortens it.
+    fn against_starving(&self) -> Option<Advice> {
+        let starved_s = self.waiting.starved_s?;
+        let text = format!(
+            "the training could have run and had no processor for {} of {}: other work of this node \
+             takes them, as do its own threads if there are more than processors ({})",
+            super::verdict::time(starved_s),
+            super::verdict::time(self.waiting.wall_s),
+            self.processors
+        );
+        let is_slowed = self.waiting.starved_share() >= STARVED;
+        is_slowed.then(|| Advice::new("processors", text))
+    }
+
+    /// Trainers read batches themselves that the agent refused for lack of staging memory, or that the job's
+    /// order does not contain.
+    fn against_reading_themselves(&self) -> Option<Candidate> {
+        let refusals = self.progress.refusals;
+        if refusals.no_room > 0 {
+            return Some(self.more_room(StallCause::SelfRead));
+        }
+        let refused = refusals.too_large + refusals.unreadable + refusals.already_taken;
+        if refused + refusals.not_published > 0
+            || self.waiting.seconds_for(StallCause::Unanswered) > 0.5
+        {
+            return None;
+        }
+        let text = "trainers read samples that the job's `order` does not have in this batch: use \
+                    TierLoader, which follows it, a sampler that yields exactly this order, or \
+                    `shuffle: published` with `tierfeed.torch.announce`";
+        Some(Candidate::new(Advice::new("order", text), Premise::Waited(StallCause::SelfRead)))
+    }
+
+    /// Advises as many threads as decode the demand while the training computes, at most one per processor.
+    fn against_decoding(&self) -> Vec<Candidate> {
+        let (decoding, computing) =
+            (self.waiting.seconds_for(StallCause::Decoding), self.computing());
+        let threads = u64::from(self.progress.decode_threads);
+        let work = match threads {
+            0 => decoding,
+            // They decode while the training computes, too.
+            threads => number(threads) * (computing + decoding),
+        };
+        let wanted = whole((MARGIN * work / computing.max(1e-9)).ceil());
+        let count = wanted.clamp(threads + 1, self.processors.max(threads + 1));
+        let text = format!(
+            "training waited {} of {} for samples to be decoded, by {}: `decode_threads={count}` of \
+             TierLoader (or `num_workers` of a DataLoader); threads help where the decode function \
+             releases Python's lock, as Pillow and torchvision do",
+            super::verdict::time(decoding),
+            super::verdict::time(self.waiting.wall_s),
+            match threads {
+                0 => "the training's own thread".to_owned(),
+                1 => "1 thread".to_owned(),
+                threads => format!("{threads} threads"),
+            }
+        );
+        let advice = Advice { to_count: Some(count), ..Advice::new("decode-threads", text) };
+        let more =
+            Candidate::new(advice, Premise::Threads { now: threads, processors: self.processors });
+        let text = format!(
+            "decoding takes all {} processors of this node: decode less (smaller images, a cheaper \
+             transform), or use more processors",
+            self.processors
+        );
+        let cheaper = Advice::new("cheaper-decoding", text);
+        let all = Premise::AllThreads { now: threads, processors: self.processors };
+        vec![more, Candidate::new(cheaper, all)]
+    }
+}
+
+fn earlier_start(text: &str) -> Candidate {
+    Candidate::new(Advice::new("start-earlier", text), Premise::FirstBatches)
+}

@@ -1,0 +1,225 @@
+//! The inputs of a report, and sums over them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tierfeed_core::{
+    order::Spec,
+    session::{Progress, StallBreakdown, StallCause},
+    tier::Kind,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+use tierfeed_prefetcher::fetcher::ObjectFigures;
+
+use super::{
+    EpochEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
+    advice::RunFigures,
+    seconds,
+    verdict::{self, Batches, ReaderStats, StallSummary},
+};
+use crate::observe::{footprint::Footprint, pauses::PauseEntry};
+
+/// The inputs of a report.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The name of the job.
+    pub job: &'a str,
+    /// The number of the node.
+    pub node: u32,
+    /// How many processes worked as this node before.
+    pub generation: u32,
+    /// Which of its ranks connected.
+    pub ranks: RanksEntry,
+    /// The name of the policy.
+    pub policy: &'static str,
+    /// The order of the job.
+    pub order: Spec,
+    /// The progress of the session.
+    pub progress: &'a Progress,
+    /// [`super::order_digest`] of what was handed over, if there was time for it.
+    pub order_digest: Option<u64>,
+    /// The connections that read batches, and their CPU starvation.
+    pub reader_stats: ReaderStats,
+    /// Bytes that it read for batches that no trainer took.
+    pub wasted: Bytes,
+    /// Batches staged ahead for each rank.
+    pub staged_batches: u32,
+    /// The unit in which tiers take memory.
+    pub chunk: Bytes,
+    /// The kinds of the session's tiers.
+    pub session_tiers: &'a [Kind],
+    /// The tiers as they were used.
+    pub tiers: Vec<TierEntry>,
+    /// Staging memory as it was used.
+    pub staging: StagingEntry,
+    /// The declared rate of the cold store; zero if it is not declared.
+    pub cold: BytesPerSecond,
+    /// Whether the cold store was slowed down.
+    pub cold_store_emulated: bool,
+    /// How the cold store was read.
+    pub cold_engine: &'a str,
+    /// The most reads of the cold store in flight, at the end.
+    pub cold_reads_at_a_time: u64,
+    /// The requests to a bucket.
+    pub requests: Option<ObjectFigures>,
+    /// Batches that trainers went on with as copies.
+    pub copyouts: u64,
+    /// The declared time of a training step.
+    pub step_time: Option<Nanoseconds>,
+    /// How long the training took.
+    pub wall: Nanoseconds,
+    /// The pauses of the agent's loop.
+    pub pauses: PauseEntry,
+    /// Bytes read from the cold store before the training began.
+    pub cold_before: Bytes,
+    /// Processors that trainers and agent share.
+    pub processors: u64,
+    /// The memory that the agent held.
+    pub memory: Footprint,
+    /// The scratch directory of the job.
+    pub scratch: Option<ScratchEntry>,
+}
+
+impl Facts<'_> {
+    pub(super) fn epochs(&self) -> impl Iterator<Item = EpochEntry> {
+        let readers = self.waiting().readers;
+        let cached: u64 = self.tiers.iter().map(|tier| tier.cache_bytes).sum();
+        (0..).zip(&self.progress.epochs).map(move |(number, epoch)| {
+            let reads = (0..).zip(&epoch.from_tier);
+            let mut tier_read_bytes = self.no_tier_read();
+            for (tier, bytes) in reads {
+                *tier_read_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
+            }
+            let mut tier_written_bytes = self.no_tier_read();
+            for (tier, bytes) in (0..).zip(&epoch.written) {
+                *tier_written_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
+            }
+            let avoidable = if number == 0 { 0 } else { cached };
+            EpochEntry {
+                epoch: number,
+                batches: epoch.batches,
+                self_read_batches: epoch.self_read_batches,
+                demand_bytes: epoch.demand.0,
+                cold_read_bytes: epoch.cold.0,
+                tier_read_bytes,
+                tier_written_bytes,
+                hit_ratio: hit_ratio(epoch.cold, epoch.demand),
+                ready_ratio: share(epoch.ready, epoch.demand),
+                stall_s: seconds(epoch.causes.total()) / readers,
+                stall_for_s: self.stall_for(&epoch.causes, readers),
+                minimal_cold_bytes: epoch.demand.0.saturating_sub(avoidable).min(epoch.cold.0),
+            }
+        })
+    }
+
+    pub(super) fn causes(&self) -> StallBreakdown {
+        let mut sum = StallBreakdown::none(self.session_tiers.len());
+        self.progress.epochs.iter().for_each(|epoch| sum.add(&epoch.causes));
+        sum
+    }
+
+    pub(super) fn waiting(&self) -> StallSummary {
+        let (first, batches) = (self.progress.first_stall, self.batches());
+        StallSummary::of(&self.causes(), first, self.wall, self.reader_stats, batches)
+    }
+
+    fn batches(&self) -> Batches {
+        let epochs = self.progress.epochs.iter();
+        let ranks = self.order.world.ranks_per_node;
+        let present: BTreeSet<_> =
+            self.progress.handed.keys().chain(self.progress.waits_by_rank.keys()).collect();
+        let present = u32::try_from(present.len()).unwrap_or(u32::MAX);
+        Batches {
+            served: epochs.clone().map(|epoch| epoch.batches).sum(),
+            self_read: epochs.map(|epoch| epoch.self_read_batches).sum(),
+            absent_ranks: ranks.saturating_sub(present),
+            ranks,
+        }
+    }
+
+    pub(super) fn stall_for(
+        &self,
+        causes: &StallBreakdown,
+        readers: f64,
+    ) -> BTreeMap<&'static str, f64> {
+        let kinds: Vec<_> = self.session_tiers.iter().map(|kind| kind.name()).collect();
+        verdict::seconds_by_cause(causes, &kinds, readers)
+    }
+
+    pub(super) fn busy(&self) -> BTreeMap<&'static str, f64> {
+        let mut busy = BTreeMap::from([("cold-store", seconds(self.progress.cold_busy.time()))]);
+        for (tier, link) in self.progress.tiers_busy.iter().enumerate() {
+            *busy.entry(self.tier_name(tier)).or_default() += seconds(link.time());
+        }
+        busy
+    }
+
+    pub(super) fn run_figures<'g>(
+        &'g self,
+        waiting: &'g StallSummary,
+        epochs: &[EpochEntry],
+    ) -> RunFigures<'g> {
+        let last = epochs.iter().rev().find(|epoch| epoch.batches > 0);
+        RunFigures {
+            waiting,
+            progress: self.progress,
+            kinds: self.session_tiers,
+            adapting: self.tiers.iter().filter(|it| it.adapts).map(|it| it.name).collect(),
+            processors: self.processors,
+            ranks: self.order.world.ranks_per_node,
+            policy: self.policy,
+            staged_batches: self.staged_batches,
+            chunk: self.chunk,
+            cached: Bytes(self.tiers.iter().map(|tier| tier.cache_bytes).sum()),
+            minimal_cold: Bytes(last.map_or(0, |epoch| epoch.minimal_cold_bytes)),
+        }
+    }
+
+    pub(super) fn by_tier(
+        &self,
+        of: impl Fn(&tierfeed_core::session::EpochProgress, usize) -> u64,
+    ) -> BTreeMap<&'static str, u64> {
+        let mut sums = self.no_tier_read();
+        for epoch in &self.progress.epochs {
+            for tier in 0..epoch.from_tier.len() {
+                *sums.entry(self.tier_name(tier)).or_default() += of(epoch, tier);
+            }
+        }
+        sums
+    }
+
+    pub(super) fn no_tier_read(&self) -> BTreeMap<&'static str, u64> {
+        self.tiers.iter().map(|tier| (tier.name, 0)).collect()
+    }
+
+    pub(super) fn tier_name(&self, tier: usize) -> &'static str {
+        self.session_tiers.get(tier).map_or("unknown", |kind| kind.name())
+    }
+
+    /// The longer of computing with decoding, and of reading the minimal cold bytes after training had begun.
+    /// If the job declares a longer step time or a slower cold store than observed, the run itself counts, so
+    /// the bound never exceeds the time of the run.
+    pub(super) fn lower_bound(&self, epochs: &[EpochEntry], waiting: &StallSummary) -> f64 {
+        let observed = (waiting.wall_s - waiting.stall_s).max(0.0);
+        let ranks = u64::from(self.order.world.ranks_per_node.max(1));
+        let declared = |step: Nanoseconds| {
+            let used = |epoch: &EpochEntry| epoch.batches + epoch.self_read_batches;
+            let batches: u64 = epochs.iter().map(used).sum();
+            seconds(Nanoseconds(step.0.saturating_mul(batches / ranks)))
+        };
+        let compute = self.step_time.map_or(observed, declared).min(observed);
+        let minimal: u64 = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
+        let reading = self.cold.time_for(Bytes(minimal.saturating_sub(self.cold_before.0)));
+        let decoding = waiting.seconds_for(StallCause::Decoding);
+        (compute + decoding).max(seconds(reading)).min(waiting.wall_s)
+    }
+}
+
+/// The share of the demand that needed no cold read; 0 without demand.
+fn hit_ratio(cold: Bytes, demand: Bytes) -> f64 {
+    if demand.0 == 0 { 0.0 } else { 1.0 - share(cold, demand).min(1.0) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]
+fn share(part: Bytes, whole: Bytes) -> f64 {
+    if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
+}

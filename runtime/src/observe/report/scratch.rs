@@ -1,0 +1,32 @@
+//! The directory for the trainer's own files, in the report.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// What enforces the budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeldBy {
+    /// A RAM disk of its own: writes beyond it fail.
+    Mount,
+    /// The agent measures the directory from time to time.
+    Watch,
+}
+
+/// The scratch directory of a job in the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScratchEntry {
+    /// The path of the directory.
+    pub path: PathBuf,
+    /// The budget in bytes.
+    pub size_bytes: u64,
+    /// The most bytes that were measured there.
+    pub peak_bytes: u64,
+    /// What enforces the budget.
+    pub held_by: HeldBy,
+    /// Whether the job wrote more than its budget.
+    pub is_exceeded: bool,
+    /// Whether the directory is kept after the run.
+    pub is_kept: bool,
+}

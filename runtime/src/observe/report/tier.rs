@@ -1,0 +1,226 @@
+//! One tier in the report: its size, how its bytes were stored, by how many threads, how much was written.
+
+use serde::Serialize;
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_numa_memory::{HugePages, Stores};
+use tierfeed_prefetcher::{plane::TierTraffic, tier::WriteMode};
+
+use super::DirectEntry;
+
+/// One tier in the report.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct TierEntry {
+    /// The kind of the tier.
+    pub name: &'static str,
+    /// Its initial budget.
+    pub budget_bytes: u64,
+    /// The part of the budget that cached samples; the rest was staging memory.
+    pub cache_bytes: u64,
+    /// Whether the job gives it a share of free memory, which adapts; else it has a fixed size.
+    pub adapts: bool,
+    /// Whether another kind of memory emulates it, or its speed is imposed.
+    pub emulated: bool,
+    /// How its bytes were stored: `cached-stores`, `non-temporal-stores`, `page-cache` or `direct-io`;
+    /// `None` of a tier that never got a chunk.
+    pub stored: Option<&'static str>,
+    /// The pages of its first chunk: `reserved`, `transparent` or `small`; `None` where the kernel does
+    /// not say, and of files.
+    pub pages: Option<&'static str>,
+    /// Threads that copied from and to it.
+    pub copy_threads: u64,
+    /// The measured rates that decided how many, if they did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writers_measured: Option<WritersEntry>,
+    /// Bytes of the samples that were copied to it.
+    pub written_bytes: u64,
+    /// The most that an epoch wrote to it.
+    pub epoch_written_max_bytes: u64,
+    /// The bytes that the job lets an epoch write to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writes_per_epoch_bytes: Option<u64>,
+    /// Writes to its disk that failed.
+    pub failed_writes: u64,
+    /// Whether trainers read samples in place; absent for files, which they cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direct: Option<DirectEntry>,
+}
+
+/// The measured rates of copies to a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct WritersEntry {
+    /// The rate of one thread.
+    pub one_bytes_per_s: u64,
+    /// The rate of two threads.
+    pub two_bytes_per_s: u64,
+}
+
+/// Staging memory in the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct StagingEntry {
+    /// As [`TierEntry::stored`]; `None` if no trainer connected.
+    pub stored: Option<&'static str>,
+    /// As [`TierEntry::pages`]; `None` if no trainer connected.
+    pub pages: Option<&'static str>,
+}
+
+impl StagingEntry {
+    /// The staging memory of the first rank.
+    #[must_use]
+    pub fn of(way: Option<WriteMode>) -> Self {
+        let (stored, pages) = way.map_or((None, None), named);
+        Self { stored, pages }
+    }
+
+    /// A line of text; `None` if no trainer connected.
+    #[must_use]
+    pub fn choice(self) -> Option<String> {
+        Some(format!("staging: {}", words(self.stored?, self.pages).join(", ")))
+    }
+}
+
+/// How bytes are stored, as words of a sentence.
+fn words(stored: &str, pages: Option<&str>) -> Vec<String> {
+    let stored = match stored {
+        "cached-stores" => "stores through the caches",
+        "non-temporal-stores" => "stores past the caches",
+        "direct-io" => "direct I/O",
+        _ => "the page cache",
+    };
+    let pages = pages.map(|pages| match pages {
+        "small" => "small pages".to_owned(),
+        pages => format!("{pages} huge pages"),
+    });
+    [stored.to_owned()].into_iter().chain(pages).collect()
+}
+
+impl TierEntry {
+    /// A tier as it was set up, after a run whose epochs wrote at most so much to it.
+    #[must_use]
+    pub fn used(self, way: Option<WriteMode>, traffic: &TierTraffic, most: Bytes) -> Self {
+        let (stored, pages) = way.map_or((None, None), named);
+        Self {
+            stored,
+            pages,
+            written_bytes: traffic.written.bytes.0,
+            epoch_written_max_bytes: most.0,
+            failed_writes: traffic.writes_failed,
+            ..self
+        }
+    }
+
+    /// A line of text on reads in place; `None` for files.
+    #[must_use]
+    pub fn direct_use(&self) -> Option<String> {
+        Some(format!("direct use of {}: {}", self.name, self.direct.as_ref()?.why))
+    }
+
+    /// A line of text on the data plane's choices; `None` if the tier held nothing.
+    #[must_use]
+    pub fn choice(&self) -> Option<String> {
+        let mut words = words(self.stored?, self.pages);
+        words.push(match (self.copy_threads, self.writers_measured) {
+            (1, None) => "1 copy thread".to_owned(),
+            (threads, None) => format!("{threads} copy threads"),
+            (threads, Some(rates)) => format!(
+                "{threads} of 2 copy threads (measured: 1 writes {}, 2 write {})",
+                BytesPerSecond(rates.one_bytes_per_s),
+                BytesPerSecond(rates.two_bytes_per_s)
+            ),
+        });
+        words.extend(self.writes_per_epoch_bytes.map(|allowed| {
+            let most = Bytes(self.epoch_written_max_bytes);
+            format!("at most {most} written in an epoch of {} allowed", Bytes(allowed))
+        }));
+        Some(format!("{}: {}", self.name, words.join(", ")))
+    }
+}
+
+fn named(way: WriteMode) -> (Option<&'static str>, Option<&'static str>) {
+    match way {
+        WriteMode::Memory { stores, pages } => {
+            let stored = match stores {
+                Stores::Cached => "cached-stores",
+                Stores::NonTemporal => "non-temporal-stores",
+            };
+            let pages = match pages {
+                HugePages::Reserved => Some("reserved"),
+                HugePages::Transparent(Bytes(0)) => Some("small"),
+                HugePages::Transparent(_) => Some("transparent"),
+                HugePages::Unknown => None,
+            };
+            (Some(stored), pages)
+        }
+        WriteMode::PageCache => (Some("page-cache"), None),
+        WriteMode::Direct => (Some("direct-io"), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::tier::Kind;
+    use tierfeed_prefetcher::plane::Traffic;
+
+    use super::*;
+
+    fn used(way: Option<WriteMode>, planned: TierEntry) -> TierEntry {
+        let kind = Kind::Storage;
+        let (read, writes_failed) = (Traffic::default(), 2);
+        let written = Traffic { operations: 3, bytes: Bytes::mib(90), failed: 0 };
+        planned.used(way, &TierTraffic { kind, read, written, writes_failed }, Bytes::mib(30))
+    }
+
+    fn planned() -> TierEntry {
+        TierEntry { name: "storage", copy_threads: 2, ..TierEntry::default() }
+    }
+
+    #[test]
+    fn wear_stands_beside_its_limit() {
+        let most = Some(Bytes::mib(40).0);
+        let tier = TierEntry { writes_per_epoch_bytes: most, ..planned() };
+        let tier = used(Some(WriteMode::Direct), tier);
+        assert_eq!((tier.stored, tier.pages), (Some("direct-io"), None));
+        assert_eq!((tier.written_bytes, tier.failed_writes), (Bytes::mib(90).0, 2));
+        assert_eq!(
+            tier.choice().unwrap(),
+            "storage: direct I/O, 2 copy threads, at most 30 MiB written in an epoch of 40 MiB allowed"
+        );
+    }
+
+    #[test]
+    fn memory_says_how_it_is_stored_and_in_which_pages() {
+        let choice = |stores, pages| {
+            used(Some(WriteMode::Memory { stores, pages }), planned()).choice().unwrap()
+        };
+        assert_eq!(
+            choice(Stores::NonTemporal, HugePages::Transparent(Bytes::mib(2))),
+            "storage: stores past the caches, transparent huge pages, 2 copy threads"
+        );
+        assert_eq!(
+            choice(Stores::Cached, HugePages::Transparent(Bytes(0))),
+            "storage: stores through the caches, small pages, 2 copy threads"
+        );
+        assert!(choice(Stores::Cached, HugePages::Reserved).contains("reserved huge pages"));
+        assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
+        let staging = WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
+        assert_eq!(
+            StagingEntry::of(Some(staging)).choice().unwrap(),
+            "staging: stores through the caches, reserved huge pages"
+        );
+        assert_eq!(StagingEntry::of(None).choice(), None, "no trainer came");
+    }
+
+    #[test]
+    fn the_number_of_writers_stands_beside_what_decided_it() {
+        let (one_bytes_per_s, two_bytes_per_s) = (17_000_000_000, 17_100_000_000);
+        let writers_measured = Some(WritersEntry { one_bytes_per_s, two_bytes_per_s });
+        let tier = TierEntry { copy_threads: 1, writers_measured, ..planned() };
+        let choice = used(Some(WriteMode::PageCache), tier).choice().unwrap();
+        let expected = "1 of 2 copy threads (measured: 1 writes 17 GB/s, 2 write 17.10 GB/s)";
+        assert!(choice.contains(expected), "{choice}");
+    }
+
+    #[test]
+    fn a_tier_that_held_nothing_chose_nothing() {
+        assert_eq!(used(None, planned()).choice(), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! The status of a job, as `tierfeed status` shows it.
+
+use serde::Serialize;
+use tierfeed_core::{
+    id::NumaNode,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_resource_gatherer::available::{Available, DiskSpace};
+
+/// The status of a job; `tierfeed status --json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobStatus {
+    /// The name of the job.
+    pub job: String,
+    /// The number of nodes of the job.
+    pub nodes: u32,
+    /// Whether the job was asked to end.
+    pub draining: bool,
+    /// Batches that the whole job reads.
+    pub batches: u64,
+    /// The nodes that registered, by number.
+    pub joined: Vec<NodeStatus>,
+}
+
+/// The status of one node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeStatus {
+    /// The number of the node.
+    pub node: u32,
+    /// How many processes worked as this node before.
+    pub generation: u32,
+    /// `alive`, `lost` or `drained`.
+    pub state: &'static str,
+    /// The tiers of the node.
+    pub tiers: Vec<TierStatus>,
+    /// Batches that its trainers took.
+    pub batches: u64,
+    /// Samples of the batches handed over.
+    pub samples: u64,
+    /// Bytes of the batches handed over.
+    pub handed_over_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// Time for which its trainers waited, summed over ranks.
+    pub stall_ns: u64,
+    /// The number of failed operations.
+    pub faults: u64,
+    /// Chunks of CXL memory that its workloads hold.
+    pub lent_chunks: u32,
+    /// Free resources in its last report; `None` before the first report and after its end.
+    pub available: Option<AvailableStatus>,
+}
+
+/// One tier of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TierStatus {
+    /// The kind of the tier.
+    pub name: &'static str,
+    /// The budget of the job.
+    pub budget_bytes: u64,
+    /// Whether its speed is imposed.
+    pub emulated: bool,
+    /// Bytes read from it.
+    pub read_bytes: u64,
+}
+
+/// The free resources of a node in its last report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AvailableStatus {
+    /// The age of the report.
+    pub age_ns: u64,
+    /// Memory that a new program could take on the host without swapping.
+    pub host_bytes: u64,
+    /// Memory that the control group of the agent still allows; `None` without a limit.
+    pub cgroup_bytes: Option<u64>,
+    /// Free memory by NUMA node.
+    pub numa_nodes: Vec<NumaStatus>,
+    /// How long tasks waited for memory; `None` on a kernel without PSI.
+    pub pressure: Option<PressureStatus>,
+    /// The load of the host's CPUs.
+    pub load: Option<LoadStatus>,
+    /// The directories of tiers.
+    pub directories: Vec<DirectoryStatus>,
+}
+
+/// Free memory of a NUMA node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct NumaStatus {
+    /// The number of the NUMA node.
+    pub numa_node: u32,
+    /// Free bytes; page cache does not count as free.
+    pub free_bytes: u64,
+}
+
+/// How long tasks waited for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PressureStatus {
+    /// Share of the last ten seconds in which some task waited.
+    pub some_percent: f64,
+    /// All time in which some task waited.
+    pub some_ns: u64,
+    /// Share of the last ten seconds in which all tasks waited.
+    pub full_percent: f64,
+    /// All time in which all tasks waited.
+    pub full_ns: u64,
+}
+
+/// The number of tasks that want a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LoadStatus {
+    /// Averaged over the last minute.
+    pub one_minute: f64,
+    /// Runnable tasks at the time of the report.
+    pub runnable_tasks: u32,
+}
+
+/// The space of a directory's file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DirectoryStatus {
+    /// The path of the directory.
+    pub path: String,
+    /// Bytes that may still be written.
+    pub free_bytes: u64,
+    /// The size of the file system.
+    pub total_bytes: u64,
+}
+
+impl AvailableStatus {
+    /// The status of a report that is `age` old.
+    #[must_use]
+    pub fn of(available: &Available, age: Nanoseconds) -> Self {
+        let numa = |&(node, free): &(NumaNode, Bytes)| NumaStatus {
+            numa_node: node.0,
+            free_bytes: free.0,
+        };
+        let directory = |disk: &DiskSpace| DirectoryStatus {
+            path: disk.path.to_string_lossy().into_owned(),
+            free_bytes: disk.free.0,
+            total_bytes: disk.total.0,
+        };
+        Self {
+            age_ns: age.0,
+            host_bytes: available.host.0,
+            cgroup_bytes: available.cgroup.map(|bytes| bytes.0),
+            numa_nodes: available.nodes_free.iter().map(numa).collect(),
+            pressure: available.pressure.map(|pressure| PressureStatus {
+                some_percent: pressure.some.percent,
+                some_ns: pressure.some.total.0,
+                full_percent: pressure.full.percent,
+                full_ns: pressure.full.total.0,
+            }),
+            load: available.load.map(|load| LoadStatus {
+                one_minute: load.one_minute,
+                runnable_tasks: load.runnable,
+            }),
+            directories: available.disks.iter().map(directory).collect(),
+        }
+    }
+}

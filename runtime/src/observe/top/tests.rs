@@ -1,0 +1,189 @@
+use super::*;
+use crate::observe::status::TierStatus;
+
+const SECOND: Nanoseconds = Nanoseconds(1_000_000_000);
+
+fn node(batches: u64, stall_ms: u64) -> NodeStatus {
+    NodeStatus {
+        node: 0,
+        generation: 0,
+        state: "alive",
+        tiers: Vec::<TierStatus>::new(),
+        batches,
+        samples: batches * 32,
+        handed_over_bytes: batches * 1_000_000,
+        cold_read_bytes: batches * 250_000,
+        stall_ns: stall_ms * 1_000_000,
+        faults: 3,
+        lent_chunks: 0,
+        available: None,
+    }
+}
+
+fn status(node: NodeStatus) -> JobStatus {
+    let (job, nodes, draining, batches) = ("resnet50".to_owned(), 2, false, 1000);
+    JobStatus { job, nodes, draining, batches, joined: vec![node] }
+}
+
+/// An agent of two ranks that took `steps` batches each and waited `waited` seconds.
+fn agent(steps: u64, waited: f64, cold: u64) -> Scrape {
+    let text = format!(
+        "tierfeed_build_info{{version=\"0\"}} 1\n\
+         tierfeed_io_backend_info{{backend=\"io_uring\"}} 1\n\
+         tierfeed_job_info{{job=\"resnet50\",policy=\"gap\"}} 1\n\
+         tierfeed_batch_wait_seconds_sum{{rank=\"0\"}} {waited}\n\
+         tierfeed_batch_wait_seconds_count{{rank=\"0\"}} {steps}\n\
+         tierfeed_batch_wait_seconds_sum{{rank=\"1\"}} 0\n\
+         tierfeed_batch_wait_seconds_count{{rank=\"1\"}} {steps}\n\
+         tierfeed_stall_seconds_total{{cause=\"cold-store\"}} {waited}\n\
+         tierfeed_stall_seconds_total{{cause=\"keep\"}} 0.5\n\
+         tierfeed_batches_ready{{rank=\"0\"}} 4\n\
+         tierfeed_batches_ready{{rank=\"1\"}} 6\n\
+         tierfeed_leases_active{{rank=\"0\"}} 1\n\
+         tierfeed_leases_active{{rank=\"1\"}} 2\n\
+         tierfeed_read_bytes_total{{tier=\"cold\",source=\"file\"}} {cold}\n\
+         tierfeed_read_bytes_total{{tier=\"main-memory\",source=\"cache\"}} 5000000\n\
+         tierfeed_demoted_bytes_total{{from=\"staging\",to=\"main-memory\"}} 0\n\
+         tierfeed_tier_capacity_bytes{{tier=\"main-memory\"}} 2097152\n\
+         tierfeed_tier_used_bytes{{tier=\"main-memory\"}} 1048576\n\
+         tierfeed_io_inflight{{tier=\"cold\"}} 16\n\
+         tierfeed_io_inflight{{tier=\"main-memory\"}} 2\n\
+         tierfeed_memory_held_bytes{{of=\"job\"}} 3145728\n\
+         tierfeed_memory_held_bytes{{of=\"agent\"}} 2097152\n\
+         tierfeed_memory_budget_bytes 4194304\n\
+         tierfeed_staging_held_bytes 1048576\n\
+         tierfeed_prefetch_late_total 7\n\
+         tierfeed_sample_faults_total 1\n\
+         tierfeed_tier_faults_total 2\n\
+         # EOF\n"
+    );
+    Scrape::parse(&text).unwrap()
+}
+
+fn look(second: u64, status: Option<JobStatus>, agent: Option<Scrape>) -> Snapshot {
+    Snapshot { at: Nanoseconds(second * SECOND.0), status, agent }
+}
+
+/// The words of the line that begins with `first`.
+#[track_caller]
+fn words(lines: &[String], first: &str) -> Vec<String> {
+    let line = lines.iter().find(|line| line.split("  ").next().unwrap().trim() == first);
+    let line = line.unwrap_or_else(|| panic!("no line {first:?} in {lines:#?}"));
+    line.split("  ").map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn rates_are_of_the_time_between_two_looks() {
+    let before = look(10, Some(status(node(100, 0))), Some(agent(50, 1.0, 4_000_000)));
+    let now = look(12, Some(status(node(140, 500))), Some(agent(70, 1.5, 54_000_000)));
+    let lines = frame(Some(&before), &now);
+    assert_eq!(
+        lines[0],
+        "resnet50: 1 of 2 nodes, batch 140 of 1000 (14.0 %), 43 s left at this rate"
+    );
+    // 40 batches of 32 samples, 1 MB and 250 kB cold in 2 s; half a second of waiting.
+    let row = ["0", "alive", "140", "640.0", "20 MB/s", "5 MB/s", "25.0 %", "3"];
+    assert_eq!(words(&lines[1..4], "0"), row);
+    assert_eq!(words(&lines[4..], "0"), ["0", "70", "10.0", "4", "1", "25.0 %"]);
+    assert_eq!(words(&lines[4..], "1"), ["1", "70", "10.0", "6", "2", "0.0 %"]);
+    let main = ["main-memory", "2 MiB", "1 MiB", "50.0 %", "0 B/s", "0 B/s", "2"];
+    assert_eq!(words(&lines, "main-memory"), main);
+    assert_eq!(words(&lines, "cold"), ["cold", "-", "-", "-", "25 MB/s", "0 B/s", "16"]);
+    for line in [
+        "agent of this node: resnet50, policy gap, cold store read by io_uring",
+        "memory: 3 MiB held of 4 MiB that the job may (75.0 %), 1 MiB of it staging; 2 MiB beside it \
+         of the agent itself",
+        "waiting now: cold-store 12.5 % of the time",
+    ] {
+        assert!(lines.iter().any(|other| other == line), "no {line:?} in {lines:#?}");
+    }
+    let faults =
+        "7 late batches, 0 copied out, 0 B read in vain, 1 unreadable samples, 2 faults of tiers";
+    assert_eq!(lines.last().unwrap(), faults);
+}
+
+#[test]
+fn what_no_column_would_show_is_no_wait() {
+    let before = look(10, None, Some(agent(50, 1.0, 0)));
+    let lines = frame(Some(&before), &look(12, None, Some(agent(70, 1.000_1, 0))));
+    assert_eq!(words(&lines, "0")[5], "0.0 %");
+    assert!(lines.iter().any(|line| line == "waiting now: for nothing"), "{lines:#?}");
+}
+
+#[test]
+fn one_look_has_no_rates_and_says_what_was_waited_for_since_the_start() {
+    let lines = frame(None, &look(1, Some(status(node(100, 9))), Some(agent(50, 1.5, 4))));
+    assert!(!lines[0].contains("left"), "{lines:#?}");
+    assert_eq!(words(&lines[1..4], "0")[3..7], ["-", "-", "-", "-"]);
+    assert_eq!(words(&lines, "main-memory")[4..6], ["-", "-"]);
+    let waits = "waiting since the start: cold-store 1.50 s, keep 0.50 s";
+    assert!(lines.iter().any(|line| line == waits), "{lines:#?}");
+}
+
+#[test]
+fn a_process_that_counts_from_zero_again_has_no_rates() {
+    let before = look(1, Some(status(node(100, 9))), Some(agent(50, 1.5, 4_000)));
+    let overtaken = NodeStatus { generation: 1, ..node(300, 0) };
+    let lines = frame(Some(&before), &look(2, Some(status(overtaken)), None));
+    assert_eq!(words(&lines[1..4], "0")[3], "-", "another process counted that");
+    let restarted = NodeStatus { generation: 1, ..node(3, 0) };
+    let lines = frame(Some(&before), &look(2, Some(status(restarted)), Some(agent(2, 0.1, 10))));
+    assert_eq!(words(&lines[1..4], "0")[3..7], ["-", "-", "-", "-"]);
+    assert_eq!(words(&lines[4..], "0"), ["0", "2", "-", "4", "1", "-"]);
+    assert!(!lines[0].contains("left"), "{lines:#?}");
+}
+
+#[test]
+fn a_node_without_an_agent_and_an_agent_without_a_manager_are_shown() {
+    let lines = frame(None, &look(1, Some(status(node(1, 0))), None));
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    let lines = frame(None, &look(1, None, Some(agent(1, 0.0, 0))));
+    assert!(lines[0].starts_with("agent of this node: "), "{lines:#?}");
+    assert!(frame(None, &Snapshot::default()).is_empty());
+}
+
+#[test]
+fn an_agent_that_tells_nothing_makes_no_line_panic_and_many_ranks_no_endless_screen() {
+    let before = look(1, None, Some(Scrape::default()));
+    let now = look(1, None, Some(Scrape::default()));
+    assert!(!frame(Some(&before), &now).is_empty());
+    let ranks = (0..100).map(|rank| format!("tierfeed_batches_ready{{rank=\"{rank}\"}} 1"));
+    let text = ranks.collect::<Vec<_>>().join("\n");
+    let lines = frame(None, &look(1, None, Some(Scrape::parse(&text).unwrap())));
+    assert!(lines.iter().any(|line| line == "and 84 more ranks"), "{lines:#?}");
+    assert!(lines.iter().position(|line| line.starts_with("10 ")).unwrap() > 10, "{lines:#?}");
+}
+
+#[test]
+fn of_many_nodes_the_first_get_a_line() {
+    let mut many = status(node(1, 0));
+    assert!(!frame(None, &look(1, Some(many.clone()), None)).concat().contains("more nodes"));
+    many.joined = (0..40).map(|number| NodeStatus { node: number, ..node(1, 0) }).collect();
+    let lines = frame(None, &look(1, Some(many), None));
+    assert_eq!(lines.last().unwrap(), "and 8 more nodes; `tierfeed status` lists all");
+    assert_eq!(lines.iter().filter(|line| line.contains("alive")).count(), 32);
+}
+
+#[test]
+fn requests_to_a_bucket_get_a_line_of_their_own() {
+    let text = "tierfeed_object_requests_total 9\ntierfeed_object_hedges_total 2\n";
+    let lines = frame(None, &look(1, None, Some(Scrape::parse(text).unwrap())));
+    assert_eq!(lines.last().unwrap(), "requests: 9, 0 repeated, 2 hedged, 0 of these in time");
+}
+
+#[test]
+fn rates_are_of_two_seconds_however_often_one_looks() {
+    let mut history = History::default();
+    let mut samples_per_s = |tenths: u64, batches: u64| {
+        let at = Nanoseconds(tenths * 100_000_000);
+        let lines =
+            history.frame(Snapshot { at, status: Some(status(node(batches, 0))), agent: None });
+        words(&lines, "0")[3].clone()
+    };
+    assert_eq!(samples_per_s(0, 0), "-");
+    // 32 samples a batch, and nothing new between two reports.
+    assert_eq!(samples_per_s(5, 10), "640.0");
+    assert_eq!(samples_per_s(8, 10), "400.0", "over what there is");
+    assert_eq!(samples_per_s(25, 60), "800.0", "10 to 60 in two seconds");
+    assert_eq!(samples_per_s(100, 60), "0.0", "looks that are older are forgotten");
+}

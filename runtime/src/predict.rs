@@ -1,0 +1,247 @@
+//! Predicts what a job does on its nodes, with the same core that the agent runs, and the bounds of every
+//! policy.
+//!
+//! Each figure has its bound ([`bound`]): the minimal cold bytes, and the longer of computing and of reading
+//! these bytes.
+
+pub mod bound;
+pub mod curve;
+pub mod depth;
+mod evenness;
+mod figures;
+pub mod minimum;
+pub mod node_model;
+pub mod peers;
+mod plot;
+pub mod trace;
+pub mod wear;
+
+use std::{convert::Infallible, ops::ControlFlow};
+
+use serde::Serialize;
+use tierfeed_core::{
+    id::NodeId,
+    retention::policy,
+    session,
+    simulator::{Model, Observer, Outcome, Read, StepOutcome, simulate_observed},
+    tier::{Kind, Speed},
+    units::{BytesPerSecond, Nanoseconds},
+};
+use tierfeed_resource_gatherer::Report;
+use xxhash_rust::xxh3::Xxh3;
+
+pub use evenness::Evenness;
+pub use figures::Figures;
+pub use plot::{PlottedPolicy, plot};
+
+use self::{
+    evenness::{EvennessSums, StepEvenness},
+    figures::Sums,
+    wear::Wear,
+};
+use crate::layout::{Layout, TierLayout};
+
+/// The speed of a link without latency and with unlimited bandwidth (0 means unlimited).
+pub const UNLIMITED: Speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(0) };
+
+/// The prediction of one policy; `tierfeed plan --simulate --json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The name of the policy.
+    pub policy: &'static str,
+    /// Which nodes were simulated.
+    #[serde(flatten)]
+    pub nodes: Nodes,
+    /// Epoch by epoch. Bytes of several nodes are summed, times are those of the slowest.
+    pub epochs: Vec<Epoch>,
+    /// The figures of the whole run.
+    pub total: Figures,
+    /// The wear of evening out cold reads, on the first of the nodes; `None` if no tier wears out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wear: Option<Wear>,
+    /// Equal plans have equal digests: a hash of every command in order, in hexadecimal digits.
+    pub digest: String,
+}
+
+/// The nodes that a prediction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Nodes {
+    /// A single node.
+    One {
+        /// The number of the node.
+        node: u32,
+    },
+    /// All nodes. Each is simulated alone, so one does not wait for another within an epoch.
+    All {
+        /// The number of nodes.
+        nodes: u32,
+    },
+}
+
+/// The prediction of one epoch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Epoch {
+    /// The number of the epoch, counted from 0.
+    pub epoch: u32,
+    /// The figures of the epoch.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// How evenly its cold bytes are distributed; `None` if no step is full.
+    #[serde(flatten)]
+    pub evenness: StepEvenness,
+}
+
+impl Nodes {
+    /// How many are simulated.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        match self {
+            Self::One { .. } => 1,
+            Self::All { nodes } => nodes,
+        }
+    }
+
+    /// The ids of the nodes.
+    pub fn ids(self) -> impl Iterator<Item = NodeId> {
+        let ids = match self {
+            Self::One { node } => node..node + 1,
+            Self::All { nodes } => 0..nodes,
+        };
+        ids.map(NodeId)
+    }
+}
+
+impl Prediction {
+    /// Runs the session of `settings` with `policy` against `model`, on the node of the settings.
+    #[must_use]
+    pub fn of(settings: &session::Settings, policy: policy::Kind, model: &Model) -> Self {
+        let nodes = Nodes::One { node: settings.node.0 };
+        let ControlFlow::Continue(prediction) =
+            Self::observed(settings, nodes, policy, model, &mut NoObserver);
+        prediction
+    }
+
+    /// As [`Self::of`] on `nodes`, one after the other, with an observer, which may stop it.
+    pub fn observed<O: Observer>(
+        settings: &session::Settings,
+        nodes: Nodes,
+        policy: policy::Kind,
+        model: &Model,
+        observer: &mut O,
+    ) -> ControlFlow<O::Stop, Self> {
+        let mut epochs: Vec<(Sums, EvennessSums)> = Vec::new();
+        let mut digests = Vec::new();
+        for node in nodes.ids() {
+            let settings = session::Settings { policy, node, ..settings.clone() };
+            let evenness = vec![EvennessSums::default(); settings.order.epochs as usize];
+            let batch_size = settings.order.batch_size;
+            let mut watch = EvennessObserver { observer: &mut *observer, evenness, batch_size };
+            let Outcome { epochs: outcomes, digest, .. } =
+                simulate_observed(&settings, &model.into(), &mut watch)?;
+            digests.push(digest);
+            let limits = bound::limits(&settings, &outcomes);
+            let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
+            add_node(&mut epochs, here.zip(watch.evenness));
+        }
+        let kinds: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
+        let mut total = Sums::default();
+        epochs.iter().for_each(|(sums, _)| total.add_epoch(sums));
+        let epoch = |(epoch, (sums, evenness)): (u32, &(Sums, EvennessSums))| Epoch {
+            epoch,
+            figures: sums.figures(&kinds),
+            evenness: evenness.finish(),
+        };
+        ControlFlow::Continue(Self {
+            policy: policy.name(),
+            nodes,
+            epochs: (0..).zip(&epochs).map(epoch).collect(),
+            total: total.figures(&kinds),
+            wear: nodes
+                .ids()
+                .next()
+                .and_then(|node| Wear::of(&session::Settings { policy, node, ..settings.clone() })),
+            digest: format!("{:016x}", combined_digest(&digests)),
+        })
+    }
+}
+
+/// Adds the epochs of a node to those of the nodes before it.
+fn add_node(
+    epochs: &mut Vec<(Sums, EvennessSums)>,
+    here: impl Iterator<Item = (Sums, EvennessSums)>,
+) {
+    for (at, (sums, evenness)) in here.enumerate() {
+        match epochs.get_mut(at) {
+            Some((others, steps)) => {
+                others.add_node(&sums);
+                steps.merge(&evenness);
+            }
+            None => epochs.push((sums, evenness)),
+        }
+    }
+}
+
+fn combined_digest(digests: &[u64]) -> u64 {
+    let [only] = digests else {
+        let mut hash = Xxh3::new();
+        digests.iter().for_each(|digest| hash.update(&digest.to_le_bytes()));
+        return hash.digest();
+    };
+    *only
+}
+
+/// Records the distribution of cold bytes, and forwards to another observer.
+struct EvennessObserver<'a, O> {
+    observer: &'a mut O,
+    evenness: Vec<EvennessSums>,
+    batch_size: u32,
+}
+
+impl<O: Observer> Observer for EvennessObserver<'_, O> {
+    type Stop = O::Stop;
+
+    fn read(&mut self, read: &Read) {
+        self.observer.read(read);
+    }
+
+    fn step(&mut self, step: &StepOutcome) -> ControlFlow<O::Stop> {
+        if let Some(evenness) = self.evenness.get_mut(step.epoch.0 as usize) {
+            evenness.add(step, self.batch_size);
+        }
+        self.observer.step(step)
+    }
+}
+
+struct NoObserver;
+
+impl Observer for NoObserver {
+    type Stop = Infallible;
+
+    fn step(&mut self, _: &StepOutcome) -> ControlFlow<Infallible> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// The speed of each tier of `layout`: imposed by the job, else measured, else unlimited.
+#[must_use]
+pub fn tier_speeds(layout: &Layout, measured: Option<&Report>) -> Vec<Speed> {
+    layout.tiers.iter().map(|tier| tier_speed(tier, measured)).collect()
+}
+
+fn tier_speed(tier: &TierLayout, measured: Option<&Report>) -> Speed {
+    if let Some(speed) = tier.settings.emulated {
+        return speed;
+    }
+    Speed { bandwidth: rate_of(tier.settings.kind, measured), ..UNLIMITED }
+}
+
+/// The measured bandwidth of a kind of tier; 0, which means unlimited, if there is none.
+fn rate_of(kind: Kind, measured: Option<&Report>) -> BytesPerSecond {
+    let tier = measured.and_then(|report| report.tiers.iter().find(|tier| tier.kind == kind));
+    let rate = tier.and_then(|tier| tier.copy_bytes_per_s.or(tier.read_bytes_per_s));
+    BytesPerSecond(rate.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! The least staging depth by the latency and bandwidth of the cold store.
+
+use std::num::NonZeroU32;
+
+use tierfeed_core::{
+    latency_quantiles::{LatencyQuantiles, PerMillion},
+    session::staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
+    throughput::Throughput,
+    units::Bytes,
+};
+use tierfeed_prefetcher::fetcher::READ_THREADS;
+use tierfeed_workload_analyzer::demand::Demand;
+
+use super::{UNLIMITED, node_model::NodeModel};
+
+/// The share of steps whose batches must be ready in time.
+pub const IN_TIME: PerMillion = PerMillion(999_000);
+
+/// The least staging depth with which fully cold batches are in time, as in the first epoch; `None` if the
+/// step time or the speed of the cold store is not known.
+///
+/// The latency is taken as constant: with a wider distribution more depth is needed.
+#[must_use]
+pub fn least(demand: &Demand, site: &NodeModel) -> Option<Result<Depth, Shortfall>> {
+    let step_time = demand.step_time.filter(|_| site.cold != UNLIMITED)?;
+    let throughput = Throughput::constant(site.cold.bandwidth);
+    let latency = LatencyQuantiles::constant(site.cold.latency);
+    let load = Load {
+        reads: demand.batch_samples.saturating_mul(demand.ranks_per_node),
+        read_len: Bytes(demand.batch_mean.0 / u64::from(demand.batch_samples.max(1))),
+        step_time,
+    };
+    let threads = NonZeroU32::try_from(READ_THREADS).unwrap_or(NonZeroU32::MAX);
+    let link = Link { throughput: &throughput, latency: &latency, threads };
+    let deepest = staging_depth::deepest(site.arena, demand.batch_mean).clamp(1, DEPTH_MAX);
+    Some(staging_depth::least(&load, &link, IN_TIME, deepest))
+}

@@ -1,0 +1,182 @@
+//! Sums the figures of epochs and nodes, and compares them with the bounds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tierfeed_core::{
+    session::StallBreakdown,
+    simulator::{EpochOutcome, Model},
+    units::{Bytes, Nanoseconds},
+};
+
+use super::bound::Limit;
+use crate::observe::report::seconds_by_cause;
+
+/// The figures of an epoch or a whole run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// Steps of each rank.
+    pub steps: u64,
+    /// Samples that the ranks take.
+    pub samples: u64,
+    /// Samples that are read from the cold store.
+    pub cold_samples: u64,
+    /// Bytes that the ranks take.
+    pub demand_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// Bytes by the tier that they are read from.
+    pub tier_read_bytes: BTreeMap<&'static str, u64>,
+    /// The share of the demand that needs no cold read.
+    pub hit_ratio: f64,
+    /// The share of the demand that is ready when it is requested.
+    pub ready_ratio: f64,
+    /// The stall of the training, in seconds.
+    pub stall_s: f64,
+    /// The stall by cause, as in the report of a run.
+    pub stall_for_s: BTreeMap<&'static str, f64>,
+    /// From the first request to the end of the last step.
+    pub duration_s: f64,
+    /// A lower bound for every policy: the longer of computing and of reading `minimal_cold_bytes`.
+    pub lower_bound_s: f64,
+    /// Bytes that no policy can avoid to read from the cold store.
+    pub minimal_cold_bytes: u64,
+    /// The share of the demand that the best policy saves.
+    pub best_hit_ratio: f64,
+    /// `cold_read_bytes` / `minimal_cold_bytes`; `None` if the latter is 0.
+    pub cold_to_minimal: Option<f64>,
+    /// `duration_s` / `lower_bound_s`; `None` if the latter is 0.
+    pub duration_to_lower_bound: Option<f64>,
+}
+
+/// The figures as integers, which can be summed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    steps: u64,
+    samples: u64,
+    cold_samples: u64,
+    demand: u64,
+    cold: u64,
+    ready: u64,
+    from_tier: Vec<u64>,
+    stall: u64,
+    causes: StallBreakdown,
+    duration: u64,
+    lower_bound: u64,
+    minimal_cold: u64,
+}
+
+impl Sums {
+    /// One epoch of one node.
+    pub(super) fn of(outcome: &EpochOutcome, limit: Limit, model: &Model) -> Self {
+        let reading = model.cold.bandwidth.time_for(limit.minimal_cold);
+        Self {
+            steps: outcome.steps.into(),
+            samples: outcome.read.samples,
+            cold_samples: outcome.read.samples.saturating_sub(outcome.read.hits.iter().sum()),
+            demand: outcome.read.demand.0,
+            cold: outcome.read.cold.0,
+            ready: outcome.read.ready.0,
+            from_tier: outcome.read.from_tier.iter().map(|bytes| bytes.0).collect(),
+            stall: outcome.stall.0,
+            causes: outcome.causes.clone(),
+            duration: outcome.duration.0,
+            lower_bound: outcome.lower_bound.max(reading).0,
+            minimal_cold: limit.minimal_cold.0,
+        }
+    }
+
+    /// Adds an epoch that follows.
+    pub(super) fn add_epoch(&mut self, next: &Self) {
+        self.add_reads(next);
+        self.steps = self.steps.saturating_add(next.steps);
+        self.stall = self.stall.saturating_add(next.stall);
+        self.causes.add(&next.causes);
+        self.duration = self.duration.saturating_add(next.duration);
+        self.lower_bound = self.lower_bound.saturating_add(next.lower_bound);
+    }
+
+    /// Adds another node at the same time: training is as slow as the slowest.
+    pub(super) fn add_node(&mut self, other: &Self) {
+        self.add_reads(other);
+        self.steps = self.steps.max(other.steps);
+        if other.stall > self.stall {
+            self.stall = other.stall;
+            self.causes = other.causes.clone();
+        }
+        self.duration = self.duration.max(other.duration);
+        self.lower_bound = self.lower_bound.max(other.lower_bound);
+    }
+
+    fn add_reads(&mut self, other: &Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.cold_samples = self.cold_samples.saturating_add(other.cold_samples);
+        self.demand = self.demand.saturating_add(other.demand);
+        self.cold = self.cold.saturating_add(other.cold);
+        self.ready = self.ready.saturating_add(other.ready);
+        self.minimal_cold = self.minimal_cold.saturating_add(other.minimal_cold);
+        self.from_tier.resize(self.from_tier.len().max(other.from_tier.len()), 0);
+        for (sum, bytes) in self.from_tier.iter_mut().zip(&other.from_tier) {
+            *sum = sum.saturating_add(*bytes);
+        }
+    }
+
+    /// `kinds` are the tiers; those of one kind are summed.
+    pub(super) fn figures(&self, kinds: &[&'static str]) -> Figures {
+        let mut tier_read_bytes: BTreeMap<_, _> = kinds.iter().map(|kind| (*kind, 0)).collect();
+        for (kind, bytes) in kinds.iter().zip(&self.from_tier) {
+            *tier_read_bytes.entry(*kind).or_default() += *bytes;
+        }
+        Figures {
+            steps: self.steps,
+            samples: self.samples,
+            cold_samples: self.cold_samples,
+            demand_bytes: self.demand,
+            cold_read_bytes: self.cold,
+            tier_read_bytes,
+            hit_ratio: saved(self.cold, self.demand),
+            ready_ratio: share(self.ready, self.demand),
+            stall_s: seconds(Nanoseconds(self.stall)),
+            stall_for_s: seconds_by_cause(&self.causes, kinds, 1.0),
+            duration_s: seconds(Nanoseconds(self.duration)),
+            lower_bound_s: seconds(Nanoseconds(self.lower_bound)),
+            minimal_cold_bytes: self.minimal_cold,
+            best_hit_ratio: saved(self.minimal_cold, self.demand),
+            cold_to_minimal: times(self.cold, self.minimal_cold),
+            duration_to_lower_bound: times(self.duration, self.lower_bound),
+        }
+    }
+}
+
+/// The share of `demand` that is not read cold.
+fn saved(cold: u64, demand: u64) -> f64 {
+    1.0 - share(cold, demand).min(1.0)
+}
+
+/// `value` / `least`; 1 if both are 0, `None` if only `least` is.
+fn times(value: u64, least: u64) -> Option<f64> {
+    match (value, least) {
+        (0, 0) => Some(1.0),
+        (_, 0) => None,
+        _ => Some(ratio(value, least)),
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { ratio(part, whole) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
+pub(super) fn seconds(time: Nanoseconds) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
+pub(super) fn number(bytes: Bytes) -> f64 {
+    bytes.0 as f64
+}

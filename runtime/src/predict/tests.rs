@@ -1,0 +1,251 @@
+//! What a prediction says, against the simulator that it comes from and the limits that it names.
+
+mod picture;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tierfeed_core::{
+    id::NodeId,
+    order::{Position, Shuffle, Spec, World},
+    session::{OnError, Settings, Windows},
+    simulator::simulate,
+    tier::Buffer,
+    units::Bytes,
+};
+
+use super::{curve::Curve, trace::TraceWriter, *};
+
+const CHUNK: Bytes = Bytes::mib(1);
+const SAMPLE: u64 = 1 << 16;
+
+/// 64 KiB samples, of which `chunks` keep 16 each.
+fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
+    Settings {
+        order: Spec {
+            samples,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: 5,
+            epochs: 3,
+            drop_last: false,
+            batch_size: 8,
+            world: World { nodes, ranks_per_node: 2 },
+            start: Position::START,
+        },
+        node: NodeId(0),
+        sizes: Arc::from(vec![Bytes(SAMPLE); samples as usize]),
+        tiers: vec![Buffer { kind: Kind::CxlMemory, chunks_max: chunks }],
+        chunk: CHUNK,
+        policy: policy::Kind::Gap,
+        staged_batches: 3,
+        arena: Bytes::mib(4),
+        on_error: OnError::Fail,
+        windows: Windows::default(),
+        aim: tierfeed_core::retention::policy::Aim::default(),
+        shows: Vec::new(),
+    }
+}
+
+fn model() -> Model {
+    let cold = Speed { latency: Nanoseconds(1_000_000), bandwidth: BytesPerSecond(50_000_000) };
+    Model { cold, tiers: vec![UNLIMITED], step_time: Nanoseconds(10_000_000) }
+}
+
+fn of(settings: &Settings, nodes: Nodes) -> Prediction {
+    let ControlFlow::Continue(prediction) =
+        Prediction::observed(settings, nodes, policy::Kind::Gap, &model(), &mut NoObserver);
+    prediction
+}
+
+#[test]
+fn evening_out_would_write_a_little_of_a_tier_that_wears_out() {
+    let mut settings = settings(640, 1, 10);
+    assert_eq!(Wear::of(&settings), None, "nothing wears out");
+    settings.aim.wears = vec![true];
+    let wear = Wear::of(&settings).unwrap();
+    assert_eq!(wear.written_bytes_per_epoch, 0);
+    let most = 640 * SAMPLE / 4;
+    assert!((1..most).contains(&wear.balanced_written_bytes_per_epoch), "{wear:?}");
+    settings.policy = policy::Kind::Fifo;
+    assert_eq!(Wear::of(&settings), None, "only gap would even out");
+}
+
+#[test]
+fn on_one_node_the_limit_is_what_the_cache_cannot_hold() {
+    let prediction = Prediction::of(&settings(640, 1, 10), policy::Kind::Gap, &model());
+    let cold: Vec<_> = prediction.epochs.iter().map(|it| it.figures.minimal_cold_bytes).collect();
+    assert_eq!(cold, [640 * SAMPLE, 480 * SAMPLE, 480 * SAMPLE]);
+    for epoch in &prediction.epochs {
+        let figures = &epoch.figures;
+        let times = figures.cold_to_minimal.unwrap();
+        assert!((1.0..1.01).contains(&times), "gap reads {times} times the least");
+        assert!((figures.best_hit_ratio - figures.hit_ratio).abs() < 0.01, "{figures:?}");
+        let reading = model().cold.bandwidth.time_for(Bytes(figures.minimal_cold_bytes));
+        let computing = 40.0 * 0.01;
+        assert!((figures.lower_bound_s - figures::seconds(reading).max(computing)).abs() < 1e-9);
+    }
+    let worse = Prediction::of(&settings(640, 1, 10), policy::Kind::None, &model());
+    assert!((worse.epochs[1].figures.cold_to_minimal.unwrap() - 4.0 / 3.0).abs() < 1e-9);
+}
+
+/// Three nodes with a cache of a tenth each: h* is 0.3 (sampling-and-limits, table 3.6).
+#[test]
+fn on_several_nodes_the_limit_is_the_closed_form() {
+    let prediction = of(&settings(1_600, 3, 10), Nodes::One { node: 1 });
+    assert!(prediction.epochs[0].figures.best_hit_ratio.abs() < 1e-9);
+    for epoch in &prediction.epochs[1..] {
+        let best = epoch.figures.best_hit_ratio;
+        assert!((best - 0.3).abs() < 0.001, "{best}");
+    }
+}
+
+#[test]
+fn the_whole_run_is_the_sum_of_its_epochs() {
+    let Prediction { epochs, total, .. } = of(&settings(500, 1, 10), Nodes::One { node: 0 });
+    let sum = |of: fn(&Figures) -> u64| epochs.iter().map(|it| of(&it.figures)).sum::<u64>();
+    let time = |of: fn(&Figures) -> f64| epochs.iter().map(|it| of(&it.figures)).sum::<f64>();
+    assert_eq!(total.cold_read_bytes, sum(|it| it.cold_read_bytes));
+    assert_eq!(total.demand_bytes, sum(|it| it.demand_bytes));
+    assert_eq!(total.steps, sum(|it| it.steps));
+    assert_eq!((total.samples, total.cold_samples), (1_500, sum(|it| it.cold_samples)));
+    assert_eq!(total.cold_read_bytes, total.cold_samples * SAMPLE);
+    assert_eq!(total.minimal_cold_bytes, sum(|it| it.minimal_cold_bytes));
+    assert_eq!(total.tier_read_bytes["cxl-memory"], sum(|it| it.tier_read_bytes["cxl-memory"]));
+    assert!((total.stall_s - time(|it| it.stall_s)).abs() < 1e-9);
+    assert!((total.lower_bound_s - time(|it| it.lower_bound_s)).abs() < 1e-9);
+    let times = total.duration_s / total.lower_bound_s;
+    assert!((total.duration_to_lower_bound.unwrap() - times).abs() < 1e-9);
+}
+
+#[test]
+fn all_nodes_together_read_what_each_does_and_take_as_long_as_the_slowest() {
+    let settings = settings(500, 3, 10);
+    let apart: Vec<_> = (0..3).map(|node| of(&settings, Nodes::One { node })).collect();
+    let all = of(&settings, Nodes::All { nodes: 3 });
+    for (at, epoch) in all.epochs.iter().enumerate() {
+        let each = || apart.iter().map(|it| &it.epochs[at].figures);
+        assert_eq!(epoch.figures.cold_read_bytes, each().map(|it| it.cold_read_bytes).sum::<u64>());
+        assert_eq!(epoch.figures.steps, each().next().unwrap().steps);
+        let slowest = each().map(|it| it.duration_s).fold(0.0, f64::max);
+        assert!((epoch.figures.duration_s - slowest).abs() < 1e-9);
+        let most = apart.iter().map(|it| it.epochs[at].evenness.step_cold.unwrap().max_bytes);
+        assert_eq!(epoch.evenness.step_cold.unwrap().max_bytes, most.max().unwrap());
+    }
+    assert!(apart.iter().all(|it| it.digest != all.digest));
+}
+
+#[test]
+fn a_prediction_is_the_simulation_of_its_node() {
+    let settings = Settings { node: NodeId(2), ..settings(300, 3, 4) };
+    let prediction = Prediction::of(&settings, policy::Kind::Fifo, &model());
+    let outcome = simulate(&Settings { policy: policy::Kind::Fifo, ..settings }, &model());
+    assert_eq!(prediction.digest, format!("{:016x}", outcome.digest));
+    assert_eq!(prediction.nodes, Nodes::One { node: 2 });
+    let cold = outcome.epochs.iter().map(|epoch| epoch.read.cold.0);
+    assert!(prediction.epochs.iter().map(|it| it.figures.cold_read_bytes).eq(cold));
+}
+
+/// 20 samples for two ranks: a full batch and one of two samples each.
+#[test]
+fn a_batch_that_is_not_full_does_not_count_as_a_burst() {
+    let prediction = Prediction::of(&settings(20, 1, 0), policy::Kind::None, &model());
+    let evenness = prediction.epochs[0].evenness;
+    let ranks = evenness.rank_step_cold.unwrap();
+    assert_eq!((ranks.min_bytes, ranks.max_bytes), (8 * SAMPLE, 8 * SAMPLE));
+    let steps = evenness.step_cold.unwrap();
+    assert_eq!((steps.min_bytes, steps.max_bytes), (16 * SAMPLE, 16 * SAMPLE));
+    let short = Prediction::of(&settings(4, 1, 0), policy::Kind::None, &model());
+    assert_eq!(short.epochs[0].evenness.step_cold, None);
+}
+
+/// Follows a run with a curve.
+struct Follow(Curve);
+
+impl Observer for Follow {
+    type Stop = Infallible;
+
+    fn step(&mut self, step: &StepOutcome) -> ControlFlow<Infallible> {
+        self.0.add(step);
+        ControlFlow::Continue(())
+    }
+}
+
+fn followed(settings: &Settings, policy: policy::Kind) -> (Prediction, Curve) {
+    let mut follow = Follow(Curve::new(&settings.order));
+    let nodes = Nodes::One { node: settings.node.0 };
+    let ControlFlow::Continue(prediction) =
+        Prediction::observed(settings, nodes, policy, &model(), &mut follow);
+    (prediction, follow.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_curve_holds_every_step_once(samples in 1_u32..3_000, start in 0_u32..2) {
+        let mut settings = settings(samples, 1, 4);
+        settings.order.start.epoch.0 = start;
+        let (prediction, curve) = followed(&settings, policy::Kind::Gap);
+        let sum = |of: fn(&curve::Column) -> u64| curve.columns().iter().map(of).sum::<u64>();
+        prop_assert_eq!(sum(|it| it.steps), prediction.total.steps);
+        prop_assert_eq!(curve.steps(), prediction.total.steps);
+        prop_assert_eq!(sum(|it| it.cold), prediction.total.cold_read_bytes);
+        prop_assert!(curve.columns().len() as u64 <= curve::COLUMNS_MAX);
+        let steps = || curve.columns().iter().map(|it| it.steps);
+        let (most, least) = (steps().max().unwrap_or(0), steps().min().unwrap_or(0));
+        prop_assert!(most - least <= 1, "columns of {least} to {most} steps");
+    }
+}
+
+/// Writes what it sees, if it can.
+struct Written<W>(TraceWriter<W>);
+
+impl<W: std::io::Write> Observer for Written<W> {
+    type Stop = std::io::Error;
+
+    fn read(&mut self, read: &Read) {
+        self.0.read(read);
+    }
+
+    fn step(&mut self, _: &StepOutcome) -> ControlFlow<std::io::Error> {
+        self.0.check().map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+}
+
+#[test]
+fn the_lines_of_a_trace_are_json_and_say_where_every_byte_came_from() {
+    let settings = settings(100, 1, 2);
+    let mut bytes = Vec::new();
+    let mut lines = Written(TraceWriter::new(&mut bytes, vec!["cxl-memory"]));
+    lines.0.begin("gap");
+    let nodes = Nodes::One { node: 0 };
+    let run = Prediction::observed(&settings, nodes, policy::Kind::Gap, &model(), &mut lines);
+    lines.0.finish().unwrap();
+    let ControlFlow::Continue(prediction) = run else { panic!("it was not stopped") };
+    let text = String::from_utf8(bytes).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3 * 100);
+    let from = |name: &str| {
+        let lines = lines.iter().filter(|line| line["from"] == name && line["policy"] == "gap");
+        lines.map(|line| line["bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(from("cold"), prediction.total.cold_read_bytes);
+    assert_eq!(from("cxl-memory"), prediction.total.tier_read_bytes["cxl-memory"]);
+    for line in &lines {
+        let time = |key: &str| line[key].as_u64().unwrap();
+        assert_eq!(time("late_ns"), time("arrived_ns").saturating_sub(time("needed_ns")));
+        assert_eq!(line["ready"], time("late_ns") <= 100_000);
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_ends_the_simulation() {
+    let mut room = [0; 1_000];
+    let mut lines = Written(TraceWriter::new(room.as_mut_slice(), vec!["cxl-memory"]));
+    let nodes = Nodes::One { node: 0 };
+    let run =
+        Prediction::observed(&settings(100, 1, 2), nodes, policy::Kind::Gap, &model(), &mut lines);
+    let ControlFlow::Break(error) = run else { panic!("a thousand bytes hold no trace") };
+    assert_eq!(error.kind(), std::io::ErrorKind::WriteZero);
+}

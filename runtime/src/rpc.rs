@@ -1,0 +1,19 @@
+//! Calls between manager, agents and commands: the messages and the client.
+
+pub mod client;
+pub mod wire;
+
+use std::path::PathBuf;
+
+/// A job as text: agents need no copy of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobText {
+    /// The name of the job.
+    pub name: String,
+    /// The content of the job file.
+    pub text: String,
+    /// The absolute path of the file; relative paths in it start at its directory.
+    pub file: PathBuf,
+    /// The fingerprint of the dataset's index.
+    pub index_fingerprint: u64,
+}

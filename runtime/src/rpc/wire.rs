@@ -1,0 +1,117 @@
+//! Converts between the core's types and the messages of manager and agents: the only module that knows the
+//! wire types.
+//!
+//! It validates all input from the network: names, ranges of numbers, required fields. The core gets its own
+//! types or an error.
+
+mod available;
+mod messages;
+mod order;
+mod status;
+
+/// The generated messages, client and server of `proto/manager.proto`.
+#[expect(
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "tonic-prost-build writes this code"
+)]
+pub(crate) mod pb {
+    tonic::include_proto!("tierfeed.v1");
+}
+
+use tierfeed_core::{
+    fleet::{Denial, Refusal},
+    order::SpecError,
+};
+use tonic::{Code, Status};
+
+pub(crate) use messages::{from_direction, to_direction};
+pub(crate) use status::status_reply;
+
+/// An invalid message: no tierfeed of this version sends it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// A message lacks a required field.
+    #[error("{field} is missing; manager and agent must have the same version")]
+    Missing {
+        /// The name of the field.
+        field: &'static str,
+    },
+    /// A field has a value that does not exist.
+    #[error("{field} is {value}; manager and agent must have the same version")]
+    Unknown {
+        /// The name of the field.
+        field: &'static str,
+        /// The value of the field.
+        value: String,
+    },
+    /// The order is not valid.
+    #[error("order: {0}; manager and agent must have the same version")]
+    Order(#[source] SpecError),
+    /// The node is not in the job's world.
+    #[error("node is {node} of {nodes}; manager and agent must have the same version")]
+    Node {
+        /// The number of the node.
+        node: u32,
+        /// How many nodes the world has.
+        nodes: u32,
+    },
+}
+
+impl From<WireError> for Status {
+    fn from(error: WireError) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
+}
+
+/// What the caller can do about a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Try again: the manager is not reachable now.
+    Retry,
+    /// Start with other settings.
+    Reconfigure,
+    /// Stop: the job is over.
+    Gone,
+    /// A bug: the user can do nothing.
+    Bug,
+}
+
+/// The remedy of `status`.
+#[must_use]
+pub fn remedy(status: &Status) -> Remedy {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
+            Remedy::Retry
+        }
+        Code::InvalidArgument
+        | Code::AlreadyExists
+        | Code::ResourceExhausted
+        | Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::Unimplemented => Remedy::Reconfigure,
+        Code::FailedPrecondition => Remedy::Gone,
+        _ => Remedy::Bug,
+    }
+}
+
+pub(crate) fn refused(refusal: Refusal) -> Status {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::DuplicateNode { .. } => Status::already_exists(message),
+        Refusal::Draining => Status::failed_precondition(message),
+        _ => Status::invalid_argument(message),
+    }
+}
+
+pub(crate) fn denied(denial: Denial) -> Status {
+    match denial {
+        Denial::TooFew { .. } => Status::resource_exhausted(denial.to_string()),
+        _ => Status::failed_precondition(denial.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

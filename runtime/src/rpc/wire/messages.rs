@@ -1,0 +1,166 @@
+//! Converts registrations, assignments and progress to and from messages.
+
+use tierfeed_core::{
+    fleet::{Assignment, Direction, Origin, Progress, Registration, Tier},
+    id::NodeId,
+    order::Spec,
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+
+use super::{WireError, pb};
+
+fn missing<T>(field: &'static str) -> impl FnOnce(Option<T>) -> Result<T, WireError> {
+    move |value| value.ok_or(WireError::Missing { field })
+}
+
+fn named<T, E>(
+    field: &'static str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, WireError> {
+    parse(text).map_err(|_| WireError::Unknown { field, value: format!("{text:?}") })
+}
+
+impl From<&Tier> for pb::Tier {
+    fn from(tier: &Tier) -> Self {
+        Self {
+            kind: tier.kind.name().to_owned(),
+            budget_bytes: tier.budget.0,
+            emulated: tier.origin == Origin::Emulated,
+        }
+    }
+}
+
+impl TryFrom<pb::Tier> for Tier {
+    type Error = WireError;
+
+    fn try_from(tier: pb::Tier) -> Result<Self, WireError> {
+        Ok(Self {
+            kind: named("tier.kind", &tier.kind, str::parse)?,
+            budget: Bytes(tier.budget_bytes),
+            origin: if tier.emulated { Origin::Emulated } else { Origin::Real },
+        })
+    }
+}
+
+pub(super) fn tiers(tiers: Vec<pb::Tier>) -> Result<Vec<Tier>, WireError> {
+    tiers.into_iter().map(Tier::try_from).collect()
+}
+
+impl From<&Registration> for pb::RegisterRequest {
+    fn from(registration: &Registration) -> Self {
+        Self {
+            node: Some(registration.node.0),
+            home: registration.home,
+            incarnation: registration.incarnation,
+            tiers: registration.tiers.iter().map(Into::into).collect(),
+            chunk_bytes: registration.chunk.0,
+        }
+    }
+}
+
+impl TryFrom<pb::RegisterRequest> for Registration {
+    type Error = WireError;
+
+    fn try_from(request: pb::RegisterRequest) -> Result<Self, WireError> {
+        Ok(Self {
+            node: NodeId(missing("node")(request.node)?),
+            home: request.home,
+            incarnation: request.incarnation,
+            tiers: tiers(request.tiers)?,
+            chunk: Bytes(request.chunk_bytes),
+        })
+    }
+}
+
+impl From<&Assignment> for pb::RegisterReply {
+    fn from(assignment: &Assignment) -> Self {
+        Self {
+            node: assignment.node.0,
+            generation: assignment.generation,
+            order: Some((&assignment.order).into()),
+            policy: assignment.policy.name().to_owned(),
+            staged_batches: assignment.staged_batches,
+            tiers: assignment.tiers.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<pb::RegisterReply> for Assignment {
+    type Error = WireError;
+
+    fn try_from(reply: pb::RegisterReply) -> Result<Self, WireError> {
+        let order: Spec = missing("order")(reply.order)?.try_into()?;
+        let (node, nodes) = (reply.node, order.world.nodes);
+        if node >= nodes {
+            return Err(WireError::Node { node, nodes });
+        }
+        Ok(Self {
+            node: NodeId(node),
+            generation: reply.generation,
+            order,
+            policy: named("policy", &reply.policy, str::parse)?,
+            staged_batches: reply.staged_batches,
+            tiers: tiers(reply.tiers)?,
+        })
+    }
+}
+
+impl From<&Progress> for pb::Progress {
+    fn from(progress: &Progress) -> Self {
+        let read = |(kind, bytes): &(Kind, Bytes)| pb::TierRead {
+            kind: kind.name().to_owned(),
+            bytes: bytes.0,
+        };
+        Self {
+            batches: progress.batches,
+            samples: progress.samples,
+            handed_over_bytes: progress.handed_over.0,
+            cold_read_bytes: progress.cold_read.0,
+            tier_reads: progress.tier_read.iter().map(read).collect(),
+            stall_ns: progress.stall.0,
+            faults: progress.faults,
+        }
+    }
+}
+
+impl TryFrom<pb::Progress> for Progress {
+    type Error = WireError;
+
+    fn try_from(progress: pb::Progress) -> Result<Self, WireError> {
+        let read = |it: pb::TierRead| {
+            Ok((named("tier_read.kind", &it.kind, str::parse)?, Bytes(it.bytes)))
+        };
+        Ok(Self {
+            batches: progress.batches,
+            samples: progress.samples,
+            handed_over: Bytes(progress.handed_over_bytes),
+            cold_read: Bytes(progress.cold_read_bytes),
+            tier_read: progress.tier_reads.into_iter().map(read).collect::<Result<_, _>>()?,
+            stall: Nanoseconds(progress.stall_ns),
+            faults: progress.faults,
+        })
+    }
+}
+
+pub(crate) fn from_direction(direction: Direction) -> pb::Direction {
+    match direction {
+        Direction::Continue => pb::Direction::Continue,
+        Direction::Drain => pb::Direction::Drain,
+        Direction::Superseded => pb::Direction::Superseded,
+        Direction::Unknown => pb::Direction::Unknown,
+    }
+}
+
+pub(crate) fn to_direction(reply: pb::ReportReply) -> Result<Direction, WireError> {
+    match reply.direction() {
+        pb::Direction::Continue => Ok(Direction::Continue),
+        pb::Direction::Drain => Ok(Direction::Drain),
+        pb::Direction::Superseded => Ok(Direction::Superseded),
+        pb::Direction::Unknown => Ok(Direction::Unknown),
+        pb::Direction::Unspecified => {
+            Err(WireError::Unknown { field: "direction", value: reply.direction.to_string() })
+        }
+    }
+}

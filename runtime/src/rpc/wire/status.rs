@@ -1,0 +1,104 @@
+//! Converts the status of a job to and from messages.
+
+use tierfeed_core::{
+    fleet::{self, Fleet, Origin},
+    id::NodeId,
+    units::Nanoseconds,
+};
+use tierfeed_resource_gatherer::Available;
+
+use super::{WireError, messages, pb};
+use crate::observe::status::{AvailableStatus, JobStatus, NodeStatus, TierStatus};
+
+/// The last free resources that a node reported, and their age.
+pub(crate) type Reported<'report> = Option<(&'report Available, Nanoseconds)>;
+
+pub(crate) fn status_reply<'report>(
+    job: &str,
+    fleet: &Fleet,
+    reported: impl Fn(NodeId) -> Reported<'report>,
+) -> pb::StatusReply {
+    let order = fleet.settings().order;
+    pb::StatusReply {
+        job: job.to_owned(),
+        nodes: order.world.nodes,
+        draining: fleet.is_draining(),
+        joined: fleet.nodes().map(|(id, node)| node_status(id, node, reported(id))).collect(),
+        batches: order.batches_per_rank() * u64::from(order.world.ranks()),
+    }
+}
+
+fn node_status(id: NodeId, node: &fleet::Node, reported: Reported<'_>) -> pb::NodeStatus {
+    let state = match node.state {
+        fleet::State::Alive => pb::State::Alive,
+        fleet::State::Lost => pb::State::Lost,
+        fleet::State::Drained => pb::State::Drained,
+    };
+    pb::NodeStatus {
+        node: id.0,
+        generation: node.generation,
+        state: state.into(),
+        tiers: node.tiers.iter().map(Into::into).collect(),
+        progress: Some((&node.progress).into()),
+        lent_chunks: node.lent.lent(),
+        available: reported.map(|(available, _)| available.into()),
+        available_age_ns: reported.map_or(0, |(_, age)| age.0),
+    }
+}
+
+impl TryFrom<pb::StatusReply> for JobStatus {
+    type Error = WireError;
+
+    fn try_from(reply: pb::StatusReply) -> Result<Self, WireError> {
+        Ok(Self {
+            job: reply.job,
+            nodes: reply.nodes,
+            draining: reply.draining,
+            batches: reply.batches,
+            joined: reply.joined.into_iter().map(NodeStatus::try_from).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl TryFrom<pb::NodeStatus> for NodeStatus {
+    type Error = WireError;
+
+    fn try_from(status: pb::NodeStatus) -> Result<Self, WireError> {
+        let state = match status.state() {
+            pb::State::Alive => "alive",
+            pb::State::Lost => "lost",
+            pb::State::Drained => "drained",
+            pb::State::Unspecified => {
+                return Err(WireError::Unknown { field: "state", value: status.state.to_string() });
+            }
+        };
+        let available = status.available.map(Available::try_from).transpose()?;
+        let age = Nanoseconds(status.available_age_ns);
+        let progress = status.progress.ok_or(WireError::Missing { field: "progress" })?;
+        let progress = fleet::Progress::try_from(progress)?;
+        let tiers = messages::tiers(status.tiers)?;
+        let tier_status = |tier: &fleet::Tier| {
+            let read = progress.tier_read.iter().filter(|(kind, _)| *kind == tier.kind);
+            TierStatus {
+                name: tier.kind.name(),
+                budget_bytes: tier.budget.0,
+                emulated: tier.origin == Origin::Emulated,
+                read_bytes: read.map(|(_, bytes)| bytes.0).sum(),
+            }
+        };
+        Ok(Self {
+            node: status.node,
+            generation: status.generation,
+            state,
+            tiers: tiers.iter().map(tier_status).collect(),
+            batches: progress.batches,
+            samples: progress.samples,
+            handed_over_bytes: progress.handed_over.0,
+            cold_read_bytes: progress.cold_read.0,
+            stall_ns: progress.stall.0,
+            faults: progress.faults,
+            lent_chunks: status.lent_chunks,
+            available: available.map(|available| AvailableStatus::of(&available, age)),
+        })
+    }
+}

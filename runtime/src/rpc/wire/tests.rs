@@ -1,0 +1,434 @@
+use proptest::prelude::*;
+use prost::Message;
+use tierfeed_core::{
+    fleet::{Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Tier},
+    id::{Epoch, NodeId, NumaNode},
+    order::{
+        Position, Shuffle, Spec, World,
+        block::Block,
+        mosaic::{Algorithm, Mosaic},
+        tf, torch,
+    },
+    retention::policy,
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_resource_gatherer::available::{Available, DiskSpace, Load, Pressure, Waiting};
+
+use super::*;
+use crate::observe::status::JobStatus;
+
+prop_compose! {
+    fn any_tier()(kind in 0_usize..4, budget in any::<u64>(), emulated in any::<bool>()) -> Tier {
+        let origin = if emulated { Origin::Emulated } else { Origin::Real };
+        Tier { kind: Kind::ALL[kind], budget: Bytes(budget), origin }
+    }
+}
+
+prop_compose! {
+    fn any_registration()(
+        node in any::<u32>(),
+        (home, incarnation) in any::<(u64, u64)>(),
+        tiers in prop::collection::vec(any_tier(), 0..5),
+        chunk in any::<u64>().prop_map(Bytes),
+    ) -> Registration {
+        Registration { node: NodeId(node), home, incarnation, tiers, chunk }
+    }
+}
+
+fn any_version() -> impl Strategy<Value = Option<torch::Version>> {
+    let version = |(major, minor)| torch::Version { major, minor };
+    prop::option::of(any::<(u16, u16)>().prop_map(version))
+}
+
+fn any_random() -> impl Strategy<Value = Shuffle> {
+    let generator = prop::sample::select(torch::Generator::ALL.to_vec());
+    let workers = prop_oneof![Just(torch::Workers::PerEpoch), Just(torch::Workers::Persistent)];
+    (generator, workers, any_version()).prop_map(|(generator, workers, version)| {
+        Shuffle::TorchRandom(torch::Random { generator, workers, version })
+    })
+}
+
+fn any_tensorflow() -> impl Strategy<Value = Shuffle> {
+    let reshuffle = prop_oneof![Just(tf::Reshuffle::EachIteration), Just(tf::Reshuffle::Never)];
+    let buffered = |(buffer, global_seed, reshuffle)| {
+        Shuffle::TfShuffle(tf::Buffered { buffer, global_seed, reshuffle })
+    };
+    let second = prop::option::of(any::<u32>());
+    prop_oneof![
+        (any::<u32>(), any::<u64>(), reshuffle).prop_map(buffered),
+        second.prop_map(|seed| Shuffle::TfIndex(tf::Index {
+            second: seed.map_or(tf::SecondSeed::Epoch, tf::SecondSeed::Fixed),
+        })),
+    ]
+}
+
+fn any_shuffle() -> impl Strategy<Value = Shuffle> {
+    let mosaic = (prop::sample::select(Algorithm::ALL.to_vec()), any::<[u32; 3]>());
+    prop_oneof![
+        prop::sample::select(vec![Shuffle::Sequential, Shuffle::Grain, Shuffle::Published]),
+        any_version().prop_map(|version| Shuffle::TorchDistributed { version }),
+        any_random(),
+        any_tensorflow(),
+        mosaic.prop_map(|(algorithm, [shard, canonical_nodes, block])| {
+            Shuffle::Mosaic(Mosaic { algorithm, shard, canonical_nodes, block })
+        }),
+        any::<(u32, u32)>().prop_map(|(shard, window)| Shuffle::Block(Block { shard, window })),
+    ]
+}
+
+prop_compose! {
+    fn any_order()(
+        (samples, seed, epochs, drop_last) in any::<(u32, u64, u32, bool)>(),
+        (batch_size, nodes, ranks_per_node) in any::<(u32, u32, u32)>(),
+        start in any::<(u32, u32)>(),
+        shuffle in any_shuffle(),
+    ) -> Spec {
+        let world = World { nodes, ranks_per_node };
+        let start = Position { epoch: Epoch(start.0), samples: start.1 };
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start }
+    }
+}
+
+prop_compose! {
+    /// Orders whose numbers are often valid together.
+    fn likely_order()(
+        (samples, seed, epochs, drop_last) in (0_u32..500, any::<u64>(), 0_u32..4, any::<bool>()),
+        (batch_size, nodes, ranks_per_node) in (0_u32..9, 0_u32..4, 0_u32..4),
+        start in (0_u32..2, 0_u32..50),
+        shuffle in any_shuffle(),
+    ) -> Spec {
+        let world = World { nodes, ranks_per_node };
+        let start = Position { epoch: Epoch(start.0), samples: start.1 };
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start }
+    }
+}
+
+prop_compose! {
+    fn any_assignment()(
+        (node, generation, staged_batches) in (0_u32..4, any::<u32>(), any::<u32>()),
+        order in prop_oneof![any_order(), likely_order()],
+        policy in prop::sample::select(policy::Kind::ALL.to_vec()),
+        tiers in prop::collection::vec(any_tier(), 0..5),
+    ) -> Assignment {
+        let node = NodeId(node);
+        Assignment { node, generation, order, policy, staged_batches, tiers }
+    }
+}
+
+prop_compose! {
+    fn any_progress()(
+        (batches, samples, handed_over, cold_read) in any::<(u64, u64, u64, u64)>(),
+        (stall, faults) in any::<(u64, u64)>(),
+        tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
+    ) -> Progress {
+        let read = |(kind, bytes): (usize, u64)| (Kind::ALL[kind], Bytes(bytes));
+        Progress {
+            batches,
+            samples,
+            handed_over: Bytes(handed_over),
+            cold_read: Bytes(cold_read),
+            tier_read: tier_read.into_iter().map(read).collect(),
+            stall: Nanoseconds(stall),
+            faults,
+        }
+    }
+}
+
+prop_compose! {
+    fn any_pressure()(
+        percent in (0.0..=100.0_f64, 0.0..=100.0_f64),
+        total in any::<(u64, u64)>(),
+    ) -> Pressure {
+        let waiting = |percent, total| Waiting { percent, total: Nanoseconds(total) };
+        Pressure { some: waiting(percent.0, total.0), full: waiting(percent.1, total.1) }
+    }
+}
+
+prop_compose! {
+    fn any_available()(
+        host in any::<u64>(),
+        cgroup in prop::option::of(any::<u64>()),
+        nodes in prop::collection::vec(any::<(u32, u64)>(), 0..5),
+        pressure in prop::option::of(any_pressure()),
+        load in prop::option::of((0.0..1e6_f64, any::<u32>())),
+        disks in prop::collection::vec(("/[a-z/ ]{0,20}", any::<(u64, u64)>()), 0..4),
+    ) -> Available {
+        let disk = |(path, (free, total)): (String, (u64, u64))| {
+            DiskSpace { path: path.into(), free: Bytes(free), total: Bytes(total) }
+        };
+        Available {
+            host: Bytes(host),
+            cgroup: cgroup.map(Bytes),
+            nodes_free: nodes.into_iter().map(|(id, free)| (NumaNode(id), Bytes(free))).collect(),
+            pressure,
+            load: load.map(|(one_minute, runnable)| Load { one_minute, runnable }),
+            disks: disks.into_iter().map(disk).collect(),
+        }
+    }
+}
+
+fn through_bytes<M: Message + Default>(message: &M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn registrations_survive_the_wire(it in any_registration()) {
+        let sent = through_bytes(&pb::RegisterRequest::from(&it));
+        prop_assert_eq!(Registration::try_from(sent), Ok(it));
+    }
+
+    #[test]
+    fn assignments_that_can_be_survive_the_wire_and_others_are_refused(it in any_assignment()) {
+        let sent = through_bytes(&pb::RegisterReply::from(&it));
+        let (node, nodes) = (it.node.0, it.order.world.nodes);
+        let expected = match it.order.validate() {
+            Err(error) => Err(WireError::Order(error)),
+            Ok(()) if node >= nodes => Err(WireError::Node { node, nodes }),
+            Ok(()) => Ok(it),
+        };
+        prop_assert_eq!(Assignment::try_from(sent), expected);
+    }
+
+    #[test]
+    fn progress_survives_the_wire(it in any_progress()) {
+        let sent = through_bytes(&pb::Progress::from(&it));
+        prop_assert_eq!(Progress::try_from(sent), Ok(it));
+    }
+
+    #[test]
+    fn what_a_node_has_left_survives_the_wire(it in any_available()) {
+        let sent = through_bytes(&pb::Available::from(&it));
+        prop_assert_eq!(Available::try_from(sent), Ok(it));
+    }
+
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = pb::RegisterRequest::decode(bytes.as_slice()).map(Registration::try_from);
+        let _ = pb::RegisterReply::decode(bytes.as_slice()).map(Assignment::try_from);
+        let _ = pb::StatusReply::decode(bytes.as_slice()).map(JobStatus::try_from);
+        let _ = pb::Available::decode(bytes.as_slice()).map(Available::try_from);
+    }
+}
+
+/// The session would panic with such an order.
+#[test]
+fn an_order_that_does_not_exist_is_refused() {
+    let order = Spec {
+        samples: 100,
+        shuffle: Shuffle::Sequential,
+        seed: 0,
+        epochs: 1,
+        drop_last: true,
+        batch_size: 10,
+        world: World { nodes: 2, ranks_per_node: 2 },
+        start: Position::START,
+    };
+    let read = |order: Spec| Spec::try_from(pb::Order::from(&order)).unwrap_err().to_string();
+    let world = |nodes, ranks_per_node| World { nodes, ranks_per_node };
+    for (wrong, message) in [
+        (Spec { batch_size: 0, ..order }, "batch_size is 0"),
+        (Spec { samples: 3, ..order }, "drop_last leaves none"),
+        (Spec { world: world(1 << 20, 1 << 20), ..order }, "ranks are counted in 32 bits"),
+        (Spec { start: Position { epoch: Epoch(1), samples: 0 }, ..order }, "nothing is left"),
+    ] {
+        assert!(read(wrong).contains(message), "{}", read(wrong));
+    }
+    let assignment = pb::RegisterReply {
+        node: 2,
+        order: Some((&order).into()),
+        policy: "gap".into(),
+        ..pb::RegisterReply::default()
+    };
+    assert_eq!(Assignment::try_from(assignment), Err(WireError::Node { node: 2, nodes: 2 }));
+}
+
+#[test]
+fn directions_survive_the_wire() {
+    let all = [Direction::Continue, Direction::Drain, Direction::Superseded, Direction::Unknown];
+    for direction in all {
+        let reply = pb::ReportReply { direction: from_direction(direction).into() };
+        assert_eq!(to_direction(reply), Ok(direction));
+    }
+    let error = to_direction(pb::ReportReply { direction: 9 }).unwrap_err();
+    assert_eq!(error, WireError::Unknown { field: "direction", value: "9".into() });
+}
+
+#[test]
+fn names_of_another_version_are_refused_by_name() {
+    let tier = pb::Tier { kind: "tape".into(), ..pb::Tier::default() };
+    let error = Tier::try_from(tier).unwrap_err();
+    let message = "tier.kind is \"tape\"; manager and agent must have the same version";
+    assert_eq!(error.to_string(), message);
+    let error = Assignment::try_from(pb::RegisterReply::default()).unwrap_err();
+    assert_eq!(error, WireError::Missing { field: "order" });
+    let check = |order: pb::Order, message: &str| {
+        let error = Spec::try_from(order).unwrap_err().to_string();
+        assert_eq!(error, format!("{message}; manager and agent must have the same version"));
+    };
+    let named = |shuffle: &str| pb::Order { shuffle: shuffle.into(), ..pb::Order::default() };
+    check(named("by-dice"), "order.shuffle is \"by-dice\"");
+    for (shuffle, field) in [
+        ("torch-random", "order.torch_random"),
+        ("tf-shuffle", "order.tf_shuffle"),
+        ("mosaic", "order.mosaic"),
+        ("block", "order.block"),
+    ] {
+        check(named(shuffle), &format!("{field} is missing"));
+    }
+    let torch_release = Some(pb::TorchRelease { major: 1 << 16, minor: 0 });
+    let order = pb::Order { torch_release, ..named("torch-distributed") };
+    check(order, "order.torch_release is 65536.0");
+}
+
+#[test]
+fn shares_and_loads_that_cannot_be_are_refused_by_name() {
+    for percent in [f64::NAN, f64::INFINITY, -1.0, 100.5] {
+        let pressure = pb::Pressure { full_percent: percent, ..pb::Pressure::default() };
+        let sent = pb::Available { pressure: Some(pressure), ..pb::Available::default() };
+        let error = Available::try_from(sent).unwrap_err();
+        assert!(matches!(error, WireError::Unknown { field: "pressure", .. }), "{percent}");
+    }
+    for one_minute in [f64::NAN, f64::INFINITY, -0.5] {
+        let load = pb::Load { one_minute, runnable_tasks: 1 };
+        let sent = pb::Available { load: Some(load), ..pb::Available::default() };
+        let error = Available::try_from(sent).unwrap_err();
+        assert!(matches!(error, WireError::Unknown { field: "load", .. }), "{one_minute}");
+    }
+}
+
+#[test]
+fn a_schedule_is_small() {
+    let tier = Tier { kind: Kind::CxlMemory, budget: Bytes(u64::MAX), origin: Origin::Emulated };
+    let assignment = Assignment {
+        node: NodeId(1023),
+        generation: 3,
+        order: Spec {
+            samples: 1_000_000_000,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: u64::MAX,
+            epochs: 90,
+            drop_last: false,
+            batch_size: 256,
+            world: World { nodes: 1024, ranks_per_node: 8 },
+            start: Position::START,
+        },
+        policy: policy::Kind::DeepMemory,
+        staged_batches: 4,
+        tiers: vec![tier; 4],
+    };
+    let bytes = pb::RegisterReply::from(&assignment).encoded_len();
+    assert!(bytes * 1024 < 1 << 20, "{bytes} bytes for each of 1024 nodes");
+}
+
+/// The bytes that the manager sends to each node before it works: the job file with the path of the index
+/// in it, and the schedule.
+fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
+    let order = Spec {
+        samples,
+        shuffle: Shuffle::TORCH_DISTRIBUTED,
+        seed: u64::MAX,
+        epochs,
+        drop_last: false,
+        batch_size: 256,
+        world: World { nodes, ranks_per_node: 8 },
+        start: Position::START,
+    };
+    let mut fleet = Fleet::new(Settings {
+        order,
+        policy: policy::Kind::Gap,
+        staged_batches: 4,
+        lost_after: Nanoseconds(1),
+    });
+    let job = pb::JobReply {
+        text: include_str!("../../../../configs/imagenet-resnet50.yaml").into(),
+        file: format!("/{}", "d".repeat(4094)),
+        index_fingerprint: u64::MAX,
+    };
+    let tier = |kind| Tier { kind, budget: Bytes(u64::MAX), origin: Origin::Emulated };
+    let tiers = Kind::ALL.map(tier).to_vec();
+    let mut join = |node| {
+        let (home, tiers) = (u64::from(node), tiers.clone());
+        let chunk = Bytes::mib(512);
+        let agent = Registration { node: NodeId(node), home, incarnation: home, tiers, chunk };
+        let assignment = fleet.handle_registration(agent, Nanoseconds(home)).unwrap();
+        job.encode_to_vec().len() + pb::RegisterReply::from(&assignment).encode_to_vec().len()
+    };
+    (0..nodes).map(&mut join).collect()
+}
+
+#[test]
+fn each_of_a_thousand_nodes_is_sent_less_than_a_mebibyte() {
+    let sent = sent_to_each(1024, 14_000_000, 90);
+    let most = *sent.iter().max().unwrap();
+    assert_eq!(sent.len(), 1024);
+    assert!(most < 1 << 20, "{most} bytes");
+    // Only the numbers themselves take more bytes: four for samples and nodes, and the node's own.
+    let small = sent_to_each(1, 10_000, 9)[0];
+    assert!(most - small <= 8, "{most} bytes, and {small} for a small job");
+}
+
+#[test]
+fn status_shows_what_nodes_told() {
+    let order = Spec {
+        samples: 100,
+        shuffle: Shuffle::Sequential,
+        seed: 0,
+        epochs: 3,
+        drop_last: false,
+        batch_size: 10,
+        world: World { nodes: 1, ranks_per_node: 2 },
+        start: Position::START,
+    };
+    let mut fleet = Fleet::new(Settings {
+        order,
+        policy: policy::Kind::Gap,
+        staged_batches: 4,
+        lost_after: Nanoseconds(1),
+    });
+    let tier = Tier { kind: Kind::CxlMemory, budget: Bytes::mib(5), origin: Origin::Emulated };
+    let (tiers, chunk) = (vec![tier], Bytes::mib(1));
+    let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, tiers, chunk };
+    fleet.handle_registration(agent, Nanoseconds(0)).unwrap();
+    fleet.handle_memory_asked(NodeId(0), 2, 3, Nanoseconds(0)).unwrap();
+    let tier_read = vec![(Kind::CxlMemory, Bytes(77))];
+    let progress = Progress { batches: 4, tier_read, ..Progress::default() };
+    fleet.handle_progress(NodeId(0), 2, progress, Nanoseconds(0));
+    let left = available();
+    let told = |node| (node == NodeId(0)).then_some((&left, Nanoseconds(7)));
+    let sent = through_bytes(&status::status_reply("job", &fleet, told));
+    let status = JobStatus::try_from(sent).unwrap();
+    assert_eq!((status.job.as_str(), status.batches, status.nodes), ("job", 30, 1));
+    let node = &status.joined[0];
+    assert_eq!((node.state, node.batches, node.lent_chunks), ("alive", 4, 3));
+    assert_eq!((node.tiers[0].read_bytes, node.tiers[0].emulated), (77, true));
+    let shown = serde_json::to_value(node.available.as_ref().unwrap()).unwrap();
+    let expected = serde_json::json!({
+        "age_ns": 7,
+        "host_bytes": 5,
+        "cgroup_bytes": null,
+        "numa_nodes": [{ "numa_node": 3, "free_bytes": 4 }],
+        "pressure": {
+            "some_percent": 2.5, "some_ns": 9000, "full_percent": 0.0, "full_ns": 0
+        },
+        "load": { "one_minute": 1.5, "runnable_tasks": 2 },
+        "directories": [{ "path": "/nvme", "free_bytes": 1, "total_bytes": 2 }],
+    });
+    assert_eq!(shown, expected);
+    let silent = through_bytes(&status::status_reply("job", &fleet, |_| None));
+    assert_eq!(JobStatus::try_from(silent).unwrap().joined[0].available, None);
+}
+
+fn available() -> Available {
+    let calm = Waiting { percent: 0.0, total: Nanoseconds(0) };
+    let some = Waiting { percent: 2.5, total: Nanoseconds(9000) };
+    Available {
+        host: Bytes(5),
+        cgroup: None,
+        nodes_free: vec![(NumaNode(3), Bytes(4))],
+        pressure: Some(Pressure { some, full: calm }),
+        load: Some(Load { one_minute: 1.5, runnable: 2 }),
+        disks: vec![DiskSpace { path: "/nvme".into(), free: Bytes(1), total: Bytes(2) }],
+    }
+}

@@ -1,0 +1,202 @@
+//! The marker that a job has started: with which job file and which index.
+//!
+//! The agents' order follows from the index, so a restarted manager needs the same index, even if the
+//! dataset has changed since. The marker is created when the first node joins and removed when the job is
+//! known to have ended: by `tierfeed drain`, or because the command of `tierfeed run` succeeded. A job that
+//! was killed, stopped or failed may be continued.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// An upper bound of the file's length.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// The job file and the index that a job started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartMarker {
+    /// The xxh3-64 of the text of the job file.
+    job: u64,
+    /// The fingerprint of the dataset's index.
+    index_fingerprint: u64,
+}
+
+impl StartMarker {
+    /// The marker of a job that starts now.
+    #[must_use]
+    pub fn new(job_text: &str, index_fingerprint: u64) -> Self {
+        Self { job: xxh3_64(job_text.as_bytes()), index_fingerprint }
+    }
+
+    /// The fingerprint of the index that the job of this text started with, by the marker at `path`; `None`
+    /// if there is no marker, or it is that of another job.
+    #[must_use]
+    pub fn index_of(path: &Path, job_text: &str) -> Option<u64> {
+        let marker = match read(path) {
+            Ok(marker) => marker,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "not a start marker of a job; ignored");
+                return None;
+            }
+        };
+        let same = Self::new(job_text, marker.index_fingerprint);
+        (marker == same).then_some(marker.index_fingerprint)
+    }
+
+    /// Removes the marker of a job that has ended.
+    ///
+    /// # Errors
+    ///
+    /// If it exists and cannot be removed.
+    pub fn remove(path: &Path) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(self, path: &Path) -> io::Result<()> {
+        let beside = path.with_extension("part");
+        fs::write(&beside, serde_json::to_vec(&self)?)?;
+        fs::rename(&beside, path)
+    }
+}
+
+fn read(path: &Path) -> io::Result<StartMarker> {
+    let mut text = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Creates and removes a manager's start marker, beside its loop, because the run directory may hang. If
+/// that fails, only a restarted manager is affected: it indexes the dataset again.
+#[derive(Debug)]
+pub(crate) struct MarkerWriter {
+    path: PathBuf,
+    marker: StartMarker,
+    is_created: bool,
+    writing: JoinSet<()>,
+    /// The step after the running one; a later step replaces it.
+    next: Option<Step>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Create,
+    Remove,
+}
+
+impl MarkerWriter {
+    pub(crate) fn new(path: PathBuf, marker: StartMarker) -> Self {
+        Self { path, marker, is_created: false, writing: JoinSet::new(), next: None }
+    }
+
+    /// Creates the marker, once. Must be called within a tokio runtime.
+    pub(crate) fn create(&mut self) {
+        if !self.is_created {
+            self.is_created = true;
+            self.take(Step::Create);
+        }
+    }
+
+    /// Removes the marker. Must be called within a tokio runtime.
+    pub(crate) fn remove(&mut self) {
+        self.take(Step::Remove);
+    }
+
+    /// Waits for the running step and starts the next; `None` if there is none. Cancel safe.
+    pub(crate) async fn written(&mut self) -> Option<()> {
+        // A panic of the thread counts as a failed write.
+        let _ = self.writing.join_next().await?;
+        if let Some(step) = self.next.take() {
+            self.start(step);
+        }
+        Some(())
+    }
+
+    /// Waits until all steps are carried out.
+    pub(crate) async fn end(&mut self) {
+        while self.written().await.is_some() {}
+    }
+
+    fn take(&mut self, step: Step) {
+        if self.writing.is_empty() {
+            self.start(step);
+        } else {
+            self.next = Some(step);
+        }
+    }
+
+    fn start(&mut self, step: Step) {
+        let (path, marker) = (self.path.clone(), self.marker);
+        self.writing.spawn_blocking(move || {
+            let outcome = match step {
+                Step::Create => marker.write(&path),
+                Step::Remove => StartMarker::remove(&path),
+            };
+            if let Err(error) = outcome {
+                let path = path.display();
+                tracing::warn!(%path, %error, "a restarted manager will index the dataset again");
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_that_of_one_job_file_until_it_is_struck() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("begun");
+        assert_eq!(StartMarker::index_of(&path, "job"), None);
+        StartMarker::new("job", u64::MAX).write(&path).unwrap();
+        assert_eq!(StartMarker::index_of(&path, "job"), Some(u64::MAX));
+        assert_eq!(StartMarker::index_of(&path, "another job"), None);
+        StartMarker::remove(&path).unwrap();
+        assert_eq!(StartMarker::index_of(&path, "job"), None);
+        StartMarker::remove(&path).unwrap();
+    }
+
+    #[test]
+    fn nonsense_is_no_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("begun");
+        let right = serde_json::to_string(&StartMarker::new("job", 1)).unwrap();
+        for text in ["", "{}", "{\"job\":1}"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(StartMarker::index_of(&path, "job"), None, "{text}");
+        }
+        let late = format!("{}{}}}", right.trim_end_matches('}'), " ".repeat(5000));
+        fs::write(&path, late).unwrap();
+        assert_eq!(StartMarker::index_of(&path, "job"), None, "no note is so long");
+        fs::write(&path, right).unwrap();
+        assert_eq!(StartMarker::index_of(&path, "job"), Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_note_is_created_once_and_what_cannot_be_struck_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("begun");
+        let marker = StartMarker::new("job", 1);
+        let mut writer = MarkerWriter::new(path.clone(), marker);
+        writer.create();
+        writer.end().await;
+        assert_eq!(StartMarker::index_of(&path, "job"), Some(1));
+        writer.remove();
+        writer.create();
+        writer.end().await;
+        assert_eq!(StartMarker::index_of(&path, "job"), None, "nodes that come late begin no job");
+        fs::create_dir(&path).unwrap();
+        StartMarker::remove(&path).unwrap_err();
+    }
+}
