@@ -6,7 +6,7 @@
 //! maps, and on a boundary that tensors need.
 
 use tierfeed_core::{
-    batch::{BATCH_ALIGN, Batch, SAMPLE_ALIGN, SKIPPED, Shown, TABLE_ROW_BYTES},
+    batch::{BATCH_ALIGN, Batch, InPlace, SAMPLE_ALIGN, SKIPPED, TABLE_ROW_BYTES},
     id::{SampleId, TierId},
     units::Bytes,
 };
@@ -92,7 +92,7 @@ pub(super) enum Unwritten {
     /// It does not lie in the arena.
     Outside(RangeError),
     /// A sample lies where the client cannot read it.
-    NotShown(Shown),
+    NotShown(InPlace),
 }
 
 /// Writes the table of `batch`, which starts at `offset` of `arena`; `on_shelf` says where a sample that is
@@ -102,13 +102,13 @@ pub(super) fn write(
     offset: Bytes,
     batch: &Batch,
     label: impl Fn(SampleId) -> Option<i64>,
-    on_shelf: impl Fn(Shown) -> Option<Bytes>,
+    on_shelf: impl Fn(InPlace) -> Option<Bytes>,
 ) -> Result<(), Unwritten> {
     let mut table = Vec::with_capacity(batch.entries.len() * ROW_BYTES);
     for entry in &batch.entries {
         let label = label(entry.sample).unwrap_or(UNLABELLED);
         let len = entry.len.map_or(SKIPPED, |len| len.0);
-        let (shelf, offset) = match entry.shown {
+        let (shelf, offset) = match entry.in_place {
             None => (IN_BATCH, entry.offset),
             Some(shown) => {
                 let offset = on_shelf(shown).ok_or(Unwritten::NotShown(shown))?;
@@ -314,7 +314,7 @@ mod tests {
     fn shown_at(offset: u64, len: u64) -> Batch {
         let mut batch = Batch::lay_out(ID, [(SampleId(4), Bytes(len))].into_iter());
         let chunk = ChunkId(0);
-        batch.entries[0].shown = Some(Shown { tier: TIER, chunk, offset: Bytes(offset) });
+        batch.entries[0].in_place = Some(InPlace { tier: TIER, chunk, offset: Bytes(offset) });
         batch
     }
 
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn what_nobody_can_find_is_not_written() {
         let batch = shown_at(0, 64);
-        let shown = batch.entries[0].shown.unwrap();
+        let shown = batch.entries[0].in_place.unwrap();
         let unwritten = write(&arena(), Bytes(0), &batch, |_| None, |_| None);
         assert_eq!(unwritten, Err(Unwritten::NotShown(shown)));
     }

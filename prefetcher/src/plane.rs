@@ -1,13 +1,13 @@
 //! Carries out what the session decided: takes memory, reads, copies, and answers every operation.
 //!
-//! It decides nothing. A command goes to the threads of its kind (copies of one tier, new memory) or, if
-//! it reads the cold store, to a [`Fetcher`], and is answered once, whatever happens: with its outcome, or with
+//! It decides nothing. An operation goes to the threads of its kind (copies of one tier, new memory) or, if
+//! it reads the cold store, to a [`Fetcher`], and is answered exactly once: with its outcome, or with
 //! [`Fault::Io`] if its thread panicked, its queue was full or the plane stopped.
 //!
 //! Invariants:
 //!
-//! 1. [`DataPlane::start_command`] never blocks on an operation.
-//! 2. Every command with an `op` is answered exactly once.
+//! 1. [`DataPlane::execute`] never blocks on an operation.
+//! 2. Every operation is answered exactly once.
 //! 3. A sample that is reported as staged is the sample that the cold store delivered.
 //! 4. Memory that an operation uses lives until the operation ends.
 //! 5. After [`DataPlane::shutdown`] no thread of the plane runs and nothing of it is in a file system.
@@ -25,7 +25,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use tierfeed_core::{
     id::{OpId, Rank, TierId},
-    session::{Command, Fault},
+    session::{Fault, Memory, Operation},
 };
 use tierfeed_numa_memory::{
     Region, bus_errors,
@@ -61,7 +61,7 @@ impl DataPlane {
     /// Opens the directories of the tiers and starts all threads. Takes no memory yet.
     ///
     /// `completed` is called for every operation that ended, from many threads, and for one that no
-    /// queue takes from within [`Self::start_command`]. It must neither block nor panic.
+    /// queue takes from within [`Self::execute`]. It must neither block nor panic.
     ///
     /// # Errors
     ///
@@ -93,53 +93,53 @@ impl DataPlane {
         })
     }
 
-    /// Starts an operation, or gives back a command that is for the hand-off.
-    #[must_use = "a command that comes back is for the hand-off"]
-    pub fn start_command(&self, command: Command) -> Option<Command> {
-        let work = Work::of(&command);
-        match command {
-            Command::OpenArena { op, rank, len } => {
+    /// Starts an operation, which is answered when it ends.
+    pub fn execute(&self, op: OpId, operation: Operation) {
+        let work = Work::of(&operation);
+        match operation {
+            Operation::OpenArena { rank, len } => {
                 self.run(&self.space, op, work, move |it, answer| it.open_arena(answer, rank, len));
             }
-            Command::TrimArena { op, rank, offset, len } => {
+            Operation::TrimArena { rank, offset, len } => {
                 self.run(&self.space, op, work, move |it, answer| {
                     it.trim_arena(answer, rank, offset, len);
                 });
             }
-            Command::RestoreArena { op, rank, offset, len } => {
+            Operation::RestoreArena { rank, offset, len } => {
                 self.run(&self.space, op, work, move |it, answer| {
                     it.restore_arena(answer, rank, offset, len);
                 });
             }
-            Command::AddChunk { op, tier, chunk } => {
+            Operation::AddChunk { tier, chunk } => {
                 self.run(&self.space, op, work, move |it, answer| {
                     it.add_chunk(answer, tier, chunk);
                 });
             }
-            Command::CloseArena { rank } => self.drop_elsewhere(self.operations.take_arena(rank)),
-            Command::DropChunk { tier, chunk } => {
-                self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
-            }
-            Command::Fetch { op, sample, to, retention } => {
+            Operation::Fetch { sample, to, retention } => {
                 let answer = Answer::new(op, work, Arc::clone(&self.operations));
                 self.operations.fetch(answer, sample, to, retention, &*self.fetcher);
             }
-            Command::Promote { op, sample, from, to } => {
+            Operation::Promote { sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);
                 self.run(lanes, op, work, move |it, answer| it.promote(answer, sample, &from, to));
             }
-            Command::Demote { op, sample, from, len, to } => {
+            Operation::Demote { sample, from, len, to } => {
                 let lanes = self.lanes_of(to.tier);
                 self.run(lanes, op, work, move |it, answer| {
                     it.demote(answer, sample, &from, len, &to);
                 });
             }
-            for_hand_off @ (Command::Admit { .. }
-            | Command::Reject { .. }
-            | Command::Lease { .. }
-            | Command::Refuse { .. }) => return Some(for_hand_off),
         }
-        None
+    }
+
+    /// Gives memory back in which no operation is in flight.
+    pub fn free(&self, memory: Memory) {
+        match memory {
+            Memory::Arena(rank) => self.drop_elsewhere(self.operations.take_arena(rank)),
+            Memory::Chunk(tier, chunk) => {
+                self.drop_elsewhere(self.operations.take_chunk(tier, chunk));
+            }
+        }
     }
 
     /// The staging memory of a rank, to be handed to its trainer.

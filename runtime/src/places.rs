@@ -260,9 +260,9 @@ impl Layout {
         node: NodeId,
     ) -> session::Settings {
         let tiers = self.places.iter().map(|it| self.buffer(it, it.cache)).collect();
-        let shows = shown(self.places.iter().map(Place::is_shown));
+        let in_place_tiers = shown(self.places.iter().map(Place::is_shown));
         let settings = session(job, sizes, order, self.arena, Cache { tiers, chunk: self.chunk });
-        session::Settings { node, shows, ..settings }
+        session::Settings { node, in_place_tiers, ..settings }
     }
 
     /// What the manager is told.
@@ -330,7 +330,7 @@ pub(crate) fn session(
         },
         windows: Windows { assignment: job.assignment, ..windows },
         aim,
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the simulator says about caching, against what must hold for every cache.
 
+mod faults;
+
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::num::NonZeroU32;
 
@@ -47,7 +49,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::{Batch, Shown},
+    batch::{Batch, InPlace},
     id::{BatchId, ConnectionId, LeaseId, Rank, SampleId},
     session::Refusal,
     tier::Locality,
@@ -53,7 +53,7 @@ pub(super) enum AnswerError {
     /// The batch does not lie in the arena.
     OutsideArena(RangeError),
     /// A sample lies where the client cannot read it.
-    NotShown(Shown),
+    NotShown(InPlace),
     /// The client broke its ring.
     Broken(PushError),
 }
@@ -170,7 +170,7 @@ impl Reader {
             return Err(AnswerError::OutsideArena(RangeError::Outside { offset, len, mapped }));
         }
         let shelves = &self.shelves;
-        let on_shelf = |shown: Shown| {
+        let on_shelf = |shown: InPlace| {
             shelves.iter().find(|shelf| shelf.tier() == shown.tier)?.offset_of(shown)
         };
         table::write(&self.arena, offset, batch, label, on_shelf).map_err(|why| match why {

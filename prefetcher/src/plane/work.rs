@@ -2,7 +2,7 @@
 
 use tierfeed_core::{
     id::{Rank, SampleId, TierId},
-    session::{Command, Fault, Origin},
+    session::{Fault, Operation, Origin},
     units::Bytes,
 };
 
@@ -20,26 +20,26 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// What a command does; `None` if it is no operation.
-    pub(crate) fn of(command: &Command) -> Option<Self> {
-        Some(match command {
-            Command::Fetch { sample, to, .. } => {
+    /// What an operation does; `None` if neither the counters nor the recorder ask.
+    pub(crate) fn of(operation: &Operation) -> Option<Self> {
+        Some(match operation {
+            Operation::Fetch { sample, to, .. } => {
                 Self::Move { from: End::Cold, to: End::Staging, sample: *sample, len: to.len }
             }
-            Command::Promote { sample, from, to, .. } => {
+            Operation::Promote { sample, from, to, .. } => {
                 let from = End::Tier(from.tier);
                 Self::Move { from, to: End::Staging, sample: *sample, len: to.len }
             }
-            Command::Demote { sample, from, len, to, .. } => {
+            Operation::Demote { sample, from, len, to, .. } => {
                 let from = match from {
                     Origin::Staging(_) => End::Staging,
                     Origin::Tier(place) => End::Tier(place.tier),
                 };
                 Self::Move { from, to: End::Tier(to.tier), sample: *sample, len: *len }
             }
-            Command::OpenArena { rank, .. } => Self::Arena(*rank),
-            Command::AddChunk { tier, .. } => Self::Chunk(*tier),
-            _ => return None,
+            Operation::OpenArena { rank, .. } => Self::Arena(*rank),
+            Operation::AddChunk { tier, .. } => Self::Chunk(*tier),
+            Operation::TrimArena { .. } | Operation::RestoreArena { .. } => return None,
         })
     }
 

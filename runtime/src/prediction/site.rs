@@ -182,9 +182,12 @@ impl Site {
     pub fn session(&self, job: &Job, sizes: Arc<[Bytes]>, order: Spec) -> session::Settings {
         let buffer = |tier: &Tier| Buffer::within(tier.kind, tier.cache, self.chunk);
         let tiers = self.tiers.iter().map(buffer).collect();
-        let shows = places::shown(self.tiers.iter().map(|tier| tier.is_shown));
+        let in_place_tiers = places::shown(self.tiers.iter().map(|tier| tier.is_shown));
         let cache = Cache { tiers, chunk: self.chunk };
-        session::Settings { shows, ..places::session(job, sizes, order, self.arena, cache) }
+        session::Settings {
+            in_place_tiers,
+            ..places::session(job, sizes, order, self.arena, cache)
+        }
     }
 
     /// What a session is simulated against, if a step computes for `step_time`.

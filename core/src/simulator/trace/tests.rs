@@ -41,7 +41,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

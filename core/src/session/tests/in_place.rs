@@ -5,8 +5,8 @@ use crate::retention::policy::Stay;
 
 /// Tiers 0 and 2 are mapped by trainers.
 fn showing(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {
-    let shows = vec![TierId(0), TierId(2)];
-    Settings { shows, ..settings(policy, samples, ranks, on_error) }
+    let in_place_tiers = vec![TierId(0), TierId(2)];
+    Settings { in_place_tiers, ..settings(policy, samples, ranks, on_error) }
 }
 
 fn any_staying() -> impl Strategy<Value = policy::Kind> {
@@ -14,7 +14,7 @@ fn any_staying() -> impl Strategy<Value = policy::Kind> {
 }
 
 fn shown(world: &Play) -> u64 {
-    world.session.progress().epochs.iter().map(|epoch| epoch.shown_samples).sum()
+    world.session.progress().epochs.iter().map(|epoch| epoch.in_place_samples).sum()
 }
 
 proptest! {
@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(world.session.in_flight(), 0);
         prop_assert!(world.named().next().is_none(), "nothing is named when all is done");
         for tier in 0..3 {
-            let known = world.session.cache.chunk_count(TierId(tier));
+            let known = world.session.planner.cache().chunk_count(TierId(tier));
             let there = world.body.chunks.iter().filter(|(of, _)| *of == TierId(tier)).count();
             prop_assert_eq!(known as usize, there, "every chunk that left was given back");
         }
@@ -88,7 +88,7 @@ proptest! {
             world.give_back(1, lease);
         }
         world.play(&picks, faults);
-        prop_assert!(world.named().all(|(_, taker, ..)| !matches!(taker, Taker::Held(..))));
+        prop_assert!(world.named().all(|(_, claim, ..)| !matches!(claim, Claim::Held(..))));
     }
 
     #[test]
@@ -118,10 +118,10 @@ fn a_sample_is_shown_instead_of_copied_and_counts_as_read_from_its_tier() {
     world.play(&[3, 5, 7], 0);
     let epochs = &world.session.progress().epochs;
     let (first, later) = (&epochs[0], &epochs[1]);
-    assert_eq!((first.shown_samples, first.shown), (0, Bytes(0)));
+    assert_eq!((first.in_place_samples, first.in_place), (0, Bytes(0)));
     // Empty samples are nowhere, and what fills several holes is copied.
-    assert!(later.shown_samples > 20 && later.shown_samples <= later.hits[0] + later.hits[2]);
-    assert!(later.shown.0 <= later.from_tier[0].0 + later.from_tier[2].0);
+    assert!(later.in_place_samples > 20 && later.in_place_samples <= later.hits[0] + later.hits[2]);
+    assert!(later.in_place.0 <= later.from_tier[0].0 + later.from_tier[2].0);
     assert!(later.from_tier[1].0 > 0, "tier 1 is copied");
 }
 
@@ -163,7 +163,7 @@ fn staged_shown() -> (Play, BatchId, usize) {
         world.take(0);
     }
     world.drain();
-    let ahead = world.named().find(|(_, taker, ..)| *taker == Taker::Nobody);
+    let ahead = world.named().find(|(_, claim, ..)| *claim == Claim::Unclaimed);
     let (batch, _, entry) = ahead.expect("much is shown in the second epoch");
     (world, batch, entry)
 }
@@ -171,17 +171,17 @@ fn staged_shown() -> (Play, BatchId, usize) {
 #[test]
 fn what_breaks_before_it_is_handed_over_is_read_cold_instead() {
     let (mut world, batch, entry) = staged_shown();
-    let staged = &world.session.ranks[&Rank(0)].staged[&batch];
+    let staged = &world.session.staging.get(Rank(0)).unwrap().staged()[&batch];
     let named = staged.batch.entries[entry];
-    let shown = named.shown.unwrap();
+    let shown = named.in_place.unwrap();
     world.session.end_with_poison(shown.tier, shown.chunk);
     while let Some(command) = world.session.poll_command() {
         world.obey(command);
     }
-    let is_fetch = |command: &Command| matches!(command, Command::Fetch { sample, .. } if *sample == named.sample);
+    let is_fetch = |(_, operation): &_| matches!(operation, Operation::Fetch { sample, .. } if *sample == named.sample);
     assert!(world.body.running.iter().any(is_fetch), "{:?}", world.body.running);
-    let staged = &world.session.ranks[&Rank(0)].staged[&batch];
-    assert_eq!(staged.batch.entries[entry].shown, None);
+    let staged = &world.session.staging.get(Rank(0)).unwrap().staged()[&batch];
+    assert_eq!(staged.batch.entries[entry].in_place, None);
     world.play(&[3, 5, 7], 0);
     assert!(!world.body.chunks.contains(&(shown.tier, shown.chunk)), "it was given back");
     assert_eq!(world.trainers[0].got, world.expected(0));
@@ -194,11 +194,12 @@ fn a_chunk_leaves_when_the_last_batch_that_names_it_is_back() {
     let mut held = None;
     while held.is_none() && world.ask(0) {
         world.drain();
-        let holds = |taker: &Taker| matches!(taker, Taker::Leased(..));
-        let leased = world.named().find(|(_, taker, ..)| holds(taker));
+        let holds = |claim: &Claim| matches!(claim, Claim::Leased(..));
+        let leased = world.named().find(|(_, claim, ..)| holds(claim));
         if let Some((batch, _, entry)) = leased {
-            let entry = world.session.ranks[&Rank(0)].staged[&batch].batch.entries[entry];
-            held = Some((batch, entry.shown.unwrap()));
+            let entry =
+                world.session.staging.get(Rank(0)).unwrap().staged()[&batch].batch.entries[entry];
+            held = Some((batch, entry.in_place.unwrap()));
         } else {
             world.take(0);
         }
@@ -217,16 +218,16 @@ fn a_chunk_leaves_when_the_last_batch_that_names_it_is_back() {
 }
 
 /// A world in which a batch was dropped that names a place and waits for bytes which nobody calls off.
-fn dropped_shown() -> (Play, Shown) {
+fn dropped_shown() -> (Play, InPlace) {
     let mut world = Play::new(&showing(policy::Kind::Pinned, 60, 1, OnError::Fail));
     for _ in 0..40 {
         world.ask(0);
         world.drain();
         world.take(0);
         world.tell(Event::StagingLimited { batches: 0 });
-        let staged = &world.session.ranks[&Rank(0)].staged;
-        let dropped = staged.values().find(|it| it.taker == Taker::Dropped && !it.is_stale);
-        let shown = dropped.and_then(|it| it.batch.entries.iter().find_map(|entry| entry.shown));
+        let staged = &world.session.staging.get(Rank(0)).unwrap().staged();
+        let dropped = staged.values().find(|it| it.claim == Claim::Dropped && !it.is_stale);
+        let shown = dropped.and_then(|it| it.batch.entries.iter().find_map(|entry| entry.in_place));
         if let Some(shown) = shown {
             return (world, shown);
         }

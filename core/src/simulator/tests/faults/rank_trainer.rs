@@ -33,7 +33,7 @@ const CONNECTIONS: u64 = 1 << 32;
 
 /// A trainer of one rank.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct RankTrainer {
     pub(super) rank: Rank,
     /// Its connection, if it has one.
     pub(super) connection: Option<ConnectionId>,
@@ -55,7 +55,7 @@ pub(super) struct Seat {
     connections: u64,
 }
 
-impl Seat {
+impl RankTrainer {
     pub(super) fn new(rank: Rank, order: &Spec) -> Self {
         Self {
             rank,

@@ -101,7 +101,7 @@ struct Turn {
 
 /// The window of the cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Depth {
+pub(super) struct ColdWindow {
     max: u32,
     /// The best window that is known.
     base: u32,
@@ -113,7 +113,7 @@ pub(super) struct Depth {
     turn: Turn,
 }
 
-impl Depth {
+impl ColdWindow {
     pub(super) fn new(first: NonZeroU32, max: NonZeroU32) -> Self {
         Self {
             max: max.get(),
@@ -314,13 +314,13 @@ mod tests {
 
     /// Reads so many samples with as many in flight as the window says; returns the base after each.
     fn play(store: Store, first: u32, reads: u32) -> Vec<u32> {
-        let mut depth = Depth::new(count(first), count(MAX));
+        let mut window = ColdWindow::new(count(first), count(MAX));
         let (mut now, mut wire_free) = (0, 0);
         let mut ends = BTreeSet::new();
         let mut bases = Vec::new();
         let mut random = 1_u64;
         for number in 0..u64::from(reads) {
-            while ends.len() < depth.window() as usize {
+            while ends.len() < window.window() as usize {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let swing = (random >> 33) % (2 * store.noise + 1) + 100 - store.noise;
                 let running = u32::try_from(ends.len()).unwrap() + 1;
@@ -330,9 +330,9 @@ mod tests {
             }
             let running = u32::try_from(ends.len()).unwrap();
             now = ends.pop_first().unwrap().0;
-            depth.ended(Bytes(LEN), running, Nanoseconds(now));
-            assert!((1..=MAX).contains(&depth.window()), "invariant 1");
-            bases.push(depth.base);
+            window.ended(Bytes(LEN), running, Nanoseconds(now));
+            assert!((1..=MAX).contains(&window.window()), "invariant 1");
+            bases.push(window.base);
         }
         bases
     }
@@ -380,34 +380,34 @@ mod tests {
 
     #[test]
     fn a_store_that_became_another_is_measured_anew() {
-        let mut depth = Depth::new(count(16), count(MAX));
+        let mut window = ColdWindow::new(count(16), count(MAX));
         let mut now = 0;
-        let mut run = |depth: &mut Depth, ns_of: &dyn Fn(u32) -> u64, reads: u32| {
+        let mut run = |window: &mut ColdWindow, ns_of: &dyn Fn(u32) -> u64, reads: u32| {
             for _ in 0..reads {
-                now += ns_of(depth.window());
-                depth.ended(Bytes(LEN), depth.window(), Nanoseconds(now));
+                now += ns_of(window.window());
+                window.ended(Bytes(LEN), window.window(), Nanoseconds(now));
             }
         };
         // Latency alone: each read more is a gain, to the bound.
-        run(&mut depth, &|window| 10 * MS / u64::from(window), 100_000);
-        assert!(depth.base > 150, "{}", depth.base);
+        run(&mut window, &|window| 10 * MS / u64::from(window), 100_000);
+        assert!(window.base > 150, "{}", window.base);
         // A wire alone: one read fills it. That is noticed before the rest is over.
-        run(&mut depth, &|_| 4 * MS, 8_000);
-        assert!(depth.base < 200, "{}", depth.base);
-        run(&mut depth, &|_| 4 * MS, 100_000);
-        assert_eq!(depth.base, 1);
+        run(&mut window, &|_| 4 * MS, 8_000);
+        assert!(window.base < 200, "{}", window.base);
+        run(&mut window, &|_| 4 * MS, 100_000);
+        assert_eq!(window.base, 1);
     }
 
     #[test]
     fn what_was_measured_while_nothing_waited_is_void() {
-        let mut depth = Depth::new(count(16), count(MAX));
+        let mut window = ColdWindow::new(count(16), count(MAX));
         for number in 0..100_000 {
-            depth.ended(Bytes(LEN), 16, Nanoseconds(number * MS));
+            window.ended(Bytes(LEN), 16, Nanoseconds(number * MS));
             if number % 20 == 0 {
-                depth.was_idle();
+                window.was_idle();
             }
         }
-        assert_eq!((depth.window(), depth.search), (16, Search::Start(None)));
+        assert_eq!((window.window(), window.search), (16, Search::Start(None)));
     }
 
     proptest! {
@@ -417,15 +417,15 @@ mod tests {
             max in 1_u32..300,
             steps in prop::collection::vec((0_u64..40, 0_u64..u64::MAX, any::<bool>()), 1..2_000),
         ) {
-            let mut depth = Depth::new(count(first), count(max));
+            let mut window = ColdWindow::new(count(first), count(max));
             let mut now = 0;
             for (ms, len, is_idle) in steps {
                 now += ms * MS;
                 if is_idle && len % 50 == 0 {
-                    depth.was_idle();
+                    window.was_idle();
                 }
-                depth.ended(Bytes(len), depth.window(), Nanoseconds(now));
-                prop_assert!((1..=max).contains(&depth.window()), "invariant 1");
+                window.ended(Bytes(len), window.window(), Nanoseconds(now));
+                prop_assert!((1..=max).contains(&window.window()), "invariant 1");
             }
         }
     }
