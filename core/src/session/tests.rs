@@ -301,7 +301,7 @@ impl Play {
     fn hear(&mut self, answer: Answer) {
         match answer {
             Answer::Admit { connection, .. } => self.trainer(connection).is_admitted = true,
-            Answer::Reject { .. } => panic!("no one is turned away"),
+            Answer::Reject { .. } => panic!("no connection is rejected"),
             Answer::Lease { connection, lease, offset, batch } => {
                 for entry in &batch.entries {
                     let is_broken = |it: InPlace| self.body.broken.contains(&(it.tier, it.chunk));

@@ -1,4 +1,4 @@
-//! Batches are given in order, to whoever asks for them, or refused with a reason.
+//! Batches are given in order to the connections that ask for them, or refused with a reason.
 
 use super::*;
 
@@ -121,7 +121,7 @@ proptest! {
             }
         }
         world.drain();
-        // Some give back what they have, some keep it: nobody may wait for ever.
+        // Some give back what they have, some keep it: no connection may wait for ever.
         while world.take(0) || world.take(1) {
             world.drain();
         }

@@ -1,11 +1,10 @@
-//! Plays faults against a session: a seed draws what goes wrong, in virtual time, with the machine of the
-//! simulator and trainers that go on alone.
+//! Fault injection: a seed draws what goes wrong, in virtual time, with the machine of the simulator and
+//! trainers that go on alone.
 //!
-//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Work of the session for
-//! other threads ends at any time, in any order. Beside them there are
-//! incidents: a tier is lost or shrinks, a trainer is killed or keeps its batches, the agent is killed and
-//! starts anew with an empty node. Everything follows from settings, machine and scenario, so a seed that
-//! failed fails again.
+//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Jobs of the session end
+//! at any time, in any order. Beside them there are incidents: a tier is lost or shrinks, a trainer is killed
+//! or keeps its batches, the agent is killed and starts anew with an empty node. Everything follows from
+//! settings, machine and scenario, so a seed that failed fails again.
 //!
 //! What must hold, and is a [`Violation`] if it does not:
 //!
@@ -13,7 +12,7 @@
 //! 2. A batch that is handed over holds its samples. Its trainer writes over them at once, as one that
 //!    normalises in place; what it wrote stays until the batch goes back, and is never taken for a sample.
 //! 3. Every rank uses every batch of its order, once, in order.
-//! 4. It comes to an end, and then nothing is in flight and no staging memory is open.
+//! 4. The run ends, and then nothing is in flight and no staging memory is open.
 
 mod memory;
 mod rank_trainer;
@@ -35,13 +34,13 @@ use crate::{
     units::Nanoseconds,
 };
 
-/// An operation that stalls takes so much longer.
+/// The delay of an operation that stalls.
 const STALL: Nanoseconds = Nanoseconds(2_000_000_000);
 
-/// Work for another thread takes less than this.
+/// The upper bound of the duration of a job.
 const JOB: Nanoseconds = Nanoseconds(20_000_000);
 
-/// How long an incident lasts.
+/// The duration of an incident.
 const INCIDENT: Nanoseconds = Nanoseconds(100_000_000);
 
 /// Events for each batch of the order, beyond which a run counts as endless.
@@ -50,17 +49,17 @@ const EVENTS_MAX: u64 = 10_000;
 /// What goes wrong, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scenario {
-    /// Of everything that is drawn.
+    /// The seed of everything that is drawn.
     pub(super) seed: u64,
     /// The share of operations that stall, fail, or leave wrong bytes.
     pub(super) operations: PerMillion,
-    /// How many incidents there are.
+    /// The number of incidents.
     pub(super) incidents: u32,
     /// The time from one incident to the next, on average.
     pub(super) every: Nanoseconds,
 }
 
-/// Something that befalls the node.
+/// A fault of a whole tier, trainer or agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Incident {
     /// Nothing in a tier can be read or written.
@@ -70,18 +69,18 @@ pub(super) enum Incident {
     /// A trainer is killed, and starts again behind the last batch that it used.
     TrainerKilled,
     /// A trainer keeps the batches that it uses.
-    TrainerHoards,
+    TrainerKeepsBatches,
     /// The agent is killed, and another one starts.
     AgentKilled,
 }
 
 impl Incident {
-    /// All of them.
+    /// All kinds of incidents.
     pub(super) const ALL: [Self; 5] = [
         Self::TierLost,
         Self::TierShrunk,
         Self::TrainerKilled,
-        Self::TrainerHoards,
+        Self::TrainerKeepsBatches,
         Self::AgentKilled,
     ];
 }
@@ -89,21 +88,21 @@ impl Incident {
 /// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// An answer that nobody asked for, or not at this point.
+    /// An answer that was not requested, or not at this point.
     Unasked(ConnectionId, BatchId),
-    /// A batch was handed over with something else in the place of a sample.
+    /// A batch was handed over with other bytes in the place of a sample.
     WrongBytes(BatchId, SampleId),
     /// The bytes of a batch changed while a trainer had it.
     Overwritten(BatchId),
-    /// A place was used against the rules: read before it was written, or taken from nowhere.
+    /// An operation used a place against the rules: it read before a write, or wrote outside of a chunk.
     Misused(Operation),
-    /// A refusal without a reason in this run.
+    /// A refusal whose reason cannot occur in this run.
     Groundless(BatchId, Refusal),
-    /// A rank waits, and nothing will apply any more.
+    /// A rank waits, and no further event will come.
     Stuck(Rank, Option<BatchId>),
-    /// There is no end to it.
+    /// The run does not end.
     Endless,
-    /// Something is still in flight or open after everybody left.
+    /// Something is still in flight or open after all trainers left.
     Left {
         /// Operations that were planned and have not ended.
         planned: usize,
@@ -114,14 +113,14 @@ pub(super) enum Violation {
     },
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FaultReport {
     /// How often each incident happened.
     pub(super) incidents: BTreeMap<Incident, u64>,
     /// Operations that stalled, failed or left wrong bytes.
     pub(super) operations: u64,
-    /// What each rank used, in this order.
+    /// The batches that each rank used, in their order.
     pub(super) used: BTreeMap<Rank, Vec<BatchId>>,
     /// Batches that the agent handed over and a trainer used.
     pub(super) from_agent: u64,
@@ -145,7 +144,7 @@ pub(super) fn run_with_faults(
     run.report
 }
 
-/// What will apply, and in whose life: what belongs to an earlier one does not apply any more.
+/// A scheduled event. One of an earlier life of its agent or trainer is ignored.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Completed { life: u32, op: OpId },
@@ -156,7 +155,7 @@ enum Due {
     TrainerBack { trainer: usize },
     GivenBack { trainer: usize, connection: ConnectionId, lease: LeaseId },
     AgentBack,
-    Worked { life: u32, job: u64 },
+    JobEnded { life: u32, job: u64 },
 }
 
 #[derive(Debug)]
@@ -174,15 +173,15 @@ struct FaultRun<'a> {
     links: Links,
     /// `None` while there is no agent.
     session: Option<Session>,
-    /// Of the agent.
+    /// How often the agent was killed.
     life: u32,
     memory: NodeMemory,
     running: BTreeMap<OpId, Running>,
     jobs: BTreeMap<u64, Job>,
-    /// Of how long jobs take.
+    /// Draws the duration of jobs.
     job_draws: Draws,
     trainers: Vec<RankTrainer>,
-    /// Ranks whose last connection to this agent was let in: only their staging memory must be closed at
+    /// Ranks whose last connection to this agent was admitted: only their staging memory must be closed at
     /// the end, as an agent stages ahead for those that have not come yet.
     admitted: BTreeSet<Rank>,
     incidents_left: u32,
@@ -225,18 +224,18 @@ impl<'a> FaultRun<'a> {
             }
         }
         let waiting = self.trainers.iter().find(|trainer| !trainer.is_done());
-        let waiting = waiting.expect("a run with everybody done has returned");
+        let waiting = waiting.expect("a run whose trainers are all done has returned");
         Err(Violation::Stuck(waiting.rank, waiting.position))
     }
 
-    /// Everybody leaves; then the agent must come to rest.
+    /// All trainers leave; then the agent must come to rest.
     fn finish_run(&mut self) -> Result<(), Violation> {
         self.incidents_left = 0;
         for trainer in 0..self.trainers.len() {
             self.leave(trainer)?;
         }
         while let Some(due) = self.clock.next() {
-            if matches!(due, Due::Completed { .. } | Due::Worked { .. }) {
+            if matches!(due, Due::Completed { .. } | Due::JobEnded { .. }) {
                 self.apply(due)?;
             }
         }
@@ -254,8 +253,8 @@ impl<'a> FaultRun<'a> {
             Due::Used { trainer, life } if life == self.trainers[trainer].life => {
                 self.finish(trainer)
             }
-            Due::Worked { life, job } if life == self.life => self.end_job(job),
-            Due::Completed { .. } | Due::Used { .. } | Due::Worked { .. } => Ok(()),
+            Due::JobEnded { life, job } if life == self.life => self.end_job(job),
+            Due::Completed { .. } | Due::Used { .. } | Due::JobEnded { .. } => Ok(()),
             Due::Incident => self.inject_incident(),
             Due::TierBack(tier) => {
                 self.memory.lost.remove(&tier);
@@ -290,7 +289,7 @@ impl<'a> FaultRun<'a> {
         while let Some(job) = self.session.as_mut().and_then(Session::poll_job) {
             let (name, lasts) = (self.job_draws.word(), self.job_draws.word() % JOB.0);
             self.jobs.insert(name, job);
-            let due = Due::Worked { life: self.life, job: name };
+            let due = Due::JobEnded { life: self.life, job: name };
             self.clock.at(Nanoseconds(self.clock.now.0 + lasts), due);
         }
         while let Some(command) = self.session.as_mut().and_then(Session::poll_command) {
@@ -428,10 +427,10 @@ impl<'a> FaultRun<'a> {
             Step::Handed(handed) => {
                 let Handed { connection, lease, .. } = handed;
                 self.report.from_agent += 1;
-                // What an agent that is gone handed over goes back to nobody.
+                // A batch of an agent that is gone does not go back.
                 if own.connection == Some(connection) {
                     own.held += 1;
-                    let later = own.hoards_until.max(self.clock.now);
+                    let later = own.keeps_until.max(self.clock.now);
                     self.clock.at(later, Due::GivenBack { trainer, connection, lease });
                     self.memory.check_held(&handed)?;
                 }
@@ -496,7 +495,7 @@ impl<'a> FaultRun<'a> {
                 self.leave(trainer)?;
                 self.clock.at(over, Due::TrainerBack { trainer });
             }
-            Incident::TrainerHoards => self.trainers[trainer].hoards_until = over,
+            Incident::TrainerKeepsBatches => self.trainers[trainer].keeps_until = over,
             Incident::AgentKilled if self.session.is_some() => self.kill_agent(over)?,
             _ => {}
         }

@@ -84,7 +84,7 @@ fn observed(settings: &Settings) -> (Everything, Vec<EpochOutcome>) {
     let model = model(settings.tiers.len());
     match simulate_observed(settings, &(&model).into(), &mut everything) {
         ControlFlow::Continue(outcome) => (everything, outcome.epochs),
-        ControlFlow::Break(steps) => panic!("nobody asked to stop after {steps} steps"),
+        ControlFlow::Break(steps) => panic!("the observer did not ask to stop after {steps} steps"),
     }
 }
 

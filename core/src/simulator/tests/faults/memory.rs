@@ -1,4 +1,4 @@
-//! What lies where: memory as the faults leave it.
+//! The contents of staging and tiers, as faults leave them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,20 @@ use crate::{
     units::Bytes,
 };
 
-/// How an operation goes.
+/// The fault that is injected into an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Injected {
     None,
-    /// It ends late.
+    /// The operation ends late.
     Stalls,
-    /// It fails, and leaves half of its bytes.
+    /// The operation fails, and leaves half of its bytes.
     Fails(Fault),
-    /// It ends well, and leaves wrong bytes.
+    /// The operation ends without an error, and leaves wrong bytes.
     Corrupts,
 }
 
 impl Injected {
-    /// Something that can apply to a command.
+    /// Draws a fault that the operation can have.
     pub(super) fn draw(operation: &Operation, draws: &mut Draws) -> Self {
         let choices: &[Self] = match operation {
             Operation::Fetch { .. } => &[
@@ -40,21 +40,21 @@ impl Injected {
             Operation::OpenArena { .. } | Operation::AddChunk { .. } => {
                 &[Self::Stalls, Self::Fails(Fault::NoSpace)]
             }
-            _ => return Injected::None,
+            Operation::TrimArena { .. } | Operation::RestoreArena { .. } => return Self::None,
         };
         choices[super::pick(draws.word(), choices.len())]
     }
 }
 
-/// What bytes are.
+/// The contents of a slot or a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Sample(SampleId),
-    /// Half of something.
+    /// Half of a sample, and other bytes.
     Garbage,
-    /// It was a sample, until the memory under it broke or lied.
+    /// A sample until its memory broke or returned other bytes.
     Broken,
-    /// What a trainer wrote over a sample that it was handed.
+    /// The bytes that a trainer wrote over a sample that it was handed.
     Written(ConnectionId, LeaseId),
 }
 
@@ -152,8 +152,8 @@ impl NodeMemory {
         }
     }
 
-    /// Whether a batch in staging is what its layout says. Whoever reads a sample where it lies sees what
-    /// its memory does to it, and nothing else may inject_incident it.
+    /// Whether a batch in staging is what its layout says. A sample that is read in place may be broken by its
+    /// memory, but by nothing else.
     pub(super) fn check(&self, batch: &Batch, offset: Bytes) -> Result<(), Violation> {
         for entry in &batch.entries {
             let sample = Some(&Content::Sample(entry.sample));
