@@ -163,10 +163,10 @@ impl Session {
             Event::Attached { connection, rank } => self.handle_attached(connection, rank),
             Event::Requested { connection, batch } => self.handle_requested(connection, batch),
             Event::Delivered { connection, lease, wait } => {
-                self.handle_delivered(connection, lease, wait)
+                self.handle_delivered(connection, lease, wait);
             }
             Event::Tallied { connection, rank, tally } => {
-                self.handle_tallied(connection, rank, &tally)
+                self.handle_tallied(connection, rank, &tally);
             }
             Event::Released { connection, lease } => self.handle_released(connection, lease),
             Event::Gone { connection } => self.handle_gone(connection),

@@ -29,18 +29,18 @@ pub(super) struct Answers {
     /// Leases that were given.
     leases: u64,
     /// Answers that wait to be given out.
-    answers: VecDeque<Answer>,
+    ready: VecDeque<Answer>,
 }
 
 impl Answers {
     /// The next answer to give out.
     pub(super) fn next(&mut self) -> Option<Answer> {
-        self.answers.pop_front()
+        self.ready.pop_front()
     }
 
     /// Answers a connection that made no request: it is admitted or rejected.
     pub(super) fn push(&mut self, answer: Answer) {
-        self.answers.push_back(answer);
+        self.ready.push_back(answer);
     }
 
     /// Notes a request, with the refusal if it will get no batch.
@@ -95,7 +95,7 @@ impl Answers {
             if let Answer::Refuse { reason, .. } = answer {
                 progress.refused(reason);
             }
-            self.answers.push_back(answer);
+            self.ready.push_back(answer);
             self.requests.get_mut(&connection).and_then(VecDeque::pop_front);
         }
         self.requests.remove(&connection);

@@ -216,13 +216,13 @@ impl EdfScheduler {
     /// compete, so the first one with a free slot is taken.
     pub(super) fn next(
         &mut self,
-        expected: impl Fn(BatchNumber) -> Nanoseconds,
+        deadline: impl Fn(BatchNumber) -> Nanoseconds,
     ) -> Option<(OpId, WindowSlot)> {
         let first = self.first;
         let has_room = |queue: &&mut Queue| queue.waiting > 0 && queue.running < queue.window;
         let mut with_room = self.queues.iter_mut().filter(has_room);
         let (queue, candidate) =
-            with_room.find_map(|queue| queue.earliest(first, &expected).map(|it| (queue, it)))?;
+            with_room.find_map(|queue| queue.earliest(first, &deadline).map(|it| (queue, it)))?;
         queue.waiting -= 1;
         queue.running += 1;
         match candidate.rank {
@@ -335,14 +335,14 @@ impl Queue {
     fn earliest(
         &self,
         first: Rank,
-        expected: &impl Fn(BatchNumber) -> Nanoseconds,
+        deadline: &impl Fn(BatchNumber) -> Nanoseconds,
     ) -> Option<Candidate> {
         let rank_queue = |(rank, queue): (u32, &RankQueue)| {
             let &(number, op) = queue.waiting.first()?;
             if queue.running >= queue.running_max {
                 return None;
             }
-            let deadline = expected(BatchNumber { rank: Rank(first.0 + rank), number });
+            let deadline = deadline(BatchNumber { rank: Rank(first.0 + rank), number });
             Some(Candidate { deadline, op, rank: Some(rank as usize) })
         };
         let background = self.background.front();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_deadlines_can_be_met_are_met() {
+    fn all_deadlines_that_can_be_met_are_met() {
         // Four jobs with three times of release and six of deadline each: 18^4 cases.
         let (mut feasible, mut cases) = (0, 0);
         for code in 0..18_u32.pow(4) {
@@ -519,7 +519,7 @@ mod tests {
             let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
             let given: Vec<WindowSlot> = given.map(|(_, given)| given).collect();
             given.iter().for_each(|given| {
-                scheduler.ended(Channel::Cold, *given, Transfer::Other, Nanoseconds(0))
+                scheduler.ended(Channel::Cold, *given, Transfer::Other, Nanoseconds(0));
             });
             [0, 1, 2].map(|rank| given.iter().filter(|it| **it == WindowSlot(Some(rank))).count())
         };
@@ -550,11 +550,11 @@ mod tests {
             let given: Vec<WindowSlot> =
                 core::iter::from_fn(|| scheduler.next(due)).map(|(_, given)| given).collect();
             given.iter().for_each(|given| {
-                scheduler.ended(Channel::Cold, *given, Transfer::Other, Nanoseconds(0))
+                scheduler.ended(Channel::Cold, *given, Transfer::Other, Nanoseconds(0));
             });
             [0, 1].map(|rank| given.iter().filter(|it| **it == WindowSlot(Some(rank))).count())
         };
-        assert_eq!(given(&mut scheduler), [0, 8], "nothing in scheduler divides nothing");
+        assert_eq!(given(&mut scheduler), [0, 8], "nothing queued divides nothing");
         scheduler.divide_in_proportion();
         assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [30, 2]);
         assert_eq!(given(&mut scheduler), [7, 1]);

@@ -323,18 +323,25 @@ impl Operations {
         }
         let command = match self.memory_commands.pop_front() {
             Some(command) => command,
-            None => {
-                let (op, slot) = self.scheduler.next(|batch| deadlines.of(batch))?;
-                let pending = self.pending.get_mut(op).expect("what is queued has not ended");
-                pending.state = State::Running(slot);
-                let channel = pending.work.channel();
-                channel.and_then(|it| progress.busy(it)).into_iter().for_each(|it| it.begun(now));
-                let Work::Run(operation) = &pending.work else { return None };
-                Command::Start { op, operation: operation.clone() }
-            }
+            None => self.next_scheduled(deadlines, progress, now)?,
         };
         self.running += 1;
         Some(command)
+    }
+
+    fn next_scheduled(
+        &mut self,
+        deadlines: &Deadlines,
+        progress: &mut Progress,
+        now: Nanoseconds,
+    ) -> Option<Command> {
+        let (op, slot) = self.scheduler.next(|batch| deadlines.of(batch))?;
+        let pending = self.pending.get_mut(op)?;
+        pending.state = State::Running(slot);
+        let busy = pending.work.channel().and_then(|channel| progress.busy(channel));
+        busy.into_iter().for_each(|busy| busy.begun(now));
+        let Work::Run(operation) = &pending.work else { return None };
+        Some(Command::Start { op, operation: operation.clone() })
     }
 
     /// Frees the slot of an operation that the data plane has ended. Returns `false` if none such runs.

@@ -84,7 +84,7 @@ impl Session {
         };
         staging.advance(id, after);
         let number = BatchNumber::of(id, self.planner.spec());
-        staging.place(batch, number, piece, (self.now, self.settings.tiers.len()));
+        staging.place(batch, number, piece, self.now);
         self.partly_planned = Some(PartlyPlanned { batch: id, planned: 0 });
         true
     }

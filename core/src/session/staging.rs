@@ -123,7 +123,9 @@ impl Staging {
 
     /// Whether a batch was dropped since the last call, of which operations may be cancelled.
     pub(super) fn take_dropped(&mut self) -> bool {
-        self.ranks.values_mut().fold(false, |any, staging| staging.take_dropped() || any)
+        // All ranks are asked: each forgets what it answered.
+        let dropping = self.ranks.values_mut().filter_map(|it| it.take_dropped().then_some(()));
+        dropping.count() > 0
     }
 
     /// Bytes read for batches that no trainer took.

@@ -54,6 +54,8 @@ pub(in crate::session) enum Attached {
 #[derive(Debug)]
 pub(in crate::session) struct RankStaging {
     rank: Rank,
+    /// Tiers of the node.
+    tiers: usize,
     arena: Arena,
     staged: BTreeMap<BatchId, StagedBatch>,
     /// Requests for batches that have no range yet, in the order in which they came: what a connection
@@ -88,6 +90,7 @@ impl RankStaging {
     pub(super) fn new(rank: Rank, settings: &Settings) -> Self {
         Self {
             rank,
+            tiers: settings.tiers.len(),
             arena: Arena::Closed,
             staged: BTreeMap::new(),
             wanted: VecDeque::new(),
@@ -375,9 +378,8 @@ impl RankStaging {
         batch: Batch,
         number: BatchNumber,
         piece: Piece,
-        timeline: (Nanoseconds, usize),
+        now: Nanoseconds,
     ) {
-        let (now, tiers) = timeline;
         let id = batch.id;
         let staged = StagedBatch {
             batch,
@@ -389,7 +391,7 @@ impl RankStaging {
             unreadable: None,
             claim: self.take_wanted(id).map_or(Claim::Unclaimed, Claim::Requested),
             is_stale: false,
-            timeline: Timeline::new(self.opened_at, now, tiers),
+            timeline: Timeline::new(self.opened_at, now, self.tiers),
         };
         self.staged.insert(id, staged);
     }
