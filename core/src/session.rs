@@ -53,21 +53,24 @@ mod stage;
 mod staging;
 mod stall;
 mod tally;
+mod waits;
+mod windows;
 
 use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
 pub use busy::Busy;
 pub use command::{Answer, Command, Event, Fault, Refusal};
-pub use edf_scheduler::{Adaptation, Windows};
 pub use operation::{Memory, Operation, Origin, Retention, Slot};
 pub use planner::{Finished, Job};
 pub use progress::{
-    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
+    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken,
 };
 pub use settings::{OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
+pub use waits::Waits;
+pub use windows::{Adaptation, Windows};
 
 pub use crate::place::Place;
 

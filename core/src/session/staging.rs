@@ -5,6 +5,7 @@
 
 mod arena;
 mod batch;
+mod connections;
 mod rank;
 
 use alloc::{collections::BTreeMap, vec::Vec};

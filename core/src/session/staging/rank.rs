@@ -5,7 +5,7 @@
 //! every trainer of the rank has asked for a later one.
 
 use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     vec::Vec,
 };
 use core::mem;
@@ -13,6 +13,7 @@ use core::mem;
 use super::{
     arena::{ARENA, ArenaMemory},
     batch::{Claim, StagedBatch},
+    connections::Connections,
 };
 use crate::{
     batch::{Batch, InPlace},
@@ -61,13 +62,7 @@ pub(in crate::session) struct RankStaging {
     /// Requests for batches that have no range yet, in the order in which they came: what a connection
     /// asked for first is staged first, so that no answer waits for one behind it.
     wanted: VecDeque<(BatchId, ConnectionId)>,
-    connections: BTreeSet<ConnectionId>,
-    /// Whether a trainer was ever admitted. Before the first one, batches are staged for it.
-    had_connection: bool,
-    /// What each connection asked for last.
-    requested: BTreeMap<ConnectionId, BatchId>,
-    /// Connections that wait for the arena to open.
-    pending_admissions: Vec<ConnectionId>,
+    connections: Connections,
     /// The batch to stage next when no trainer asks for another.
     cursor: Option<BatchId>,
     /// The next batch found no room or no order, and nothing has changed since.
@@ -94,10 +89,7 @@ impl RankStaging {
             arena: Arena::Closed,
             staged: BTreeMap::new(),
             wanted: VecDeque::new(),
-            connections: BTreeSet::new(),
-            had_connection: false,
-            requested: BTreeMap::new(),
-            pending_admissions: Vec::new(),
+            connections: Connections::default(),
             cursor: Some(settings.order.first(rank)),
             is_blocked: false,
             has_dropped: false,
@@ -142,28 +134,23 @@ impl RankStaging {
     }
 
     pub(in crate::session) fn has_connection(&self, connection: ConnectionId) -> bool {
-        self.connections.contains(&connection)
+        self.connections.contains(connection)
     }
 
     pub(in crate::session) fn has_pending_admissions(&self) -> bool {
-        !self.pending_admissions.is_empty()
+        self.connections.has_waiting()
     }
 
     pub(in crate::session) fn attach(&mut self, connection: ConnectionId) -> Attached {
         if self.arena == Arena::Open {
-            self.admit(connection);
+            self.connections.admit(connection);
             return Attached::Admitted;
         }
-        self.pending_admissions.push(connection);
+        self.connections.wait(connection);
         match self.arena {
             Arena::Closed | Arena::Refused => Attached::NeedsArena,
             Arena::Open | Arena::Opening | Arena::Closing => Attached::Waiting,
         }
-    }
-
-    fn admit(&mut self, connection: ConnectionId) {
-        self.connections.insert(connection);
-        self.had_connection = true;
     }
 
     /// Opens the arena with the operation that is returned.
@@ -179,9 +166,9 @@ impl RankStaging {
         self.is_blocked = false;
         self.opened_at = now;
         self.space.add_chunk(ARENA, self.len());
-        let admitted = mem::take(&mut self.pending_admissions);
-        admitted.iter().for_each(|connection| self.admit(*connection));
-        if self.had_connection && self.connections.is_empty() {
+        let admitted = self.connections.take_waiting();
+        admitted.iter().for_each(|connection| self.connections.admit(*connection));
+        if self.connections.have_left() {
             self.arena = Arena::Closing;
         }
         admitted
@@ -190,21 +177,19 @@ impl RankStaging {
     /// There is no memory for the arena. Returns the connections that waited for it.
     pub(in crate::session) fn refused(&mut self) -> Vec<ConnectionId> {
         self.arena = Arena::Refused;
-        mem::take(&mut self.pending_admissions)
+        self.connections.take_waiting()
     }
 
     /// Takes back everything that `connection` asked for or has. Returns whether it was the last of the
     /// rank and the arena is open.
     pub(super) fn detach(&mut self, connection: ConnectionId) -> bool {
-        self.pending_admissions.retain(|other| *other != connection);
-        if !self.connections.remove(&connection) {
+        if !self.connections.remove(connection) {
             return false;
         }
-        self.requested.remove(&connection);
         self.wanted.retain(|(_, other)| *other != connection);
         self.drop_where(|staged| staged.claim.connection() == Some(connection));
         self.sweep();
-        self.connections.is_empty() && self.arena == Arena::Open
+        self.connections.have_left() && self.arena == Arena::Open
     }
 
     /// Closes the arena as soon as nothing is in flight there; the next trainer starts at `cursor`.
@@ -230,7 +215,7 @@ impl RankStaging {
 
     /// What the trainer that is farthest behind asked for last, if any has asked.
     pub(super) fn requested(&self) -> Option<BatchId> {
-        self.requested.values().min().copied()
+        self.connections.farthest_behind()
     }
 
     /// Whether staging, which goes on by itself, does not reach a batch soon.
@@ -273,8 +258,7 @@ impl RankStaging {
     /// Notes what a connection asked for. Batches behind all connections were skipped: they make room.
     /// `ahead` is how many batches the cursor is beyond the request; a jump back takes it along.
     fn pass(&mut self, connection: ConnectionId, batch: BatchId, ahead: u64) {
-        self.requested.insert(connection, batch);
-        let behind = self.requested.values().min().copied().unwrap_or(batch);
+        let behind = self.connections.request(connection, batch);
         self.drop_where(|it| it.batch.id < behind && it.claim == Claim::Unclaimed);
         self.sweep();
         if ahead > self.near() {
