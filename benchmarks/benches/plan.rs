@@ -83,7 +83,7 @@ fn settings(policy: policy::Kind) -> Settings {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

@@ -37,12 +37,12 @@ pub struct Entry {
     /// How long it is, or `None` if it could not be read and the job skips such samples.
     pub len: Option<Bytes>,
     /// Where the trainer reads it instead, if it was not copied into the batch.
-    pub shown: Option<Shown>,
+    pub in_place: Option<InPlace>,
 }
 
-/// A cached sample that a batch names where it lies: in one piece of a tier that trainers map.
+/// Where a cached sample lies that a batch reads in place: in one piece of a tier that trainers map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Shown {
+pub struct InPlace {
     /// Which tier.
     pub tier: TierId,
     /// Which chunk of it.
@@ -72,7 +72,7 @@ impl Batch {
         let mut end = 0_u64;
         let mut entries = Vec::new();
         for (sample, len) in samples {
-            entries.push(Entry { sample, offset: Bytes(end), len: Some(len), shown: None });
+            entries.push(Entry { sample, offset: Bytes(end), len: Some(len), in_place: None });
             end = aligned(end.saturating_add(len.0), SAMPLE_ALIGN);
         }
         let table_bytes = (entries.len() as u64).saturating_mul(TABLE_ROW_BYTES);

@@ -3,13 +3,18 @@
 //! [`Session::handle`] is told what happened, [`Session::poll_command`] says what to do; in between
 //! nothing waits and nothing is read but the arguments. Each rank is staged along its own order, as
 //! far ahead as its staging memory reaches, so that a rank that is slow or absent holds up no other.
-//! What a batch needs and what it leaves in the tiers is decided when the batch gets its place in
-//! staging, batch by batch, never when bytes arrive: the speed of a disk changes no decision. Only the
-//! order in which operations get their turn follows from the time: earliest deadline first.
+//! What a batch needs and what it leaves in the tiers is decided when the batch is placed in its arena,
+//! batch by batch, never when bytes arrive: the speed of a disk changes no decision. Only the order in
+//! which operations are given out follows from the time: earliest deadline first.
 //!
 //! A sample that the policy keeps is copied to its tier before the batch is handed over, because
-//! afterwards the trainer may write over it. Of a tier that trainers map ([`Settings::shows`]) a sample
-//! that stays where it is is not copied at all: its batch names the place ([`show`]).
+//! afterwards the trainer may write over it. A sample that stays in a tier which trainers map
+//! ([`Settings::in_place_tiers`]) is not copied at all: its batch names the place ([`in_place`]).
+//!
+//! The session coordinates components that own their state: [`planner`] (orders, plans and the cache),
+//! [`staging`] (arenas and batches), [`operations`] (dependencies and scheduling), [`answers`] (requests
+//! of trainers) and [`deadlines`]. What concerns several of them stands here, in [`stage`] (a batch is
+//! placed) and in [`completion`] (an operation ends).
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -19,186 +24,92 @@
 //! 3. A place is never written while it is read, nor read before it was written.
 //! 4. Equal events at equal times give equal commands.
 //! 5. A failure of a tier costs a cold read, never a batch.
-//! 6. At most [`Settings::operations_max`] operations run at a time, and on each link at most
+//! 6. At most [`Settings::operations_max`] operations run at a time, and in each channel at most
 //!    [`Settings::windows`], or what the window has become ([`Adaptation`]).
-//! 7. No operation that a batch needs waits for one that stands in line for a later batch.
+//! 7. No operation that a batch needs waits for one that is queued for a later batch.
 //! 8. Nothing is read for a batch that was dropped, but what a tier is to keep or is on its way.
 //! 9. A place that a batch names holds its sample when the batch is handed over, and until it is released.
 
 pub mod assignment;
 pub mod staging_depth;
 
-mod ahead;
 mod answers;
 mod busy;
+mod cold_window;
 mod command;
-mod depth;
-mod jumps;
-mod line;
+mod completion;
+mod deadlines;
+mod dependencies;
+mod edf_scheduler;
+mod in_place;
+mod jump_budget;
 mod op_table;
-mod ops;
-mod pace;
+mod operation;
+mod operations;
+mod planner;
 mod progress;
-mod show;
+mod settings;
 mod stage;
 mod staging;
 mod stall;
 mod tally;
-mod work;
+mod waits;
+mod windows;
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-    vec::Vec,
-};
-
+use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
-pub use ahead::{Finished, Job};
 pub use busy::Busy;
-pub use command::{Command, Event, Fault, Origin, Refusal, Retention, Slot};
-pub use line::{Adaptation, Windows};
+pub use command::{Answer, Command, Event, Fault, Refusal};
+pub use operation::{Memory, Operation, Origin, Retention, Slot};
+pub use planner::{Finished, Job};
 pub use progress::{
-    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken, Waits,
+    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken,
 };
+pub use settings::{OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
+pub use waits::Waits;
+pub use windows::{Adaptation, Windows};
 
 pub use crate::place::Place;
 
 use self::{
-    jumps::Jumps,
-    line::Line,
-    op_table::OpTable,
-    ops::Ops,
-    pace::{Need, Paces},
-    stage::Unfinished,
-    staging::{Passage, Staged, Staging},
-    work::{Kind, Work},
+    answers::Answers,
+    assignment::{Assignment, Division, Queue},
+    deadlines::{BatchNumber, Deadlines},
+    jump_budget::JumpBudget,
+    operations::{Operations, Work},
+    planner::Planner,
+    progress::Content,
+    stage::PartlyPlanned,
+    staging::{Attached, Claim, RankStaging, Staging},
 };
 use crate::{
-    id::{BatchId, ConnectionId, Epoch, NodeId, OpId, Rank, SampleId, TierId},
-    order::Spec,
-    retention::{
-        cache::Cache, future_accesses::FutureAccesses, policy, residency::Level, wear::Wear,
-    },
-    session::assignment::{Assignment, Division, Queue},
-    tier::Buffer,
+    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
+    order::Shuffle,
+    retention::{future_accesses::Publication, residency::Level},
     units::{Bytes, Nanoseconds},
 };
-
-/// Batches that each rank may have staged however short memory is: one that its trainer works with, and
-/// the next.
-pub const STAGED_MIN: u32 = 2;
-
-/// What happens when a sample cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnError {
-    /// The batch is refused with the name of the sample.
-    Fail,
-    /// The batch is handed over without the sample.
-    Skip,
-}
-
-/// What a session is built from.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The order of the job.
-    pub order: Spec,
-    /// This node.
-    pub node: NodeId,
-    /// The length of every sample, by [`SampleId`].
-    pub sizes: Arc<[Bytes]>,
-    /// The cache tiers of this node, fastest first.
-    pub tiers: Vec<Buffer>,
-    /// The unit in which tiers take memory.
-    pub chunk: Bytes,
-    /// The rule of retention.
-    pub policy: policy::Kind,
-    /// Batches staged ahead per rank, the one that the trainer works with included.
-    pub staged_batches: u32,
-    /// Staging memory of each rank. Below twice the largest batch a trainer that asks ahead is
-    /// refused now and then.
-    pub arena: Bytes,
-    /// What happens when a sample cannot be read.
-    pub on_error: OnError,
-    /// Operations that are given out at a time.
-    pub windows: Windows,
-    /// What the policy should mind beside the bytes that are read cold.
-    pub aim: policy::Aim,
-    /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
-    /// of which it is not known how long a sample stays ([`policy::Kind::stay`]).
-    pub shows: Vec<TierId>,
-}
-
-impl Settings {
-    /// Operations that run at a time: each staged sample may be read and copied once, and a few chunks
-    /// and arenas may be on their way.
-    #[must_use]
-    pub fn operations_max(&self) -> usize {
-        let Spec { batch_size, world, .. } = self.order;
-        let samples = u64::from(batch_size)
-            .saturating_mul(u64::from(self.staged_batches))
-            .saturating_mul(u64::from(world.ranks_per_node));
-        usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
-    }
-
-    /// What a policy is built for that shall decide as the session does.
-    #[must_use]
-    pub fn policy_setting(&self) -> policy::Setting {
-        policy::Setting {
-            order: self.order,
-            node: self.node,
-            sizes: Arc::clone(&self.sizes),
-            capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
-            aim: self.aim.clone(),
-        }
-    }
-}
 
 /// The state machine of one node.
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
-    future: FutureAccesses,
-    cache: Cache,
-    ranks: BTreeMap<Rank, Staging>,
-    ops: Ops,
-    works: OpTable<Work>,
-    /// The operation that brings a cached sample to its place, while it is in flight.
-    writers: BTreeMap<SampleId, OpId>,
-    /// What each connection waits for, in the order of its requests, with the refusals among them.
-    waiting: BTreeMap<ConnectionId, VecDeque<(BatchId, Option<Refusal>)>>,
-    /// When all was there that connections were answered so far.
-    turns: BTreeMap<ConnectionId, Nanoseconds>,
-    /// Work for other threads.
-    jobs: VecDeque<Job>,
-    /// The epoch that the node is in ([`ahead`]).
-    main: Epoch,
-    /// Whether the epoch after it was begun.
-    is_looking_ahead: bool,
-    /// Ranks whose next batch waits for a job.
-    unprepared: BTreeSet<Rank>,
-    /// Samples that are staged in one go.
+    planner: Planner,
+    staging: Staging,
+    operations: Operations,
+    answers: Answers,
+    deadlines: Deadlines,
+    jumps: JumpBudget,
+    progress: Progress,
+    /// Samples that are staged in one call.
     slice: Option<NonZeroU32>,
-    unfinished: Option<Unfinished>,
+    partly_planned: Option<PartlyPlanned>,
     has_more: bool,
-    jumps: Jumps,
-    /// Commands about trainers, which never have to wait.
-    messages: VecDeque<Command>,
-    /// Commands about arenas and chunks, given out in this order, before what needs them.
-    errands: VecDeque<Command>,
-    /// Commands that move samples.
-    line: Line,
-    paces: Paces,
     now: Nanoseconds,
     /// When the event happened that is handled now; before `now` if later ones were handled first.
     event_at: Nanoseconds,
-    /// Operations that were given out and have not ended.
-    running: usize,
-    operations_max: usize,
-    progress: Progress,
-    leases: u64,
 }
 
 impl Session {
@@ -206,61 +117,43 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// If there is no such order ([`Spec::validate`]) or no such node in its world, or if `sizes` has
-    /// not one entry for each sample: whoever made the settings mixed up two jobs.
+    /// If there is no such order ([`crate::order::Spec::validate`]) or no such node in its world, or if
+    /// `sizes` has not one entry for each sample: the settings mix two jobs.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let order = settings.order;
         assert_eq!(order.validate(), Ok(()), "the order exists");
         assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
         assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
-        let ranks = order.world.ranks_of(settings.node).map(|rank| {
-            (rank, Staging::new(settings.arena, settings.staged_batches, order.first(rank)))
-        });
-        let first = order.world.ranks_of(settings.node).next().expect("a node has ranks");
-        let ranks_per_node = order.world.ranks_per_node;
-        let policy = policy::build(settings.policy, &settings.policy_setting());
-        let future = FutureAccesses::new(order, settings.node, policy.lookahead())
-            .with_next_uses(policy.next_uses());
-        let sizes = Arc::clone(&settings.sizes);
+        let ranks: Vec<Rank> = order.world.ranks_of(settings.node).collect();
         let mut session = Self {
-            future,
-            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
-                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
-            ranks: ranks.collect(),
-            ops: Ops::default(),
-            works: OpTable::default(),
-            writers: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            turns: BTreeMap::new(),
-            jobs: VecDeque::new(),
-            main: order.start.epoch,
-            is_looking_ahead: false,
-            unprepared: BTreeSet::new(),
+            planner: Planner::new(&settings),
+            staging: Staging::new(&settings),
+            operations: Operations::new(&settings),
+            answers: Answers::default(),
+            deadlines: Deadlines::new(ranks[0], order.world.ranks_per_node),
+            jumps: JumpBudget::default(),
+            progress: Progress::new(order.epochs, settings.tiers.len()),
             slice: None,
-            unfinished: None,
+            partly_planned: None,
             has_more: false,
-            jumps: Jumps::default(),
-            messages: VecDeque::new(),
-            errands: VecDeque::new(),
-            line: Line::new(settings.windows, settings.tiers.len(), first, ranks_per_node),
-            paces: Paces::new(first, ranks_per_node),
             now: Nanoseconds(0),
             event_at: Nanoseconds(0),
-            running: 0,
-            operations_max: settings.operations_max(),
-            progress: Progress::new(order.epochs, settings.tiers.len()),
-            leases: 0,
             settings,
         };
-        for rank in session.ranks.keys().copied().collect::<Vec<_>>() {
-            session.open_arena(rank);
-        }
+        ranks.into_iter().for_each(|rank| session.open_arena(rank));
         session
     }
 
+    /// Lets no call stage more than this many samples, so that it returns soon. What is left is done by
+    /// [`Self::go_on`].
+    #[must_use]
+    pub fn with_slices(self, samples: NonZeroU32) -> Self {
+        Self { slice: Some(samples), ..self }
+    }
+
     /// Takes note of something that happened at a time on the caller's clock. The session's own clock
-    /// does not go back: of an event that is told late only the marks of its batch know when it was.
+    /// does not go back: an event that is told late changes only the timeline of its batch.
     ///
     /// Events about what the session does not know (an operation that ended before, a connection that is
     /// gone) change nothing.
@@ -273,10 +166,10 @@ impl Session {
             Event::Attached { connection, rank } => self.handle_attached(connection, rank),
             Event::Requested { connection, batch } => self.handle_requested(connection, batch),
             Event::Delivered { connection, lease, wait } => {
-                self.handle_delivered(connection, lease, wait)
+                self.handle_delivered(connection, lease, wait);
             }
             Event::Tallied { connection, rank, tally } => {
-                self.handle_tallied(connection, rank, &tally)
+                self.handle_tallied(connection, rank, &tally);
             }
             Event::Released { connection, lease } => self.handle_released(connection, lease),
             Event::Gone { connection } => self.handle_gone(connection),
@@ -288,15 +181,8 @@ impl Session {
         }
         self.follow_up();
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
-            self.line.divide_in_proportion();
+            self.operations.scheduler_mut().divide_in_proportion();
         }
-    }
-
-    /// Lets no call stage more than so many samples, so that it returns soon. What is left is done by
-    /// [`Self::go_on`].
-    #[must_use]
-    pub fn with_slices(self, samples: NonZeroU32) -> Self {
-        Self { slice: Some(samples), ..self }
     }
 
     /// Whether batches could be staged that no event leads to: [`Self::go_on`] does it.
@@ -312,39 +198,214 @@ impl Session {
         self.follow_up();
     }
 
+    /// The next piece of work for another thread; its result goes to [`Self::finish`]. There is at most one
+    /// for each epoch that is held, one plan, and one to give memory back for each epoch that was left.
+    pub fn poll_job(&mut self) -> Option<Job> {
+        self.planner.next_job()
+    }
+
+    /// Takes the result of a job. It does not matter which of several ends first.
+    pub fn finish(&mut self, finished: Finished, now: Nanoseconds) {
+        self.now = self.now.max(now);
+        let Some(waiting) = self.planner.finish(finished) else { return };
+        for rank in waiting {
+            self.staging.get_mut(rank).into_iter().for_each(RankStaging::unblock);
+        }
+        self.follow_up();
+    }
+
+    /// Runs all jobs here and now, for a caller that has no other thread.
+    pub fn run_jobs(&mut self) {
+        while let Some(job) = self.poll_job() {
+            self.finish(job.run(), self.now);
+        }
+    }
+
     /// Does what follows from an event.
     fn follow_up(&mut self) {
-        self.put_away();
-        self.call_off();
-        self.fit_arenas();
+        // Before batches are staged, all room is free that the event freed: places in tiers that no batch
+        // names any more, slots of dropped batches, and the ranges behind a limit that must stay empty.
+        self.reclaim_unpinned();
+        self.cancel_dropped();
+        self.resize_arenas();
         if !self.has_more {
             self.stage();
         }
-        // What was called off, or dropped before it was planned, may have been all that held one open.
+        // A batch that was cancelled, or dropped before it was planned, may have been all that held an
+        // arena open.
         self.close_arenas();
-        self.fit_arenas();
-        self.put_away();
+        // Staging drops batches that no trainer asked for, and asks for trimmed ranges back.
+        self.resize_arenas();
+        self.reclaim_unpinned();
     }
 
-    /// The next thing to do, or `None` until something happens.
+    /// Gives the cache back the places that no batch names any more.
+    fn reclaim_unpinned(&mut self) {
+        let unpinned = self.staging.take_unpinned();
+        if !unpinned.is_empty() {
+            unpinned.into_iter().for_each(|place| self.planner.cache_mut().unpin(place));
+            self.follow_changes(None);
+        }
+    }
+
+    /// Gives the memory of arenas back that is not to be used, and takes it again.
+    fn resize_arenas(&mut self) {
+        for operation in self.staging.resize_arenas() {
+            self.plan(Work::Run(operation), None, None);
+        }
+    }
+
+    fn open_arena(&mut self, rank: Rank) {
+        if let Some(operation) = self.staging.get_mut(rank).map(RankStaging::open) {
+            self.plan(Work::Run(operation), None, None);
+        }
+    }
+
+    /// Closes the arenas whose trainers left, once nothing is on its way into them. One for which
+    /// connections wait is opened again.
+    fn close_arenas(&mut self) {
+        let closed = self.staging.close_idle();
+        closed.iter().for_each(|rank| self.operations.free(Memory::Arena(*rank)));
+        for rank in closed {
+            if self.staging.get(rank).is_some_and(RankStaging::has_pending_admissions) {
+                self.open_arena(rank);
+            }
+        }
+    }
+
+    /// The next thing to do, or `None` until something happens: first answers to trainers, which wait for
+    /// nothing.
     pub fn poll_command(&mut self) -> Option<Command> {
-        if let Some(message) = self.messages.pop_front() {
-            return Some(message);
+        if let Some(answer) = self.answers.next() {
+            return Some(Command::Answer(answer));
         }
-        let errand = self.errands.front().map(Command::op);
-        if let Some(None) = errand {
-            return self.errands.pop_front();
+        self.operations.next(&self.deadlines, &mut self.progress, self.now)
+    }
+
+    fn handle_attached(&mut self, connection: ConnectionId, rank: Rank) {
+        match self.staging.get_mut(rank).map(|staging| staging.attach(connection)) {
+            None => self.answers.push(Answer::Reject { connection, rank }),
+            Some(Attached::Admitted) => self.answers.push(Answer::Admit { connection, rank }),
+            Some(Attached::Waiting) => {}
+            Some(Attached::NeedsArena) => self.open_arena(rank),
         }
-        if self.running >= self.operations_max {
-            return None;
+    }
+
+    fn handle_requested(&mut self, connection: ConnectionId, batch: BatchId) {
+        if !self.staging.has_connection(connection) {
+            return;
         }
-        let command = match errand {
-            Some(_) => self.errands.pop_front()?,
-            None => self.next_in_line()?,
+        let refusal = self.request(connection, batch).err();
+        if refusal.is_none() {
+            self.deadlines.requested(BatchNumber::of(batch, self.planner.spec()), self.now);
+        }
+        self.answers.request(connection, batch, refusal);
+        self.answer(connection);
+    }
+
+    fn request(&mut self, connection: ConnectionId, batch: BatchId) -> Result<(), Refusal> {
+        let spec = *self.planner.spec();
+        let staging = self.staging.get_mut(batch.rank);
+        let staging = staging.filter(|it| it.has_connection(connection) && spec.contains(batch));
+        let staging = staging.ok_or(Refusal::NotInOrder)?;
+        let is_jump = !self.planner.holds(batch.epoch) && staging.is_far(batch, &spec);
+        if is_jump && !self.jumps.allow(batch.rank, spec.samples, self.now) {
+            return Err(Refusal::TooManyJumps);
+        }
+        if spec.shuffle == Shuffle::Published {
+            let samples = self.planner.samples(batch).ok_or(Refusal::NotPublished)?;
+            if samples.is_empty() {
+                return Err(Refusal::NotInOrder);
+            }
+        }
+        staging.request(connection, batch, &spec)
+    }
+
+    /// Gives a connection the answers that are ready.
+    fn answer(&mut self, connection: ConnectionId) {
+        self.answers.answer(connection, &mut self.staging, &mut self.progress);
+    }
+
+    /// Refuses a request that has no batch yet.
+    fn refuse(&mut self, connection: ConnectionId, batch: BatchId, reason: Refusal) {
+        self.answers.refuse(connection, batch, reason, self.now);
+        self.answer(connection);
+    }
+
+    /// The wait ended before now: the trainer tells of it with its next request.
+    fn handle_delivered(&mut self, connection: ConnectionId, lease: LeaseId, wait: Wait) {
+        let until = wait.until.min(self.now);
+        let wait = Wait { since: wait.since.min(until), until };
+        let staged = self.staging.leased(connection, lease);
+        let leased = Claim::Leased(connection, lease);
+        let Some(staged) = staged.filter(|staged| staged.claim == leased) else { return };
+        staged.claim = Claim::Held(connection, lease);
+        self.deadlines.delivered(staged.number, wait.until, wait.len());
+        let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some()).count();
+        let skipped = staged.batch.entries.len() - samples;
+        let len = staged.batch.payload();
+        let taken = Taken {
+            batch: staged.batch.id,
+            placed: staged.timeline.placed,
+            ready: staged.timeline.ready(),
+            at: wait.until,
+            waited: wait.len(),
+            causes: staged.timeline.delivered(wait),
         };
-        self.running += 1;
-        self.begin(&command);
-        Some(command)
+        let rank = taken.batch.rank;
+        let content = Content { samples: samples as u64, skipped: skipped as u64, len };
+        self.progress.delivered(taken, content);
+        self.staging.get_mut(rank).into_iter().for_each(RankStaging::unblock);
+    }
+
+    fn handle_tallied(&mut self, connection: ConnectionId, rank: Rank, tally: &Tally) {
+        if self.staging.get(rank).is_some_and(|staging| staging.has_connection(connection)) {
+            self.progress.tallied(rank, tally);
+        }
+    }
+
+    fn handle_released(&mut self, connection: ConnectionId, lease: LeaseId) {
+        let Some(staged) = self.staging.leased(connection, lease) else { return };
+        let (batch, held) = (staged.batch.id, staged.timeline.held(self.now));
+        held.into_iter().for_each(|held| self.progress.released(held));
+        self.staging.get_mut(batch.rank).into_iter().for_each(|staging| staging.vacate(batch));
+    }
+
+    fn handle_gone(&mut self, connection: ConnectionId) {
+        self.answers.forget(connection);
+        for rank in self.staging.detach(connection) {
+            self.deadlines.detached(rank);
+            let spec = self.planner.spec();
+            let cursor = match self.progress.farthest(rank) {
+                Some(batch) => spec.after(batch),
+                None => Some(spec.first(rank)),
+            };
+            self.staging.get_mut(rank).into_iter().for_each(|staging| staging.close(cursor));
+        }
+        self.close_arenas();
+    }
+
+    /// A trainer tells what it will read. If its order changed, nothing staged under the old order is
+    /// handed over: what it had asked for is refused, and it reads that itself.
+    fn handle_published(&mut self, rank: Rank, epoch: Epoch, samples: Arc<Vec<SampleId>>) {
+        let publication = self.planner.publish(rank, epoch, samples);
+        let Some(staging) = self.staging.get_mut(rank) else { return };
+        staging.unblock();
+        if publication == Publication::Changed {
+            for (batch, connection) in staging.restart_epoch(epoch) {
+                self.refuse(connection, batch, Refusal::NotPublished);
+            }
+        }
+    }
+
+    fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
+        self.planner.cache_mut().resize(tier, chunks_max);
+        self.follow_changes(None);
+    }
+
+    fn handle_staging_limited(&mut self, batches: u32) {
+        let is_limit = batches < self.settings.staged_batches;
+        self.staging.limit(is_limit.then_some(batches.max(STAGED_MIN)));
     }
 
     /// What was done so far.
@@ -356,32 +417,32 @@ impl Session {
     /// Operations that were planned and have not ended.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.ops.len()
+        self.operations.len()
     }
 
     /// Chunks that a tier may have: what it was told, less what it was refused since.
     #[must_use]
     pub fn chunks_max(&self, tier: TierId) -> u32 {
-        self.cache.chunks_max(tier)
+        self.planner.cache().chunks_max(tier)
     }
 
     /// How many reads of the cold store run at a time now, at most ([`Windows::adaptation`]).
     #[must_use]
     pub fn cold_window(&self) -> usize {
-        self.line.cold_window()
+        self.operations.scheduler().cold_window()
     }
 
-    /// What is in line for each rank, and what its next batch needs: all that dividing loader threads
+    /// What is queued for each rank, and what its next batch needs: all that dividing loader threads
     /// over ranks asks for ([`crate::session::assignment`]).
     #[must_use]
     pub fn queues(&self) -> Vec<Queue> {
-        let next = |staging: &Staging| {
-            let mut ahead = staging.staged.values();
+        let next = |staging: &RankStaging| {
+            let mut ahead = staging.staged().values();
             let next = ahead.find(|staged| staged.is_awaited() && staged.pending > 0);
             next.map_or((Bytes(0), Bytes(0)), |staged| (staged.local, staged.cold))
         };
-        let ranks = self.ranks.values().zip(self.line.cold_requests());
-        let queue = |(staging, requests): (&Staging, u64)| {
+        let ranks = self.staging.iter().zip(self.operations.scheduler().cold_requests());
+        let queue = |((_, staging), requests): ((Rank, &RankStaging), u64)| {
             let (local, cold) = next(staging);
             Queue { requests, local, cold, ..Queue::default() }
         };
@@ -390,66 +451,30 @@ impl Session {
 
     /// Batches that the trainers of each rank have or were handed.
     pub fn leases(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
-        self.ranks.iter().map(|(rank, staging)| (*rank, staging.leases()))
+        self.staging.iter().map(|(rank, staging)| (rank, staging.leases()))
     }
 
     /// Batches of each rank that are complete and that no trainer has taken yet.
     pub fn ready(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
-        self.ranks.iter().map(|(rank, staging)| (*rank, staging.ready()))
+        self.staging.iter().map(|(rank, staging)| (rank, staging.ready()))
     }
 
-    /// Bytes read for batches that nobody took.
+    /// Bytes read for batches that no trainer took.
     #[must_use]
     pub fn wasted(&self) -> Bytes {
-        Bytes(self.ranks.values().map(|staging| staging.wasted.0).sum())
+        self.staging.wasted()
     }
 
     /// What each tier may hold and holds, by [`TierId`].
     pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
-        self.cache.levels().iter().copied()
+        self.planner.cache().levels().iter().copied()
     }
 
     /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.
     /// At first one pool serves all. With [`Assignment::Proportional`] in [`Settings::windows`] the
     /// session itself divides anew whenever a batch was taken.
     pub fn divide(&mut self, division: &Division) {
-        self.line.divide(division);
-    }
-
-    /// A batch as deadlines count it.
-    fn need_of(&self, batch: BatchId) -> Need {
-        let spec = self.future.spec();
-        let number = spec.batches_between(spec.first(batch.rank), Some(batch)) + 1;
-        Need { rank: batch.rank, number }
-    }
-
-    fn handle_resized(&mut self, tier: TierId, chunks_max: u32) {
-        self.cache.resize(tier, chunks_max);
-        self.follow_changes(None);
-    }
-
-    fn handle_staging_limited(&mut self, batches: u32) {
-        let is_limit = batches < self.settings.staged_batches;
-        let limit = is_limit.then_some(batches.max(STAGED_MIN));
-        self.ranks.values_mut().for_each(|staging| staging.limit(limit));
-    }
-
-    /// Gives the memory of arenas back that is not to be used, and takes it again.
-    fn fit_arenas(&mut self) {
-        let passages = |(rank, staging): (&Rank, &mut Staging)| {
-            let rank = *rank;
-            staging.passages().into_iter().map(move |passage| (rank, passage)).collect::<Vec<_>>()
-        };
-        let passages: Vec<_> = self.ranks.iter_mut().flat_map(passages).collect();
-        for (rank, passage) in passages {
-            let op = self.ops.name();
-            let (offset, len) = passage.range();
-            let command = match passage {
-                Passage::Out(_) => Command::TrimArena { op, rank, offset, len },
-                Passage::In(_) => Command::RestoreArena { op, rank, offset, len },
-            };
-            self.plan(op, Kind::Pass { rank, passage }, command, &[], None);
-        }
+        self.operations.scheduler_mut().divide(division);
     }
 }
 

@@ -5,25 +5,22 @@
 //! flight shares, then a latency, which is also how emulated tiers behave. A [`Machine`] adds what was
 //! measured: rates by threads, and times that spread.
 
-pub mod faults;
+mod digest;
 mod links;
 mod machine;
 mod trace;
 mod trainer;
 
 use alloc::{collections::BTreeMap, vec::Vec};
-use core::{
-    hash::{Hash, Hasher},
-    ops::ControlFlow,
-};
+use core::ops::ControlFlow;
 
 pub use machine::{LinkModel, Machine};
 pub use trace::{Observer, RankStep, Read, StepOutcome};
 
-use self::{links::Links, trace::Trace, trainer::Trainer};
+use self::{digest::Digest, links::Links, trace::Trace, trainer::Trainer};
 use crate::{
     id::{Epoch, OpId},
-    session::{Busy, EpochProgress, Event, Session, Settings, StallBreakdown},
+    session::{Busy, Command, EpochProgress, Event, Session, Settings, StallBreakdown},
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
@@ -31,7 +28,7 @@ use crate::{
 /// The machine and the training that a session is run against, as far as one speed for each link says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// The cold store.
+    /// The speed of the cold store.
     pub cold: Speed,
     /// The cache tiers, as in [`Settings::tiers`].
     pub tiers: Vec<Speed>,
@@ -42,7 +39,7 @@ pub struct Model {
 /// What one epoch did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EpochOutcome {
-    /// Which pass.
+    /// The epoch.
     pub epoch: Epoch,
     /// Steps of each rank.
     pub steps: u32,
@@ -64,7 +61,7 @@ pub struct EpochOutcome {
 /// What a simulated run did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// By epoch number.
+    /// What each epoch did, by its number.
     pub epochs: Vec<EpochOutcome>,
     /// How busy the link to the cold store was.
     pub cold_busy: Busy,
@@ -98,18 +95,24 @@ pub fn simulate_observed<O: Observer>(
     let mut session = Session::new(settings.clone());
     let mut trainer = Trainer::new(settings, machine);
     let mut trace = Trace::new(settings, observer);
-    let mut digest = Fnv1a::default();
+    let mut digest = Digest::default();
     trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
         session.run_jobs();
         while let Some(command) = session.poll_command() {
-            command.hash(&mut digest);
-            trace.command(&command, clock.now);
-            if let Some((op, done_at)) = links.carry_out(&command, clock.now) {
-                clock.at(done_at, Due::Completed(op));
+            digest.add(&command);
+            match command {
+                Command::Start { op, operation } => {
+                    trace.started(op, &operation, clock.now);
+                    clock.at(links.carry_out(&operation, clock.now), Due::Completed(op));
+                }
+                Command::Free(_) => {}
+                Command::Answer(answer) => {
+                    trace.answered(&answer, clock.now);
+                    let reaction = trainer.handle(&answer, clock.now);
+                    react(&mut session, &mut clock, &mut trace, reaction)?;
+                }
             }
-            let reaction = trainer.handle(&command, clock.now);
-            react(&mut session, &mut clock, &mut trace, reaction)?;
             session.run_jobs();
         }
         match clock.next() {
@@ -179,48 +182,6 @@ impl<D> Clock<D> {
         let ((time, _), due) = self.due.pop_first()?;
         self.now = time;
         Some(due)
-    }
-}
-
-/// FNV-1a with 64 bits over little-endian words, so that machines of any width and byte order agree.
-#[derive(Debug)]
-struct Fnv1a(u64);
-
-impl Default for Fnv1a {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv1a {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u16(&mut self, value: u16) {
-        self.write(&value.to_le_bytes());
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.write(&value.to_le_bytes());
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.write(&value.to_le_bytes());
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
-    }
-
-    fn write_isize(&mut self, value: isize) {
-        self.write_u64(value.cast_unsigned() as u64);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
     }
 }
 

@@ -53,7 +53,7 @@ fn digest(policy: Kind, world: World) -> u64 {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     };
     let speed =
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::Shown,
+    batch::InPlace,
     id::{ChunkId, TierId},
     units::Bytes,
 };
@@ -45,7 +45,7 @@ impl SharedTier {
 
     /// Offset of a sample in the memory of its tier; `None` if its chunk is not there.
     #[must_use]
-    pub fn offset_of(&self, shown: Shown) -> Option<Bytes> {
+    pub fn offset_of(&self, shown: InPlace) -> Option<Bytes> {
         let starts = self.starts.read().unwrap_or_else(PoisonError::into_inner);
         starts.get(&shown.chunk)?.0.checked_add(shown.offset.0).map(Bytes)
     }

@@ -7,7 +7,7 @@
 //! maps, and on a boundary that tensors need.
 
 use tierfeed_core::{
-    batch::{BATCH_ALIGN, Batch, SAMPLE_ALIGN, SKIPPED, Shown, TABLE_ROW_BYTES},
+    batch::{BATCH_ALIGN, Batch, InPlace, SAMPLE_ALIGN, SKIPPED, TABLE_ROW_BYTES},
     id::{SampleId, TierId},
     units::Bytes,
 };
@@ -93,7 +93,7 @@ pub(super) enum WriteError {
     /// The table does not lie in the arena.
     Outside(RangeError),
     /// A sample lies where the client cannot read it.
-    NotShared(Shown),
+    NotShared(InPlace),
 }
 
 /// Writes the table of `batch`, which starts at `offset` of `arena`; `offset_of` returns the offset
@@ -103,13 +103,13 @@ pub(super) fn write(
     offset: Bytes,
     batch: &Batch,
     label: impl Fn(SampleId) -> Option<i64>,
-    offset_of: impl Fn(Shown) -> Option<Bytes>,
+    offset_of: impl Fn(InPlace) -> Option<Bytes>,
 ) -> Result<(), WriteError> {
     let mut table = Vec::with_capacity(batch.entries.len() * ROW_BYTES);
     for entry in &batch.entries {
         let label = label(entry.sample).unwrap_or(UNLABELLED);
         let len = entry.len.map_or(SKIPPED, |len| len.0);
-        let (shared_tier, offset) = match entry.shown {
+        let (shared_tier, offset) = match entry.in_place {
             None => (IN_BATCH, entry.offset),
             Some(shown) => {
                 let offset = offset_of(shown).ok_or(WriteError::NotShared(shown))?;
@@ -318,7 +318,7 @@ mod tests {
     fn shown_at(offset: u64, len: u64) -> Batch {
         let mut batch = Batch::lay_out(ID, [(SampleId(4), Bytes(len))].into_iter());
         let chunk = ChunkId(0);
-        batch.entries[0].shown = Some(Shown { tier: TIER, chunk, offset: Bytes(offset) });
+        batch.entries[0].in_place = Some(InPlace { tier: TIER, chunk, offset: Bytes(offset) });
         batch
     }
 
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn what_no_client_can_find_is_not_written() {
         let batch = shown_at(0, 64);
-        let shown = batch.entries[0].shown.unwrap();
+        let shown = batch.entries[0].in_place.unwrap();
         let unwritten = write(&arena(), Bytes(0), &batch, |_| None, |_| None);
         assert_eq!(unwritten, Err(WriteError::NotShared(shown)));
     }

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //!
-//! 1. [`DataPlane::start_command`] never blocks on an operation.
-//! 2. Every command with an `op` is answered exactly once.
+//! 1. [`DataPlane::execute`] never blocks on an operation.
+//! 2. Every operation is answered exactly once.
 //! 3. A sample that is reported as staged is the sample that the cold store delivered.
 //! 4. Memory that an operation uses lives until the operation ends.
 //! 5. After [`DataPlane::shutdown`] no thread of the plane runs and none of its files is left in a file system.
@@ -16,16 +16,16 @@ mod answer;
 mod counters;
 mod failure;
 mod moves;
-mod operation;
 mod settings;
 mod space;
 mod state;
+mod summary;
 
 use std::{num::NonZeroUsize, sync::Arc};
 
 use tierfeed_core::{
     id::{OpId, Rank, TierId},
-    session::{Command, Fault},
+    session::{Fault, Memory, Operation},
 };
 use tierfeed_numa_memory::{
     Region, bus_errors,
@@ -36,8 +36,8 @@ use crate::{fetcher::Fetcher, recorder::Recorder};
 use tierfeed_handoff::SharedTier;
 
 use answer::Answer;
-use operation::Operation;
 use state::PlaneState;
+use summary::Summary;
 
 pub use counters::{
     Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage, WriteModes,
@@ -93,57 +93,57 @@ impl DataPlane {
         })
     }
 
-    /// Starts an operation, or gives back a command that is for the hand-off.
-    #[must_use = "a command that comes back is for the hand-off"]
-    pub fn start_command(&self, command: Command) -> Option<Command> {
-        let operation = Operation::of(&command);
-        match command {
-            Command::OpenArena { op, rank, len } => {
-                self.run(&self.space, op, operation, move |it, answer| {
+    /// Starts an operation, which is answered when it ends.
+    pub fn execute(&self, op: OpId, operation: Operation) {
+        let summary = Summary::of(&operation);
+        match operation {
+            Operation::OpenArena { rank, len } => {
+                self.run(&self.space, op, summary, move |it, answer| {
                     it.open_arena(answer, rank, len)
                 });
             }
-            Command::TrimArena { op, rank, offset, len } => {
-                self.run(&self.space, op, operation, move |it, answer| {
+            Operation::TrimArena { rank, offset, len } => {
+                self.run(&self.space, op, summary, move |it, answer| {
                     it.trim_arena(answer, rank, offset, len);
                 });
             }
-            Command::RestoreArena { op, rank, offset, len } => {
-                self.run(&self.space, op, operation, move |it, answer| {
+            Operation::RestoreArena { rank, offset, len } => {
+                self.run(&self.space, op, summary, move |it, answer| {
                     it.restore_arena(answer, rank, offset, len);
                 });
             }
-            Command::AddChunk { op, tier, chunk } => {
-                self.run(&self.space, op, operation, move |it, answer| {
+            Operation::AddChunk { tier, chunk } => {
+                self.run(&self.space, op, summary, move |it, answer| {
                     it.add_chunk(answer, tier, chunk);
                 });
             }
-            Command::CloseArena { rank } => self.drop_elsewhere(self.state.take_arena(rank)),
-            Command::DropChunk { tier, chunk } => {
-                self.drop_elsewhere(self.state.take_chunk(tier, chunk));
-            }
-            Command::Fetch { op, sample, to, retention } => {
-                let answer = Answer::new(op, operation, Arc::clone(&self.state));
+            Operation::Fetch { sample, to, retention } => {
+                let answer = Answer::new(op, summary, Arc::clone(&self.state));
                 self.state.fetch(answer, sample, to, retention, &*self.fetcher);
             }
-            Command::Promote { op, sample, from, to } => {
+            Operation::Promote { sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);
-                self.run(lanes, op, operation, move |it, answer| {
+                self.run(lanes, op, summary, move |it, answer| {
                     it.promote(answer, sample, &from, to)
                 });
             }
-            Command::Demote { op, sample, from, len, to } => {
+            Operation::Demote { sample, from, len, to } => {
                 let lanes = self.lanes_of(to.tier);
-                self.run(lanes, op, operation, move |it, answer| {
+                self.run(lanes, op, summary, move |it, answer| {
                     it.demote(answer, sample, &from, len, &to);
                 });
             }
-            for_hand_off @ (Command::Admit { .. }
-            | Command::Reject { .. }
-            | Command::Lease { .. }
-            | Command::Refuse { .. }) => return Some(for_hand_off),
         }
-        None
+    }
+
+    /// Gives memory back in which no operation is in flight.
+    pub fn free(&self, memory: Memory) {
+        match memory {
+            Memory::Arena(rank) => self.drop_elsewhere(self.state.take_arena(rank)),
+            Memory::Chunk(tier, chunk) => {
+                self.drop_elsewhere(self.state.take_chunk(tier, chunk));
+            }
+        }
     }
 
     /// The staging memory of a rank, to be handed to its trainer.
@@ -210,10 +210,10 @@ impl DataPlane {
         &self,
         lanes: &Lanes,
         op: OpId,
-        operation: Option<Operation>,
+        summary: Option<Summary>,
         carry_out: impl FnOnce(&PlaneState, Answer) + Send + 'static,
     ) {
-        let mut answer = Answer::new(op, operation, Arc::clone(&self.state));
+        let mut answer = Answer::new(op, summary, Arc::clone(&self.state));
         let job: Job = Box::new(move || {
             let state = answer.state();
             answer.begin();

@@ -37,7 +37,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tierfeed_core::{
     fleet::{Assignment, Direction},
     id::ConnectionId,
-    session::{Event as SessionEvent, Finished, Session},
+    session::{Command, Event as SessionEvent, Finished, Session},
     units::Nanoseconds,
 };
 use tierfeed_dataset::Index;
@@ -248,8 +248,10 @@ impl Agent {
             self.jobs.start(job);
         }
         while let Some(command) = self.session.poll_command() {
-            if let Some(command) = self.plane.start_command(command) {
-                self.answer_trainer(command);
+            match command {
+                Command::Start { op, operation } => self.plane.execute(op, operation),
+                Command::Free(memory) => self.plane.free(memory),
+                Command::Answer(answer) => self.answer_trainer(answer),
             }
         }
     }

@@ -266,9 +266,9 @@ impl Layout {
         node: NodeId,
     ) -> session::Settings {
         let tiers = self.tiers.iter().map(|it| self.buffer(it, it.cache)).collect();
-        let shows = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
+        let in_place_tiers = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
         let settings = session(job, sizes, order, self.arena, Cache { tiers, chunk: self.chunk });
-        session::Settings { node, shows, ..settings }
+        session::Settings { node, in_place_tiers, ..settings }
     }
 
     /// The tiers as the manager gets them.
@@ -336,7 +336,7 @@ pub(crate) fn session(
         },
         windows: Windows { assignment: job.assignment, ..windows },
         aim,
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

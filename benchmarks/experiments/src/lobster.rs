@@ -176,7 +176,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
         chunk: CHUNK,
         policy: Kind::Gap,
         aim: Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
         staged_batches: STAGED,
         // Room for the batches even if they are large ones: staging is limited by their number.
         arena: Bytes(u64::from(STAGED * BATCH).saturating_mul(largest)),

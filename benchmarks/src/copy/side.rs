@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Place, Retention, Slot},
+    session::{Fault, Operation, Origin, Place, Retention, Slot},
     space::{PIECES_MAX, Piece},
     tier::{Kind, Locality},
     units::Bytes,
@@ -156,9 +156,9 @@ impl Plane {
         let chunk = settings.chunk;
         let plane = DataPlane::start(&plane, Box::new(Pattern), completed)?;
         let this = Self { moves: plane, completions, chunk, ops: AtomicU64::new(0) };
-        this.run(1, |op, _| Command::OpenArena { op, rank: RANK, len: chunk })?;
+        this.run(1, |_| Operation::OpenArena { rank: RANK, len: chunk })?;
         for tier in [UPPER, LOWER, SCRATCH, STORAGE] {
-            this.run(1, |op, _| Command::AddChunk { op, tier, chunk: CHUNK })?;
+            this.run(1, |_| Operation::AddChunk { tier, chunk: CHUNK })?;
         }
         Ok(this)
     }
@@ -168,26 +168,24 @@ impl Plane {
         let count = self.chunk.0 / sample.0;
         let (from, _) = route.ends();
         let slot = |number| slot(sample, number);
-        self.run(count, |op, number| Command::Fetch {
-            op,
+        self.run(count, |number| Operation::Fetch {
             sample: SampleId(number),
             to: slot(number),
             retention: Retention::Kept,
         })?;
-        self.run(count, |op, number| {
+        self.run(count, |number| {
             let (from, to) = (Origin::Staging(slot(number)), place(from, sample, number));
-            Command::Demote { op, sample: SampleId(number), from, len: sample, to }
+            Operation::Demote { sample: SampleId(number), from, len: sample, to }
         })?;
         Ok(Turns { plane: self, route, sample })
     }
 
     /// Starts `count` operations and waits for all.
-    fn run(&self, count: u64, command: impl Fn(OpId, u32) -> Command) -> anyhow::Result<()> {
+    fn run(&self, count: u64, operation: impl Fn(u32) -> Operation) -> anyhow::Result<()> {
         *self.completions.left.lock().unwrap_or_else(PoisonError::into_inner) = count;
         for number in 0..u32::try_from(count)? {
             let op = OpId(self.ops.fetch_add(1, Ordering::Relaxed));
-            let back = self.moves.start_command(command(op, number));
-            ensure!(back.is_none(), "the data plane gave a command back");
+            self.moves.execute(op, operation(number));
         }
         self.completions.wait()
     }
@@ -200,14 +198,14 @@ impl Turns<'_> {
         let count = plane.chunk.0 / sample.0;
         let (from, to) = route.ends();
         let start = now();
-        plane.run(count, |op, number| {
+        plane.run(count, |number| {
             let (id, origin) = (SampleId(number), place(from, sample, number));
             match to {
                 Some(to) => {
                     let to = place(to, sample, number);
-                    Command::Demote { op, sample: id, from: Origin::Tier(origin), len: sample, to }
+                    Operation::Demote { sample: id, from: Origin::Tier(origin), len: sample, to }
                 }
-                None => Command::Promote { op, sample: id, from: origin, to: slot(sample, number) },
+                None => Operation::Promote { sample: id, from: origin, to: slot(sample, number) },
             }
         })?;
         Ok(rate(count * sample.0, start))

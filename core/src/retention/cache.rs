@@ -1,15 +1,15 @@
 //! Where in the tiers of a node every kept sample lies, and what must move so that it gets there.
 //!
-//! A policy decides which sample lies in which tier; this gives it a place there. A tier takes memory
-//! chunk by chunk up to its limit. The cache only keeps the residency; [`crate::session`] turns each
-//! [`Change`] into copies, and waits where a place changes hands while bytes are still on their way.
+//! A policy decides which sample lies in which tier; the cache gives it a place there. A tier takes memory
+//! chunk by chunk up to its limit. The cache moves no bytes: [`crate::session`] turns each [`Change`] into
+//! copies, and waits where a place is given to another sample while bytes are still on their way.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. A sample lies in at most one place, in the tier that the residency name, and no two places share a
+//! 1. A sample lies in at most one place, in the tier that the residency names, and no two places share a
 //!    byte.
-//! 2. No tier holds more chunks than its limit, but those that batches name when it falls.
-//! 3. A place that a batch names keeps its bytes: nothing else lies there, and its chunk stays.
+//! 2. No tier holds more chunks than its limit, except pinned ones when the limit falls.
+//! 3. A pinned place keeps its bytes: no other sample lies there, and its chunk stays.
 
 mod pins;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use alloc::{
 
 use self::pins::{Freed, Pins, Presence};
 use crate::{
-    batch::Shown,
+    batch::InPlace,
     id::{ChunkId, Epoch, SampleId, TierId},
     place::Place,
     retention::{
@@ -38,46 +38,46 @@ use crate::{
     units::Bytes,
 };
 
-/// Something that happened to the places and that bytes must follow.
+/// A change of places, which the bytes must follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The tier needs one more chunk before anything is written there.
     ChunkAdded {
-        /// Which tier.
+        /// The tier that grows.
         tier: TierId,
-        /// The name of the chunk.
+        /// The name of the new chunk.
         chunk: ChunkId,
     },
     /// Nothing lies in the chunk any more; it can be given back.
     ChunkDropped {
-        /// Which tier.
+        /// The tier that shrinks.
         tier: TierId,
-        /// Which chunk.
+        /// The chunk that is empty.
         chunk: ChunkId,
     },
     /// The sample that was read stays: its bytes go from staging to its place.
     Kept {
-        /// Which sample.
+        /// The sample that stays.
         sample: SampleId,
         /// Where it lies now.
         to: Place,
     },
     /// A sample went to another tier.
     Demoted {
-        /// Which sample.
+        /// The sample that moved.
         sample: SampleId,
-        /// Its length.
+        /// The length of the sample.
         len: Bytes,
-        /// Where it lay.
+        /// Where it lay before.
         from: Place,
         /// Where it lies now.
         to: Place,
     },
     /// A sample left the cache.
     Evicted {
-        /// Which sample.
+        /// The sample that left.
         sample: SampleId,
-        /// Where it lay; `None` if it found no place at all.
+        /// The tier where it lay; `None` if it found no place at all.
         from: Option<TierId>,
     },
 }
@@ -86,9 +86,9 @@ pub enum Change {
 struct Tier {
     space: Space,
     chunks_max: u32,
-    /// Chunks that the tier ever had. Numbers are not used again: an answer about a chunk that is
-    /// long gone must not be taken for one about its successor.
-    chunks_named: u32,
+    /// Chunks that the tier ever had. Ids are not used again: an answer about a chunk that is gone must not
+    /// be taken for one about its successor.
+    chunks_added: u32,
     pins: Pins,
 }
 
@@ -120,7 +120,7 @@ impl Cache {
         let tiers = buffers.iter().map(|buffer| Tier {
             space: space_of(buffer.kind),
             chunks_max: buffer.chunks_max,
-            chunks_named: 0,
+            chunks_added: 0,
             pins: Pins::default(),
         });
         Self {
@@ -178,22 +178,22 @@ impl Cache {
         self.tiers.get(usize::from(tier.0)).map_or(0, |tier| tier.chunks_max)
     }
 
-    /// Keeps a sample's bytes where they are for a batch that names them, until [`Self::unpin`]; `None` if
-    /// the sample lies nowhere, or in several pieces.
-    pub fn pin(&mut self, sample: SampleId) -> Option<Shown> {
+    /// Keeps a sample's bytes where they are for a batch that reads them in place, until [`Self::unpin`];
+    /// `None` if the sample lies in no tier, or in several pieces.
+    pub fn pin(&mut self, sample: SampleId) -> Option<InPlace> {
         let Place { tier, pieces } = self.places.get(&sample)?;
         let [piece] = pieces.as_slice() else { return None };
-        self.tiers[usize::from(tier.0)].pins.name(*piece);
-        Some(Shown { tier: *tier, chunk: piece.chunk, offset: piece.offset })
+        self.tiers[usize::from(tier.0)].pins.pin(*piece);
+        Some(InPlace { tier: *tier, chunk: piece.chunk, offset: piece.offset })
     }
 
-    /// Takes note that a batch which named a place is gone. Each [`Self::pin`] is undone once.
-    pub fn unpin(&mut self, shown: Shown) {
-        let Some(tier) = self.tiers.get_mut(usize::from(shown.tier.0)) else { return };
-        match tier.pins.unname(shown) {
+    /// Removes one pin of a place. Each [`Self::pin`] is undone once.
+    pub fn unpin(&mut self, place: InPlace) {
+        let Some(tier) = self.tiers.get_mut(usize::from(place.tier.0)) else { return };
+        match tier.pins.unpin(place) {
             Some(Freed::Piece(piece)) => tier.space.give_back(&[piece]),
             Some(Freed::Chunk(chunk)) => {
-                self.changes.push(Change::ChunkDropped { tier: shown.tier, chunk });
+                self.changes.push(Change::ChunkDropped { tier: place.tier, chunk });
             }
             None => {}
         }
@@ -211,7 +211,7 @@ impl Cache {
         let moves: Vec<Move> = self.residency.drain_moves().collect();
         for Move { sample, to, .. } in moves {
             match to {
-                // What found no place on its way is struck already, and goes no further.
+                // A sample that found no place in a tier above was removed already.
                 Some(_) if self.residency.tier_of(sample).is_none() => {}
                 Some(tier) => self.settle(sample, tier, Some(read.sample)),
                 None => self.evict(sample),
@@ -219,38 +219,38 @@ impl Cache {
         }
     }
 
-    /// Lets the policy make ready what reads of `epoch` need.
+    /// Lets the policy prepare what reads of `epoch` need.
     pub fn prepare(&mut self, epoch: Epoch, need: Need, future: &FutureAccesses) -> Preparation {
         self.policy.prepare(epoch, need, future, &self.residency)
     }
 
-    /// Hands the policy what its job brought.
+    /// Gives the policy the result of its job.
     pub fn prepared(&mut self, planned: Planned) {
         self.policy.prepared(planned);
     }
 
-    /// Strikes a sample whose bytes were lost.
+    /// Removes a sample whose bytes were lost.
     pub fn forget(&mut self, sample: SampleId) {
         self.vacate(sample);
-        self.strike(sample);
+        self.remove(sample);
     }
 
     /// Sets how many chunks a tier may hold, and empties the chunks beyond, the youngest first: what
     /// lies there goes down where there is room, else out.
     pub fn resize(&mut self, tier: TierId, chunks_max: u32) {
-        let Some(residency) = self.tiers.get_mut(usize::from(tier.0)) else { return };
-        residency.chunks_max = chunks_max;
+        let Some(state) = self.tiers.get_mut(usize::from(tier.0)) else { return };
+        state.chunks_max = chunks_max;
         self.residency.resize(tier, Bytes(u64::from(chunks_max).saturating_mul(self.chunk.0)));
-        let surplus = residency.space.chunks().skip(chunks_max as usize).collect::<Vec<_>>();
+        let surplus = state.space.chunks().skip(chunks_max as usize).collect::<Vec<_>>();
         for chunk in surplus.into_iter().rev() {
             for sample in self.residents_of(tier, chunk) {
                 self.displace(sample, tier);
             }
-            self.take_away(tier, chunk, Presence::There);
+            self.remove_chunk(tier, chunk, Presence::There);
         }
     }
 
-    /// Strikes a chunk that could not be had, with every sample that was to lie there.
+    /// Removes a chunk that could not be added, with every sample that was to lie there.
     ///
     /// The tier does not ask for more than it has until [`Self::resize`] says that it may.
     pub fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId) {
@@ -273,7 +273,7 @@ impl Cache {
         }
         for sample in self.residents_of(tier, chunk) {
             self.evict(sample);
-            self.strike(sample);
+            self.remove(sample);
         }
         self.shrink_by(tier, chunk, Presence::There);
     }
@@ -283,19 +283,19 @@ impl Cache {
         tier.is_some_and(|residency| residency.space.chunks().any(|other| other == chunk))
     }
 
-    /// Takes a chunk in which nothing lies, and its capacity, away.
+    /// Removes a chunk in which no sample lies, and its capacity.
     fn shrink_by(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
-        self.take_away(tier, chunk, presence);
+        self.remove_chunk(tier, chunk, presence);
         let residency = &mut self.tiers[usize::from(tier.0)];
         residency.chunks_max = residency.space.chunk_count();
         self.residency
             .resize(tier, Bytes(u64::from(residency.chunks_max).saturating_mul(self.chunk.0)));
     }
 
-    /// Takes a chunk away in which no sample lies; what batches name there stays until they are gone.
-    fn take_away(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
+    /// Removes a chunk in which no sample lies; pinned places there stay until their batches are gone.
+    fn remove_chunk(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
         let residency = &mut self.tiers[usize::from(tier.0)];
-        if residency.pins.leave(chunk, presence) {
+        if residency.pins.remove_chunk(chunk, presence) {
             residency.space.abandon_chunk(chunk);
             return;
         }
@@ -306,15 +306,15 @@ impl Cache {
     }
 
     /// Gives a sample that the residency put into `tier` its place there; `staged` is the one whose bytes
-    /// lie in staging. Where the free bytes lie in too many pieces, or the tier was written enough in
-    /// this epoch, it is evicted after all.
+    /// lie in staging. If the free bytes lie in too many pieces, or the tier was written enough in this
+    /// epoch, the sample is evicted after all.
     fn settle(&mut self, sample: SampleId, tier: TierId, staged: Option<SampleId>) {
         let len = self.sizes[sample.0 as usize];
         let from = self.places.get(&sample).cloned();
         let may_go = self.wear.admits(tier, Space::rounded(len));
         let Some(place) = may_go.then(|| self.occupy(len, tier)).flatten() else {
             self.evict(sample);
-            self.strike(sample);
+            self.remove(sample);
             return;
         };
         self.vacate(sample);
@@ -363,7 +363,7 @@ impl Cache {
             self.settle(sample, to, None);
         } else {
             self.evict(sample);
-            self.strike(sample);
+            self.remove(sample);
         }
         self.residency.drain_moves();
     }
@@ -374,8 +374,8 @@ impl Cache {
         self.changes.push(Change::Evicted { sample, from });
     }
 
-    /// Takes a sample out of the residency by no decision of the policy.
-    fn strike(&mut self, sample: SampleId) {
+    /// Removes a sample from the residency without a decision of the policy.
+    fn remove(&mut self, sample: SampleId) {
         let Some(tier) = self.residency.tier_of(sample) else { return };
         self.residency.take_out(sample);
         self.residency.drain_moves();
@@ -414,8 +414,8 @@ impl Tier {
     }
 
     fn add_chunk(&mut self, len: Bytes) -> ChunkId {
-        let chunk = ChunkId(self.chunks_named);
-        self.chunks_named += 1;
+        let chunk = ChunkId(self.chunks_added);
+        self.chunks_added += 1;
         self.space.add_chunk(chunk, len);
         chunk
     }

@@ -99,7 +99,7 @@ pub struct Queue {
     pub preprocessing: Nanoseconds,
 }
 
-/// Who serves whom.
+/// How loader threads are divided over ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Division {
     /// All of so many threads serve every queue.

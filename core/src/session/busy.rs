@@ -1,11 +1,11 @@
-//! How busy a link was: for how long something ran there, and how much at a time.
+//! How busy a channel was: for how long an operation ran there.
 //!
-//! A link that was busy all the time and yet not fast enough needs more bandwidth; one that stood idle
+//! A channel that was busy all the time and yet not fast enough needs more bandwidth; one that was idle
 //! while a trainer waited for it was asked too late.
 
 use crate::units::Nanoseconds;
 
-/// What ran on one link.
+/// The operations of one channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Busy {
     running: u32,
@@ -15,14 +15,14 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Takes note of an operation that begins. Time does not go back.
+    /// Notes an operation that begins. Time does not go back.
     pub fn begun(&mut self, now: Nanoseconds) {
         self.pass(now);
         self.running += 1;
         self.operations += 1;
     }
 
-    /// Takes note of an operation that ended.
+    /// Notes an operation that ended.
     pub fn ended(&mut self, now: Nanoseconds) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);

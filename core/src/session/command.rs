@@ -1,194 +1,67 @@
-//! What a session is told and what it asks for: the whole interface between brain and body.
+//! What a session is told and what it asks for: its whole interface to the data plane and the hand-off.
 
 use alloc::{sync::Arc, vec::Vec};
 
+use super::{Memory, Operation, Tally, Wait};
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, OpId, Rank, SampleId, TierId},
-    place::Place,
-    session::{Tally, Wait},
     units::Bytes,
 };
 
-/// A range of the staging arena of one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Slot {
-    /// Whose arena.
-    pub rank: Rank,
-    /// From the start of the arena.
-    pub offset: Bytes,
-    /// Length.
-    pub len: Bytes,
-}
-
-/// Where a demotion reads from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// A sample that was just staged.
-    Staging(Slot),
-    /// A faster tier that must give it up.
-    Tier(Place),
-}
-
-/// Whether a tier takes a copy of a sample while it is staged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Retention {
-    /// It will be copied, and its bytes have to be vouched for.
-    Kept,
-    /// It is read once, by the trainer.
-    Dropped,
-}
-
-/// What the data plane shall do. Every command with an `op` is answered by [`Event::Completed`].
-///
-/// Commands with an `op` may run in any order and at the same time: the session has already waited for
-/// whatever a command depends on. Those without one take effect when they are given out.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// What the session asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Map and pre-fault the staging memory of a rank.
-    OpenArena {
-        /// Answered when the memory is there.
+    /// The data plane starts an operation, and answers it with [`Event::Completed`].
+    Start {
+        /// Names the operation in the answer.
         op: OpId,
-        /// Whose arena.
-        rank: Rank,
-        /// Its length.
-        len: Bytes,
+        /// What the data plane executes.
+        operation: Operation,
     },
-    /// Give the staging memory of a rank back. Nothing is in flight there.
-    CloseArena {
-        /// Whose arena.
-        rank: Rank,
-    },
-    /// Give the memory of a range of an arena back, and leave the range where it is. No batch lies there,
-    /// and none gets its place there before the range is restored.
-    TrimArena {
-        /// Answered when the memory is free.
-        op: OpId,
-        /// Whose arena.
-        rank: Rank,
-        /// From the start of the arena, a multiple of [`crate::batch::BATCH_ALIGN`].
-        offset: Bytes,
-        /// Length, a multiple of [`crate::batch::BATCH_ALIGN`].
-        len: Bytes,
-    },
-    /// Get memory again for a range that was trimmed.
-    RestoreArena {
-        /// Answered when the memory is there.
-        op: OpId,
-        /// Whose arena.
-        rank: Rank,
-        /// As it was trimmed, or a part of that.
-        offset: Bytes,
-        /// Length.
-        len: Bytes,
-    },
-    /// Get one chunk of memory or of disk for a tier.
-    AddChunk {
-        /// Answered when the chunk is there.
-        op: OpId,
-        /// For which tier.
-        tier: TierId,
-        /// Its name from now on.
-        chunk: ChunkId,
-    },
-    /// Give a chunk back. Nothing is in flight there.
-    DropChunk {
-        /// From which tier.
-        tier: TierId,
-        /// Which one.
-        chunk: ChunkId,
-    },
-    /// Read a sample from the cold store into staging.
-    Fetch {
-        /// Answered when all bytes are there.
-        op: OpId,
-        /// What to read.
-        sample: SampleId,
-        /// Where to put it.
-        to: Slot,
-        /// Whether it stays.
-        retention: Retention,
-    },
-    /// Copy a sample from a tier into staging.
-    Promote {
-        /// Answered when all bytes are there.
-        op: OpId,
-        /// What to copy.
-        sample: SampleId,
-        /// Where it lies.
-        from: Place,
-        /// Where to put it.
-        to: Slot,
-    },
-    /// Copy a sample down into a tier.
-    Demote {
-        /// Answered when all bytes are there.
-        op: OpId,
-        /// What to copy.
-        sample: SampleId,
-        /// Where it lies.
-        from: Origin,
-        /// Its length; the pieces of `to` may round it up.
-        len: Bytes,
-        /// Where to put it.
-        to: Place,
-    },
-    /// Let a connection in: the arena of its rank is there.
+    /// The data plane gives memory back. This takes effect at once and is not answered.
+    Free(Memory),
+    /// The hand-off answers a trainer.
+    Answer(Answer),
+}
+
+/// What a trainer is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The connection is accepted: the arena of its rank is open.
     Admit {
-        /// The connection.
+        /// The accepted connection.
         connection: ConnectionId,
-        /// Its rank.
+        /// The rank that it reads for.
         rank: Rank,
     },
-    /// Turn a connection away: there is no staging memory here for its rank.
+    /// The connection is closed: there is no staging memory on this node for its rank.
     Reject {
-        /// The connection.
+        /// The connection to close.
         connection: ConnectionId,
         /// The rank that it asked for.
         rank: Rank,
     },
-    /// Hand a batch over. Its bytes are complete and stay until the lease comes back.
+    /// A batch is handed over. Its bytes are complete and stay until the lease comes back.
     Lease {
-        /// To whom.
+        /// The connection that asked for the batch.
         connection: ConnectionId,
-        /// Under which name it comes back.
+        /// Names the lease when it comes back.
         lease: LeaseId,
         /// Where the batch starts in the arena of its rank.
         offset: Bytes,
-        /// Its layout.
+        /// The layout of the batch.
         batch: Batch,
     },
-    /// Tell a connection that it will not get a batch.
+    /// A request will get no batch.
     Refuse {
-        /// Who asked.
+        /// The connection that asked.
         connection: ConnectionId,
-        /// For what.
+        /// The batch that it asked for.
         batch: BatchId,
-        /// Why not.
+        /// Why it gets none.
         reason: Refusal,
     },
-}
-
-impl Command {
-    /// The operation that the command starts, if it starts one.
-    #[must_use]
-    pub fn op(&self) -> Option<OpId> {
-        match self {
-            Self::OpenArena { op, .. }
-            | Self::TrimArena { op, .. }
-            | Self::RestoreArena { op, .. }
-            | Self::AddChunk { op, .. }
-            | Self::Fetch { op, .. }
-            | Self::Promote { op, .. }
-            | Self::Demote { op, .. } => Some(*op),
-            Self::CloseArena { .. }
-            | Self::DropChunk { .. }
-            | Self::Admit { .. }
-            | Self::Reject { .. }
-            | Self::Lease { .. }
-            | Self::Refuse { .. } => None,
-        }
-    }
 }
 
 /// Why a batch is not handed over.
@@ -256,71 +129,71 @@ impl Fault {
 /// What a session is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// An operation ended.
+    /// An operation of the data plane ended.
     Completed {
-        /// Which one.
+        /// The name that [`Command::Start`] gave it.
         op: OpId,
-        /// How.
+        /// The fault, if it failed.
         outcome: Result<(), Fault>,
     },
     /// A trainer, or one of its worker processes, connected.
     Attached {
-        /// The connection.
+        /// The new connection.
         connection: ConnectionId,
         /// The rank that it reads for.
         rank: Rank,
     },
     /// A connection asks for a batch; it may ask for several ahead.
     Requested {
-        /// Who asks.
+        /// The connection that asks.
         connection: ConnectionId,
-        /// For what.
+        /// The batch that it asks for.
         batch: BatchId,
     },
     /// A trainer took a batch out of the hand-off and starts to use it.
     Delivered {
-        /// Who took it.
+        /// The connection that took it.
         connection: ConnectionId,
-        /// Under which lease.
+        /// The lease of the batch.
         lease: LeaseId,
         /// From the moment when the trainer wanted it until it had it, as the trainer measured.
         wait: Wait,
     },
-    /// A trainer tells what it did itself, without the agent.
+    /// A trainer tells which batches it read itself, and how long it waited without the agent.
     Tallied {
-        /// Who did it.
+        /// The connection of the trainer.
         connection: ConnectionId,
-        /// For which rank.
+        /// The rank that it reads for.
         rank: Rank,
-        /// What.
+        /// What it did since it told last.
         tally: Tally,
     },
     /// A connection is done with a batch.
     Released {
-        /// Who had it.
+        /// The connection that had it.
         connection: ConnectionId,
         /// The lease that comes back.
         lease: LeaseId,
     },
     /// A connection is gone, with everything it held.
     Gone {
-        /// Which connection.
+        /// The connection that ended.
         connection: ConnectionId,
     },
     /// A trainer handed over what its rank reads in an epoch.
     Published {
-        /// Whose order.
+        /// The rank that reads in this order.
         rank: Rank,
-        /// Of which epoch.
+        /// The epoch of the order.
         epoch: Epoch,
         /// The samples in reading order.
         samples: Arc<Vec<SampleId>>,
     },
     /// A tier may hold more or fewer chunks from now on.
     Resized {
-        /// Which tier.
+        /// The tier that was resized.
         tier: TierId,
-        /// The new limit.
+        /// Its new limit, in chunks.
         chunks_max: u32,
     },
     /// Batches may be staged less far ahead from now on, or farther again.

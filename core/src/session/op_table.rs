@@ -1,8 +1,8 @@
-//! What is known of each operation, by its name.
+//! A map from the ids of operations to what is known of each.
 //!
-//! Names rise, and most operations end soon after they were named, so the table is a ring over the
-//! youngest names. An operation that outlives the others is put aside, lest the ring grow with all that
-//! are named after it.
+//! Ids increase monotonically, and most operations end soon after they were planned, so the table is a ring
+//! over the latest ids. An operation that outlives the others is moved to a map of its own, so that the ring
+//! does not grow with all operations that follow it.
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -13,19 +13,19 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::id::OpId;
 
-/// How many places of the ring may stand for one operation.
+/// Slots of the ring for each operation in the table, at most.
 const SPARSE: usize = 4;
 
-/// A ring of this length is never too long.
+/// A ring of up to this length is never shortened.
 const RING_MIN: usize = 64;
 
-/// A map from operations, which are added in the order of their names.
+/// A map from operations, which are added in the order of their ids.
 #[derive(Debug)]
 pub(super) struct OpTable<T> {
-    /// The name of the first place of the ring.
+    /// The id of the first slot of the ring.
     first: u64,
     ring: VecDeque<Option<T>>,
-    /// Operations with older names.
+    /// Operations with smaller ids.
     aside: BTreeMap<OpId, T>,
     len: usize,
 }
@@ -41,13 +41,13 @@ impl<T> OpTable<T> {
         self.len
     }
 
-    /// Adds an operation that was named after all others in the table.
+    /// Adds an operation whose id is higher than all others in the table.
     pub(super) fn insert(&mut self, op: OpId, value: T) {
         if self.ring.is_empty() {
             self.first = op.0;
         }
         let next = self.first + self.ring.len() as u64;
-        assert!(op.0 >= next, "{op:?} was named before others in the table");
+        assert!(op.0 >= next, "{op:?} is not higher than the others in the table");
         for _ in next..op.0 {
             self.ring.push_back(None);
         }
@@ -57,22 +57,22 @@ impl<T> OpTable<T> {
     }
 
     pub(super) fn get(&self, op: OpId) -> Option<&T> {
-        match self.place(op) {
-            Some(place) => self.ring.get(place)?.as_ref(),
+        match self.slot(op) {
+            Some(slot) => self.ring.get(slot)?.as_ref(),
             None => self.aside.get(&op),
         }
     }
 
     pub(super) fn get_mut(&mut self, op: OpId) -> Option<&mut T> {
-        match self.place(op) {
-            Some(place) => self.ring.get_mut(place)?.as_mut(),
+        match self.slot(op) {
+            Some(slot) => self.ring.get_mut(slot)?.as_mut(),
             None => self.aside.get_mut(&op),
         }
     }
 
     pub(super) fn remove(&mut self, op: OpId) -> Option<T> {
-        let removed = match self.place(op) {
-            Some(place) => self.ring.get_mut(place)?.take(),
+        let removed = match self.slot(op) {
+            Some(slot) => self.ring.get_mut(slot)?.take(),
             None => self.aside.remove(&op),
         }?;
         self.len -= 1;
@@ -80,20 +80,20 @@ impl<T> OpTable<T> {
         Some(removed)
     }
 
-    /// All operations in the order of their names.
+    /// All operations in the order of their ids.
     pub(super) fn iter(&self) -> impl Iterator<Item = (OpId, &T)> {
         let recent = (self.first..).zip(&self.ring);
-        let recent = recent.filter_map(|(name, value)| Some((OpId(name), value.as_ref()?)));
+        let recent = recent.filter_map(|(id, value)| Some((OpId(id), value.as_ref()?)));
         self.aside.iter().map(|(op, value)| (*op, value)).chain(recent)
     }
 
-    /// What is known of all operations, in the order of their names.
+    /// The values of all operations, in the order of their ids.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.aside.values_mut().chain(self.ring.iter_mut().flatten())
     }
 
-    /// The place of a name in the ring, or `None` if it is older than those.
-    fn place(&self, op: OpId) -> Option<usize> {
+    /// The slot of an id in the ring, or `None` if it is smaller than those.
+    fn slot(&self, op: OpId) -> Option<usize> {
         usize::try_from(op.0.checked_sub(self.first)?).ok()
     }
 

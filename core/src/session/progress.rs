@@ -4,14 +4,17 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Busy, Fault, Place, Refusal, StallBreakdown, StallCause, Tally, line::Link},
+    session::{
+        Busy, Fault, Place, Refusal, StallBreakdown, StallCause, Tally, Waits,
+        edf_scheduler::Channel,
+    },
     units::{Bytes, Nanoseconds},
 };
 
-/// Faults that are kept with the sample they befell; beyond, they are only counted.
+/// Faults that are kept with their sample; beyond, they are only counted.
 pub const FAULTS_KEPT: usize = 1000;
 
-/// A trainer that waits no longer than this found its batch ready.
+/// A batch for which a trainer waits no longer than this counts as ready.
 pub const READY_WITHIN: Nanoseconds = Nanoseconds(100_000);
 
 /// Sums of one epoch on this node.
@@ -42,10 +45,10 @@ pub struct EpochProgress {
     pub written: Vec<Bytes>,
     /// Samples read from the cold store.
     pub misses: u64,
-    /// What of [`Self::from_tier`] trainers read where it lies: it was not copied.
-    pub shown: Bytes,
-    /// Samples of it.
-    pub shown_samples: u64,
+    /// The part of [`Self::from_tier`] that trainers read in place: it was not copied.
+    pub in_place: Bytes,
+    /// Samples that trainers read in place.
+    pub in_place_samples: u64,
     /// Bytes of the batches that were [ready](READY_WITHIN) when the trainer asked.
     pub ready: Bytes,
     /// Batches that were not [ready](READY_WITHIN).
@@ -59,17 +62,17 @@ pub struct EpochProgress {
 /// A batch that a trainer took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Which one.
+    /// The batch that was taken.
     pub batch: BatchId,
-    /// When it got its place in staging.
+    /// When it was placed in staging.
     pub placed: Nanoseconds,
-    /// When all of it was there.
+    /// When the whole batch was there.
     pub ready: Nanoseconds,
     /// When it was taken.
     pub at: Nanoseconds,
     /// How long the trainer waited for it.
     pub waited: Nanoseconds,
-    /// And for what.
+    /// What it waited for.
     pub causes: StallBreakdown,
 }
 
@@ -91,7 +94,7 @@ pub(super) struct Content {
     pub(super) len: Bytes,
 }
 
-/// Samples that left a tier for good.
+/// Samples that were evicted from a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evictions {
     /// Because the policy wanted others more.
@@ -103,19 +106,19 @@ pub struct Evictions {
 /// Requests that got no batch, by [`Refusal`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// [`Refusal::NotInOrder`].
+    /// Refused with [`Refusal::NotInOrder`].
     pub not_in_order: u64,
-    /// [`Refusal::NotPublished`].
+    /// Refused with [`Refusal::NotPublished`].
     pub not_published: u64,
-    /// [`Refusal::Unreadable`].
+    /// Refused with [`Refusal::Unreadable`].
     pub unreadable: u64,
-    /// [`Refusal::TooLarge`].
+    /// Refused with [`Refusal::TooLarge`].
     pub too_large: u64,
-    /// [`Refusal::AlreadyTaken`].
+    /// Refused with [`Refusal::AlreadyTaken`].
     pub already_taken: u64,
-    /// [`Refusal::NoRoom`].
+    /// Refused with [`Refusal::NoRoom`].
     pub no_room: u64,
-    /// [`Refusal::TooManyJumps`].
+    /// Refused with [`Refusal::TooManyJumps`].
     pub too_many_jumps: u64,
 }
 
@@ -137,16 +140,16 @@ impl Refusals {
 /// Consecutive batches that a rank was given in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Of which epoch.
+    /// The epoch of the batches.
     pub epoch: Epoch,
-    /// The first of them.
+    /// The step of the first batch.
     pub first: Step,
-    /// How many.
+    /// The number of batches.
     pub count: u32,
 }
 
-/// Runs in which a batch is looked for that may continue them: worker processes of a loader take
-/// batches a little out of turn.
+/// Runs that a batch may continue, the latest: worker processes of a loader take batches a little out of
+/// order.
 const RUNS_OPEN: usize = 16;
 
 /// Adds a batch to the run that it continues, before or behind, or starts a new one.
@@ -173,12 +176,12 @@ fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
 /// Everything that a session has done.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// By epoch number.
+    /// Sums of each epoch, by its number.
     pub epochs: Vec<EpochProgress>,
     /// What each rank took, in the order in which it took it; batches that several connections of a rank
-    /// took a little out of turn are put in turn.
+    /// took a little out of order are sorted.
     pub handed: BTreeMap<Rank, Vec<Run>>,
-    /// The first faults, in the order in which they came.
+    /// The first [`FAULTS_KEPT`] faults of samples, in their order.
     pub faults: Vec<(SampleId, Fault)>,
     /// All faults of samples.
     pub fault_count: u64,
@@ -188,7 +191,7 @@ pub struct Progress {
     pub waits: Waits,
     /// The same by rank.
     pub waits_by_rank: BTreeMap<Rank, Waits>,
-    /// The part of the stall that was for the first batch of each rank, before which no agent can be.
+    /// The part of the stall that was for the first batch of each rank, which no agent can have ready.
     pub first_stall: Nanoseconds,
     /// For how long batches had been ready when trainers began to wait for them.
     pub leads: Waits,
@@ -202,9 +205,9 @@ pub struct Progress {
     pub evictions: Vec<Evictions>,
     /// Requests that got no batch.
     pub refusals: Refusals,
-    /// What ran on the link to the cold store.
+    /// How busy the cold store was.
     pub cold_busy: Busy,
-    /// What ran on each tier, copies into it included.
+    /// How busy each tier was, copies into it included.
     pub tiers_busy: Vec<Busy>,
     tiers: usize,
 }
@@ -265,7 +268,7 @@ impl Progress {
         self.taken = Some(taken);
     }
 
-    /// Takes note of what a trainer did itself. An epoch that the job does not have is none.
+    /// Counts what a trainer did itself. A tally of an epoch that the job does not have is ignored.
     pub(super) fn tallied(&mut self, rank: Rank, tally: &Tally) {
         let Some(epoch) = self.epochs.get_mut(tally.epoch.0 as usize) else { return };
         let batches = u64::from(tally.self_read_batches);
@@ -295,16 +298,16 @@ impl Progress {
         self.refusals.note(refusal);
     }
 
-    /// What left a tier.
+    /// The evictions of a tier.
     pub(super) fn evictions(&mut self, tier: TierId) -> Option<&mut Evictions> {
         self.evictions.get_mut(usize::from(tier.0))
     }
 
-    /// What is running on a link.
-    pub(super) fn busy(&mut self, link: Link) -> Option<&mut Busy> {
-        match link {
-            Link::Cold => Some(&mut self.cold_busy),
-            Link::Tier(tier) => self.tiers_busy.get_mut(usize::from(tier.0)),
+    /// The operations of a channel.
+    pub(super) fn busy(&mut self, channel: Channel) -> Option<&mut Busy> {
+        match channel {
+            Channel::Cold => Some(&mut self.cold_busy),
+            Channel::Tier(tier) => self.tiers_busy.get_mut(usize::from(tier.0)),
         }
     }
 
@@ -327,15 +330,15 @@ impl Progress {
         }
     }
 
-    /// Takes note of a sample that is not copied, because its batch names the place.
-    pub(super) fn shown(&mut self, epoch: Epoch, tier: TierId, len: Bytes) {
+    /// Counts a sample that its batch reads in place.
+    pub(super) fn read_in_place(&mut self, epoch: Epoch, tier: TierId, len: Bytes) {
         self.read(epoch, Some(tier), len);
         let epoch = &mut self.epochs[epoch.0 as usize];
-        epoch.shown.0 += len.0;
-        epoch.shown_samples += 1;
+        epoch.in_place.0 += len.0;
+        epoch.in_place_samples += 1;
     }
 
-    /// Takes note of a sample that was copied to a tier.
+    /// Counts a sample that was copied to a tier.
     pub(super) fn wrote(&mut self, epoch: Epoch, place: &Place) {
         let epoch = self.epochs.get_mut(epoch.0 as usize);
         if let Some(sum) = epoch.and_then(|it| it.written.get_mut(usize::from(place.tier.0))) {
@@ -347,133 +350,6 @@ impl Progress {
         self.fault_count += 1;
         if self.faults.len() < FAULTS_KEPT {
             self.faults.push((sample, fault));
-        }
-    }
-}
-
-/// Buckets in each doubling of the wait: a percentile is at most 1/16 too high.
-const BUCKETS_PER_OCTAVE: u64 = 16;
-
-/// How often trainers waited how long, in buckets that grow with the wait.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Waits {
-    buckets: BTreeMap<u64, u64>,
-    count: u64,
-    sum: Nanoseconds,
-    max: Nanoseconds,
-}
-
-impl Waits {
-    /// Adds one wait.
-    pub fn record(&mut self, wait: Nanoseconds) {
-        self.record_several(wait, 1);
-    }
-
-    fn record_several(&mut self, wait: Nanoseconds, count: u64) {
-        *self.buckets.entry(bucket(wait.0)).or_default() += count;
-        self.count += count;
-        self.sum.0 = self.sum.0.saturating_add(wait.0.saturating_mul(count));
-        self.max = self.max.max(wait);
-    }
-
-    /// Waits recorded.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// All of them together.
-    #[must_use]
-    pub fn sum(&self) -> Nanoseconds {
-        self.sum
-    }
-
-    /// The longest wait.
-    #[must_use]
-    pub fn max(&self) -> Nanoseconds {
-        self.max
-    }
-
-    /// A wait that at least `percent` of all waits do not exceed.
-    #[must_use]
-    pub fn percentile(&self, percent: u8) -> Nanoseconds {
-        let rank = (self.count * u64::from(percent)).div_ceil(100).max(1);
-        let mut seen = 0;
-        for (bucket, count) in &self.buckets {
-            seen += count;
-            if seen >= rank {
-                return Nanoseconds(upper_end(*bucket)).min(self.max);
-            }
-        }
-        self.max
-    }
-
-    /// Adds the waits of another node.
-    pub fn merge(&mut self, other: &Self) {
-        for (bucket, count) in &other.buckets {
-            *self.buckets.entry(*bucket).or_default() += count;
-        }
-        self.count += other.count;
-        self.sum.0 = self.sum.0.saturating_add(other.sum.0);
-        self.max = self.max.max(other.max);
-    }
-
-    /// The buckets as (longest wait in it, count), for the wire.
-    pub fn buckets(&self) -> impl Iterator<Item = (Nanoseconds, u64)> + '_ {
-        self.buckets.iter().map(|(bucket, count)| (Nanoseconds(upper_end(*bucket)), *count))
-    }
-
-    /// The waits that [`Self::buckets`], [`Self::sum`] and [`Self::max`] describe.
-    #[must_use]
-    pub fn from_buckets(
-        buckets: &[(Nanoseconds, u64)],
-        sum: Nanoseconds,
-        max: Nanoseconds,
-    ) -> Self {
-        let mut waits = Self { sum, max, ..Self::default() };
-        for (wait, count) in buckets {
-            *waits.buckets.entry(bucket(wait.0)).or_default() += count;
-            waits.count += count;
-        }
-        waits
-    }
-}
-
-fn bucket(value: u64) -> u64 {
-    if value < BUCKETS_PER_OCTAVE {
-        return value;
-    }
-    let shift = u64::from(value.ilog2() - BUCKETS_PER_OCTAVE.ilog2());
-    (shift << 32) | (value >> shift)
-}
-
-fn upper_end(bucket: u64) -> u64 {
-    let (shift, mantissa) = (bucket >> 32, bucket & 0xffff_ffff);
-    (mantissa << shift) + ((1 << shift) - 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn percentiles_are_at_most_a_sixteenth_too_high(
-            mut waits in prop::collection::vec(0_u64..10_000_000_000, 1..200), percent in 1_u8..=100,
-        ) {
-            let mut recorded = Waits::default();
-            waits.iter().for_each(|wait| recorded.record(Nanoseconds(*wait)));
-            waits.sort_unstable();
-            let rank = (waits.len() * usize::from(percent)).div_ceil(100).max(1);
-            let exact = waits[rank - 1];
-            let reported = recorded.percentile(percent).0;
-            prop_assert!(exact <= reported && reported <= exact + exact / 16, "{exact} {reported}");
-            let buckets: Vec<_> = recorded.buckets().collect();
-            let (sum, max) = (recorded.sum(), recorded.max());
-            prop_assert_eq!(sum.0, waits.iter().sum::<u64>());
-            prop_assert_eq!(Waits::from_buckets(&buckets, sum, max), recorded);
         }
     }
 }

@@ -1,88 +1,73 @@
-//! Which batch gets a place next, and what it needs and leaves: the decisions of a session.
-
-use alloc::vec;
+//! Which batch is staged next, and what it needs and leaves: the decisions of a session.
 
 use super::{
-    Command, Origin, Place, Refusal, Retention, Session, Slot,
-    ahead::Reading,
-    ops::{Access, Touch},
-    show::Needed,
-    staging::{Staged, Taker},
-    stall::Marks,
-    work::Kind,
+    Operation, Origin, Place, Refusal, Retention, Session, Slot,
+    deadlines::BatchNumber,
+    in_place,
+    operations::{EntryRef, Work},
+    planner::Reading,
+    staging::Claim,
 };
 use crate::{
-    batch::Batch,
-    id::{BatchId, ChunkId, OpId, SampleId, TierId},
-    retention::{cache::Change, policy::Read},
-    space::Piece,
-    units::Bytes,
+    batch::{Batch, InPlace},
+    id::{BatchId, OpId, SampleId, TierId},
+    retention::cache::Change,
 };
 
 /// A sample on its way into staging.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
-    batch: BatchId,
+    entry: EntryRef,
     slot: Slot,
     op: OpId,
 }
 
-/// A batch that has its place, of which the first samples are planned. Until all are it is not complete.
+/// A batch that has its range, of which the first samples are planned. It is complete only when all are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unfinished {
+pub(super) struct PartlyPlanned {
     batch: BatchId,
     planned: usize,
 }
 
 impl Session {
-    /// Gives batches places until every rank has what it may have, the earliest batch first, or the slice
-    /// is used up.
+    /// Stages batches until every rank has what it may have, the earliest batch first, or the slice is
+    /// used up.
     pub(super) fn stage(&mut self) {
         let staged_max = self.settings.staged_batches;
         let mut left = self.slice.map_or(usize::MAX, |slice| slice.get() as usize);
         loop {
-            if let Some(unfinished) = self.unfinished.take() {
-                left -= self.stage_samples(unfinished, left);
+            if let Some(partly) = self.partly_planned.take() {
+                left -= self.stage_samples(partly, left);
             }
-            let next = || self.ranks.values().filter_map(|it| it.next(staged_max)).min();
-            self.has_more = self.unfinished.is_some() || (left == 0 && next().is_some());
+            let next = || self.staging.next(staged_max);
+            self.has_more = self.partly_planned.is_some() || (left == 0 && next().is_some());
             if self.has_more {
                 return;
             }
             let Some(batch) = next() else { return };
             if !self.stage_batch(batch)
-                && let Some(staging) = self.ranks.get_mut(&batch.rank)
+                && let Some(staging) = self.staging.get_mut(batch.rank)
             {
-                staging.is_blocked = true;
+                staging.block();
             }
         }
     }
 
-    /// Gives one batch its place; what it needs is planned next. Returns `false` if the rank must wait: for
-    /// room, for its trainer to publish the order, or for someone to ask.
+    /// Gives one batch its range in the arena; its samples are planned next. Returns `false` if the rank
+    /// must wait: for room, for its trainer to publish the order, or for a request.
     fn stage_batch(&mut self, id: BatchId) -> bool {
-        let after = self.future.spec().after(id);
-        let need = self.need_of(id);
-        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        if let Some(staged) = staging.staged.get_mut(&id) {
-            if staged.is_stale {
-                // Its place is free as soon as nothing is on its way there.
-                return false;
-            }
-            if staged.taker == Taker::Dropped {
-                // It was dropped to save room, and there is room again before its bytes arrived.
-                staged.taker = Taker::Nobody;
-            }
-            staging.advance(id, after);
-            return true;
+        let after = self.planner.spec().after(id);
+        let Some(staging) = self.staging.get_mut(id.rank) else { return false };
+        if let Some(goes_on) = staging.resume(id, after) {
+            return goes_on;
         }
-        if self.prepare(id).is_none() {
+        if self.planner.prepare(id, self.staging.requested()).is_none() {
             return false;
         }
-        let staging = self.ranks.get_mut(&id.rank).expect("only ranks of this node are staged");
-        let Some(samples) = self.future.batch(id) else { return false };
+        let Some(staging) = self.staging.get_mut(id.rank) else { return false };
+        let Some(samples) = self.planner.samples(id) else { return false };
         if samples.is_empty() {
-            staging.cursor = self.future.spec().next_epoch(id);
+            staging.move_cursor(self.planner.spec().next_epoch(id));
             return true;
         }
         let sizes = &self.settings.sizes;
@@ -98,194 +83,153 @@ impl Session {
             return is_stuck && !staging.restore() && self.refuse_wanted(id, Refusal::NoRoom);
         };
         staging.advance(id, after);
-        let taker = staging.take_wanted(id).map_or(Taker::Nobody, Taker::Requested);
-        let staged = Staged {
-            batch,
-            need,
-            local: Bytes(0),
-            cold: Bytes(0),
-            piece,
-            // Until everything is planned: what is shown may be complete at once.
-            pending: 1,
-            unreadable: None,
-            taker,
-            is_stale: false,
-            marks: Marks::new(staging.opened_at, self.now, self.settings.tiers.len()),
-        };
-        staging.staged.insert(id, staged);
-        self.unfinished = Some(Unfinished { batch: id, planned: 0 });
+        let number = BatchNumber::of(id, self.planner.spec());
+        staging.place(batch, number, piece, self.now);
+        self.partly_planned = Some(PartlyPlanned { batch: id, planned: 0 });
         true
     }
 
-    /// Plans what up to `most` further samples of a batch need, and returns how many that were. What nobody
-    /// wants any more is left as it is.
-    fn stage_samples(&mut self, unfinished: Unfinished, most: usize) -> usize {
-        let Unfinished { batch, planned } = unfinished;
-        // Memory may have changed since the batch got its place, and with it the plan.
-        let reading = self.prepare(batch).unwrap_or(Reading::Stray);
-        let mut count = 0;
-        while let Some((sample, slot)) = self.slot_to_fill(batch, planned + count) {
-            if count == most {
-                self.unfinished = Some(Unfinished { batch, planned: planned + count });
-                return count;
-            }
-            self.stage_sample(batch, reading, planned + count, slot, sample);
-            count += 1;
-        }
-        self.note_staged(batch);
-        let staging = self.ranks.get_mut(&batch.rank).expect("only ranks of this node are staged");
-        staging.staged.get_mut(&batch).into_iter().for_each(|staged| staged.pending -= 1);
-        self.look_at(batch);
-        count
-    }
-
-    /// Sample and place of an entry of a batch that is still wanted.
-    fn slot_to_fill(&self, batch: BatchId, index: usize) -> Option<(SampleId, Slot)> {
-        let staged = self.ranks.get(&batch.rank)?.staged.get(&batch)?;
-        let entry = staged.batch.entries.get(index).filter(|_| staged.taker != Taker::Dropped)?;
-        Some((entry.sample, staged.slot_of(entry)))
-    }
-
-    /// Refuses a batch if someone asked for it, and returns whether someone did.
+    /// Refuses a batch if a trainer asked for it, and returns whether one did.
     fn refuse_wanted(&mut self, batch: BatchId, reason: Refusal) -> bool {
-        let after = self.future.spec().after(batch);
-        let Some(staging) = self.ranks.get_mut(&batch.rank) else { return false };
+        let after = self.planner.spec().after(batch);
+        let Some(staging) = self.staging.get_mut(batch.rank) else { return false };
         let Some(connection) = staging.take_wanted(batch) else { return false };
         staging.advance(batch, after);
         self.refuse(connection, batch, reason);
         true
     }
 
-    fn stage_sample(
+    /// Plans what up to `most` further samples of a batch need, and returns how many that were. The samples
+    /// of a batch that was dropped meanwhile are not planned.
+    fn stage_samples(&mut self, partly: PartlyPlanned, most: usize) -> usize {
+        let PartlyPlanned { batch, planned } = partly;
+        // A tier may have been resized since the batch got its range, and the plan with it.
+        let reading = self.planner.prepare(batch, self.staging.requested());
+        let reading = reading.unwrap_or(Reading::Stray);
+        let mut count = 0;
+        while let Some((sample, slot)) = self.slot_to_fill(batch, planned + count) {
+            if count == most {
+                self.partly_planned = Some(PartlyPlanned { batch, planned: planned + count });
+                return count;
+            }
+            self.stage_sample(EntryRef { batch, index: planned + count }, sample, slot, reading);
+            count += 1;
+        }
+        self.planner.note_staged(batch);
+        self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.pending -= 1);
+        self.check_complete(batch);
+        count
+    }
+
+    /// Sample and slot of an entry of a batch that is still wanted.
+    fn slot_to_fill(&self, batch: BatchId, index: usize) -> Option<(SampleId, Slot)> {
+        let staged = self.staging.batch(batch)?;
+        let entry = staged.batch.entries.get(index).filter(|_| staged.claim != Claim::Dropped)?;
+        Some((entry.sample, staged.slot_of(entry)))
+    }
+
+    /// Plans what brings a sample to its batch, and what it leaves in the tiers.
+    fn stage_sample(&mut self, entry: EntryRef, sample: SampleId, slot: Slot, reading: Reading) {
+        let place = self.planner.cache().place(sample).cloned();
+        let mut pin = None;
+        if reading == Reading::Planned {
+            // First the pin: what the policy decides then cannot take the bytes away.
+            pin = self.pin(entry.batch, sample, slot);
+            self.planner.read(entry, sample);
+        }
+        let work = match (place, pin) {
+            (Some(place), Some(pin)) if self.names_in_place(entry, sample, pin, &place) => {
+                Work::ReadInPlace { sample, tier: place.tier, slot }
+            }
+            (place, _) => Work::Run(self.copy_of(entry.batch, sample, slot, place)),
+        };
+        let op = self.plan(work, Some(entry), None);
+        self.follow_changes(Some(Arrival { entry, slot, op }));
+    }
+
+    /// Keeps the bytes of a sample where they are, if its batch may name them there.
+    fn pin(&mut self, batch: BatchId, sample: SampleId, slot: Slot) -> Option<InPlace> {
+        let tier = self.planner.cache().place(sample)?.tier;
+        if slot.len.0 == 0 || !in_place::is_allowed(&self.settings, batch, tier) {
+            return None;
+        }
+        self.planner.cache_mut().pin(sample)
+    }
+
+    /// Lets a batch name a pinned sample that lay in `place` before the policy was asked, if it still lies
+    /// there. Returns whether it does; else the pin is gone.
+    fn names_in_place(
+        &mut self,
+        entry: EntryRef,
+        sample: SampleId,
+        pin: InPlace,
+        place: &Place,
+    ) -> bool {
+        let EntryRef { batch, index } = entry;
+        let lies_there = match self.planner.cache().place(sample) {
+            Some(now) => now == place,
+            None => in_place::is_last_epoch(self.planner.spec(), batch),
+        };
+        let Some(staged) = self.staging.batch_mut(batch).filter(|_| lies_there) else {
+            self.planner.cache_mut().unpin(pin);
+            return false;
+        };
+        staged.batch.entries[index].in_place = Some(pin);
+        true
+    }
+
+    /// The copy of a sample out of `place`, or its fetch.
+    fn copy_of(
         &mut self,
         batch: BatchId,
-        reading: Reading,
-        entry: usize,
-        slot: Slot,
         sample: SampleId,
-    ) {
-        let op = self.ops.name();
-        let needed = Needed { batch, entry, sample, slot };
-        let place = self.cache.place(sample).cloned();
-        let mut shown = None;
-        if reading == Reading::Planned {
-            shown = self.name(batch, sample, slot.len);
-            let read = Read { sample, at: self.future.read_of(batch, entry) };
-            self.cache.read(read, &self.future);
-        }
-        if !place.as_ref().is_some_and(|place| self.show(op, needed, shown, place)) {
-            self.bring(op, needed, place);
-        }
-        self.follow_changes(Some(Arrival { batch, slot, op }));
-    }
-
-    /// Plans the copy of a sample out of `place`, or its fetch.
-    fn bring(&mut self, op: OpId, needed: Needed, place: Option<Place>) {
-        let Needed { batch, entry, sample, slot } = needed;
-        let staged = self.ranks.get_mut(&batch.rank).and_then(|it| it.staged.get_mut(&batch));
-        if let Some(staged) = staged {
+        to: Slot,
+        place: Option<Place>,
+    ) -> Operation {
+        if let Some(staged) = self.staging.batch_mut(batch) {
             let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
-            sum.0 += slot.len.0;
+            sum.0 += to.len.0;
         }
-        if let Some(place) = place {
-            let command = Command::Promote { op, sample, from: place.clone(), to: slot };
-            let kind = Kind::Arrive { batch, entry, sample, tier: Some(place.tier), slot };
-            let touch = Touch { tier: place.tier, pieces: place.pieces, access: Access::Read };
-            let source = self.writers.get(&sample).copied();
-            self.plan(op, kind, command, &[touch], source);
-        } else {
-            let stays = self.cache.place(sample).is_some();
-            let retention = if stays { Retention::Kept } else { Retention::Dropped };
-            let command = Command::Fetch { op, sample, to: slot, retention };
-            let kind = Kind::Arrive { batch, entry, sample, tier: None, slot };
-            self.plan(op, kind, command, &[], None);
+        if let Some(from) = place {
+            return Operation::Promote { sample, from, to };
         }
+        let is_kept = self.planner.cache().place(sample).is_some();
+        let retention = if is_kept { Retention::Kept } else { Retention::Dropped };
+        Operation::Fetch { sample, to, retention }
     }
 
-    /// Plans the copy of a sample that is being staged to its place in a tier.
-    fn retain(&mut self, sample: SampleId, to: Place, arrival: Arrival) {
-        let Arrival { batch, slot, op: after } = arrival;
-        let op = self.ops.name();
-        let from = Origin::Staging(slot);
-        let command = Command::Demote { op, sample, from, len: slot.len, to: to.clone() };
-        let touch = Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write };
-        self.writers.insert(sample, op);
-        let kind = Kind::Retain { batch, sample, place: to };
-        self.plan(op, kind, command, &[touch], Some(after));
-    }
-
-    /// Plans what the cache asks for, in the course of the arrival of a sample if there is one.
+    /// Plans the operations that follow from changes of the cache, in the course of the arrival of a sample
+    /// if there is one.
     pub(super) fn follow_changes(&mut self, arrival: Option<Arrival>) {
-        for change in self.cache.take_changes() {
+        for change in self.planner.cache_mut().take_changes() {
             match change {
                 Change::ChunkAdded { tier, chunk } => {
-                    let op = self.ops.name();
-                    let touch = self.whole_chunk(tier, chunk);
-                    let command = Command::AddChunk { op, tier, chunk };
-                    self.plan(op, Kind::AddChunk { tier, chunk }, command, &[touch], None);
+                    self.plan(Work::Run(Operation::AddChunk { tier, chunk }), None, None);
                 }
                 Change::ChunkDropped { tier, chunk } => {
-                    let op = self.ops.name();
-                    let touch = self.whole_chunk(tier, chunk);
-                    let command = Command::DropChunk { tier, chunk };
-                    self.plan(op, Kind::DropChunk { tier, chunk }, command, &[touch], None);
+                    self.plan(Work::DropChunk(tier, chunk), None, None);
                 }
                 Change::Kept { sample, to } => {
-                    let arrival = arrival.expect("only what is read is kept");
-                    self.retain(sample, to, arrival);
+                    let Arrival { entry, slot, op } = arrival.expect("only what is read is kept");
+                    let (from, len) = (Origin::Staging(slot), slot.len);
+                    let copy = Operation::Demote { sample, from, len, to };
+                    self.plan(Work::Run(copy), Some(entry), Some(op));
                 }
                 Change::Demoted { sample, len, from, to } => {
-                    let batch = arrival.map(|arrival| arrival.batch);
-                    self.demote(batch, sample, len, from, to);
+                    let copy = Operation::Demote { sample, from: Origin::Tier(from), len, to };
+                    self.plan(Work::Run(copy), arrival.map(|arrival| arrival.entry), None);
                 }
                 Change::Evicted { sample, from } => {
-                    self.writers.remove(&sample);
-                    let tier = from.and_then(|tier| self.progress.evictions(tier));
-                    match (tier, arrival) {
-                        (Some(tier), Some(_)) => tier.policy += 1,
-                        (Some(tier), None) => tier.resized += 1,
-                        (None, _) => {}
-                    }
+                    self.operations.note_evicted(sample);
+                    self.count_eviction(from, arrival.is_some());
                 }
             }
         }
     }
 
-    /// Plans a move that makes room for a sample of `batch`, or for the node.
-    fn demote(
-        &mut self,
-        batch: Option<BatchId>,
-        sample: SampleId,
-        len: Bytes,
-        from: Place,
-        to: Place,
-    ) {
-        let op = self.ops.name();
-        let touches = [
-            Touch { tier: from.tier, pieces: from.pieces.clone(), access: Access::Read },
-            Touch { tier: to.tier, pieces: to.pieces.clone(), access: Access::Write },
-        ];
-        let from = Origin::Tier(from);
-        let command = Command::Demote { op, sample, from, len, to: to.clone() };
-        let source = self.writers.insert(sample, op);
-        self.plan(op, Kind::Move { batch, sample, place: to }, command, &touches, source);
-    }
-
-    fn whole_chunk(&self, tier: TierId, chunk: ChunkId) -> Touch {
-        let piece = Piece { chunk, offset: Bytes(0), len: self.settings.chunk };
-        Touch { tier, pieces: vec![piece], access: Access::Write }
-    }
-
-    /// Looks whether a batch is complete, and if so goes on with whoever waits for it.
-    pub(super) fn look_at(&mut self, batch: BatchId) {
-        let Some(staging) = self.ranks.get_mut(&batch.rank) else { return };
-        let Some(staged) = staging.staged.get(&batch).filter(|it| it.pending == 0) else { return };
-        // What nobody asked for may make way from now on.
-        staging.is_blocked = false;
-        match staged.taker {
-            Taker::Requested(connection) => self.answer(connection),
-            Taker::Dropped => staging.sweep(),
-            Taker::Nobody | Taker::Leased(..) | Taker::Held(..) => {}
-        }
+    fn count_eviction(&mut self, from: Option<TierId>, is_for_arrival: bool) {
+        let Some(evictions) = from.and_then(|tier| self.progress.evictions(tier)) else { return };
+        let count = if is_for_arrival { &mut evictions.policy } else { &mut evictions.resized };
+        *count += 1;
     }
 }

@@ -28,10 +28,10 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// Deeper than this nothing is staged: a step would be a grain of the grid.
+/// The largest depth that is considered: a step would be one cell of the grid.
 pub const DEPTH_MAX: u32 = 128;
 
-/// Steps after which a queue that has not settled is taken as it is.
+/// Steps after which a distribution that has not converged is used as it is.
 const STEPS_MAX: u32 = 500;
 
 /// What all ranks of a node read in one step over one link.
@@ -75,9 +75,9 @@ pub enum Shortfall {
         add threads, cache more, or accept stalls"
     )]
     TooSlow {
-        /// For how long, on average.
+        /// The mean time for which a step keeps a thread busy.
         busy: Nanoseconds,
-        /// What there is.
+        /// The duration of a step.
         step_time: Nanoseconds,
     },
     /// The link keeps up, but staging memory does not reach far enough over its slowest reads.
@@ -86,11 +86,11 @@ pub enum Shortfall {
         give staging more memory"
     )]
     TooShallow {
-        /// What staging memory holds.
+        /// Batches that staging memory holds.
         staged_max: u32,
-        /// What that achieves.
+        /// The share of steps that are in time with so many.
         in_time: PerMillion,
-        /// What was asked for.
+        /// The share that was asked for.
         wanted: PerMillion,
     },
 }

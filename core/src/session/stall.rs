@@ -1,11 +1,11 @@
-//! What a trainer waits for: every nanosecond of a wait is put down to one cause.
+//! What a trainer waits for: every nanosecond of a wait is attributed to one cause.
 //!
-//! A batch carries marks of when each thing that it needed was there. The trainer says when it began to
-//! wait for the batch and when it had it. This wait is cut at the marks, and each part counts for the
-//! slowest thing that was still missing then: staging memory that was not open, a place in it, the cold
-//! store, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the way
-//! to the trainer. So what comes first in this list hides what comes after it, and a part that is put
-//! down to a tier would be left if the cold store were infinitely fast.
+//! A batch has a [`Timeline`] of when each thing that it needed was there. The trainer says when it began to
+//! wait for the batch and when it had it. This wait is cut at the times of the timeline, and each part counts
+//! for the slowest thing that was still missing then: staging memory that was not open, a range in it, the
+//! cold store, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the
+//! hand-off to the trainer. So a cause hides those that follow it in this list: the part of a tier is what
+//! would be left if the cold store were infinitely fast.
 //!
 //! What a trainer does itself before it can use a batch (waiting for an answer that brings none, reading
 //! the batch, decoding it) it measures itself and tells in a [`Tally`](super::Tally).
@@ -28,7 +28,7 @@ use crate::{
 pub struct StallBreakdown {
     /// The staging memory of the rank was not there yet: the agent had just started.
     pub start: Nanoseconds,
-    /// The batch had no place in staging: too little room, or too few batches ahead.
+    /// The batch was not placed in staging: too little room, or too few batches ahead.
     pub room: Nanoseconds,
     /// Reads from the cold store.
     pub cold: Nanoseconds,
@@ -52,20 +52,20 @@ pub struct StallBreakdown {
 }
 
 impl StallBreakdown {
-    /// Nothing yet, for a node with so many tiers.
+    /// No waiting, for a node with this many tiers.
     #[must_use]
     pub fn none(tiers: usize) -> Self {
         Self { tiers: vec![Nanoseconds(0); tiers], ..Self::default() }
     }
 
-    /// All of it.
+    /// The sum of all parts.
     #[must_use]
     pub fn total(&self) -> Nanoseconds {
         let sum = self.parts().fold(0_u64, |sum, (_, part)| sum.saturating_add(part.0));
         Nanoseconds(sum)
     }
 
-    /// Every part with its cause, in the order of a batch's way.
+    /// Every part with its cause, in the order in which a batch meets them.
     pub fn parts(&self) -> impl Iterator<Item = (StallCause, Nanoseconds)> + '_ {
         let tiers = slowest_first(&self.tiers);
         let first = [
@@ -85,7 +85,7 @@ impl StallBreakdown {
         first.into_iter().chain(tiers).chain(last)
     }
 
-    /// Adds another's parts.
+    /// Adds the parts of another breakdown.
     pub fn add(&mut self, other: &Self) {
         self.tiers.resize(self.tiers.len().max(other.tiers.len()), Nanoseconds(0));
         for (cause, part) in other.parts() {
@@ -94,8 +94,8 @@ impl StallBreakdown {
     }
 
     /// The same proportions in a wait of another length, without the hand-off: where ranks wait for each
-    /// other, as in a simulation, a batch that waits for a trainer waits for other ranks. What cannot be
-    /// put down to anything is left to the hand-off.
+    /// other, as in a simulation, a batch that waits for a trainer waits for other ranks. Time that no cause
+    /// explains is left to the hand-off.
     #[must_use]
     pub fn scaled(&self, total: Nanoseconds) -> Self {
         let sum = u128::from(self.total().0.saturating_sub(self.hand_off.0));
@@ -135,36 +135,36 @@ impl StallBreakdown {
     }
 }
 
-/// What a part of a wait was for.
+/// What a trainer waited for in a part of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StallCause {
-    /// [`StallBreakdown::start`].
+    /// Counted in [`StallBreakdown::start`].
     Start,
-    /// [`StallBreakdown::room`].
+    /// Counted in [`StallBreakdown::room`].
     Room,
-    /// [`StallBreakdown::cold`].
+    /// Counted in [`StallBreakdown::cold`].
     Cold,
-    /// One of [`StallBreakdown::tiers`].
+    /// Counted in its entry of [`StallBreakdown::tiers`].
     Tier(TierId),
-    /// [`StallBreakdown::chunk`].
+    /// Counted in [`StallBreakdown::chunk`].
     Chunk,
-    /// [`StallBreakdown::keep`].
+    /// Counted in [`StallBreakdown::keep`].
     Keep,
-    /// [`StallBreakdown::turn`].
+    /// Counted in [`StallBreakdown::turn`].
     Turn,
-    /// [`StallBreakdown::hand_off`].
+    /// Counted in [`StallBreakdown::hand_off`].
     HandOff,
-    /// [`StallBreakdown::unanswered`].
+    /// Counted in [`StallBreakdown::unanswered`].
     Unanswered,
-    /// [`StallBreakdown::self_read`].
+    /// Counted in [`StallBreakdown::self_read`].
     SelfRead,
-    /// [`StallBreakdown::decoding`].
+    /// Counted in [`StallBreakdown::decoding`].
     Decoding,
 }
 
-/// When what a batch needed was there.
+/// When each thing that a batch needed was there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct Timeline {
     opened: Nanoseconds,
     pub(super) placed: Nanoseconds,
     cold: Nanoseconds,
@@ -173,12 +173,12 @@ pub(super) struct Marks {
     keep: Nanoseconds,
     turn: Nanoseconds,
     delivered: Option<Nanoseconds>,
-    /// What was read for it.
+    /// Bytes that were read for it.
     arrived: Bytes,
 }
 
-impl Marks {
-    /// A batch that gets its place now, in an arena that opened some time ago.
+impl Timeline {
+    /// The timeline of a batch that is placed at `placed`, in an arena that opened at `opened`.
     pub(super) fn new(opened: Nanoseconds, placed: Nanoseconds, tiers: usize) -> Self {
         let zero = Nanoseconds(0);
         Self {
@@ -194,7 +194,7 @@ impl Marks {
         }
     }
 
-    /// A sample came from a tier, or from the cold store.
+    /// Notes that a sample came from a tier, or from the cold store.
     pub(super) fn arrived(&mut self, tier: Option<TierId>, len: Bytes, now: Nanoseconds) {
         self.arrived.0 = self.arrived.0.saturating_add(len.0);
         match tier.and_then(|tier| self.tiers.get_mut(usize::from(tier.0))) {
@@ -203,28 +203,28 @@ impl Marks {
         }
     }
 
-    /// A chunk for which the copy of a sample had to wait is there, or will not be.
-    pub(super) fn chunk_came(&mut self, now: Nanoseconds) {
+    /// Notes that a chunk for which the copy of a sample had to wait is there, or will not be.
+    pub(super) fn chunk_added(&mut self, now: Nanoseconds) {
         self.chunk = now;
     }
 
-    /// The copy of a sample in its tier is there, or will not be.
+    /// Notes that the copy of a sample in its tier is there, or will not be.
     pub(super) fn kept(&mut self, now: Nanoseconds) {
         self.keep = now;
     }
 
-    /// All that the same trainer had asked for before was there.
-    pub(super) fn had_its_turn(&mut self, since: Nanoseconds) {
+    /// Notes since when everything was there that the same trainer had asked for before.
+    pub(super) fn predecessors_ready(&mut self, since: Nanoseconds) {
         self.turn = since;
     }
 
-    /// When all of it was there.
+    /// When the whole batch was there.
     pub(super) fn ready(&self) -> Nanoseconds {
         let last = [self.placed, self.cold, self.chunk, self.keep].into_iter();
         last.chain(self.tiers.iter().copied()).max().unwrap_or_default()
     }
 
-    /// A trainer took the batch at the end of a wait.
+    /// Notes that a trainer took the batch at the end of a wait. Returns what it waited for.
     pub(super) fn delivered(&mut self, wait: Wait) -> StallBreakdown {
         let taken = wait.until;
         self.delivered = Some(taken);
@@ -255,7 +255,7 @@ impl Marks {
         self.delivered.map(|since| Nanoseconds(now.0.saturating_sub(since.0)))
     }
 
-    /// What was read for a batch that nobody took.
+    /// Bytes that were read for the batch if no trainer took it.
     pub(super) fn wasted(&self) -> Bytes {
         if self.delivered.is_some() { Bytes(0) } else { self.arrived }
     }
@@ -274,20 +274,20 @@ mod tests {
 
     /// Opened at 10, placed at 20, cold until 50, the second tier until 40, the first until 60, a chunk
     /// at 65, copies until 70, the batch before at 80.
-    fn marks() -> Marks {
-        let mut marks = Marks::new(Nanoseconds(10), Nanoseconds(20), 2);
-        marks.arrived(Some(TierId(1)), Bytes(5), Nanoseconds(40));
-        marks.arrived(None, Bytes(6), Nanoseconds(30));
-        marks.arrived(None, Bytes(7), Nanoseconds(50));
-        marks.arrived(Some(TierId(0)), Bytes(8), Nanoseconds(60));
-        marks.chunk_came(Nanoseconds(65));
-        marks.kept(Nanoseconds(70));
-        marks.had_its_turn(Nanoseconds(80));
-        marks
+    fn timeline() -> Timeline {
+        let mut timeline = Timeline::new(Nanoseconds(10), Nanoseconds(20), 2);
+        timeline.arrived(Some(TierId(1)), Bytes(5), Nanoseconds(40));
+        timeline.arrived(None, Bytes(6), Nanoseconds(30));
+        timeline.arrived(None, Bytes(7), Nanoseconds(50));
+        timeline.arrived(Some(TierId(0)), Bytes(8), Nanoseconds(60));
+        timeline.chunk_added(Nanoseconds(65));
+        timeline.kept(Nanoseconds(70));
+        timeline.predecessors_ready(Nanoseconds(80));
+        timeline
     }
 
     fn parts(waited: u64) -> Vec<u64> {
-        let causes = marks().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(waited)));
+        let causes = timeline().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(waited)));
         causes.parts().map(|(_, part)| part.0).collect()
     }
 
@@ -299,21 +299,21 @@ mod tests {
         assert_eq!(parts(38), [0, 0, 5, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
         assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(parts(0), [0; 12]);
-        assert_eq!(marks().ready(), Nanoseconds(70));
+        assert_eq!(timeline().ready(), Nanoseconds(70));
     }
 
     #[test]
     fn what_nobody_took_was_read_in_vain() {
-        let mut marks = marks();
-        assert_eq!((marks.wasted(), marks.held(Nanoseconds(90))), (Bytes(26), None));
-        marks.delivered(Wait::ending(Nanoseconds(83), Nanoseconds(0)));
-        assert_eq!(marks.wasted(), Bytes(0));
-        assert_eq!(marks.held(Nanoseconds(90)), Some(Nanoseconds(7)));
+        let mut timeline = timeline();
+        assert_eq!((timeline.wasted(), timeline.held(Nanoseconds(90))), (Bytes(26), None));
+        timeline.delivered(Wait::ending(Nanoseconds(83), Nanoseconds(0)));
+        assert_eq!(timeline.wasted(), Bytes(0));
+        assert_eq!(timeline.held(Nanoseconds(90)), Some(Nanoseconds(7)));
     }
 
     #[test]
     fn proportions_stay_when_a_wait_is_scaled_and_the_hand_off_goes() {
-        let causes = marks().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
+        let causes = timeline().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
         let scaled: Vec<u64> = causes.scaled(Nanoseconds(161)).parts().map(|it| it.1.0).collect();
         // 80 ns without the hand-off; the odd one goes to the longest part.
         assert_eq!(scaled, [20, 20, 61, 0, 20, 10, 10, 20, 0, 0, 0, 0]);
@@ -327,14 +327,14 @@ mod tests {
             at in prop::collection::vec(0_u64..100, 7), now in 0_u64..120, waited in 0_u64..120,
         ) {
             let time = |index: usize| Nanoseconds(at[index]);
-            let mut marks = Marks::new(time(0), time(1), 2);
-            marks.arrived(None, Bytes(1), time(2));
-            marks.arrived(Some(TierId(0)), Bytes(1), time(3));
-            marks.arrived(Some(TierId(1)), Bytes(1), time(4));
-            marks.kept(time(5));
-            marks.had_its_turn(time(6));
+            let mut timeline = Timeline::new(time(0), time(1), 2);
+            timeline.arrived(None, Bytes(1), time(2));
+            timeline.arrived(Some(TierId(0)), Bytes(1), time(3));
+            timeline.arrived(Some(TierId(1)), Bytes(1), time(4));
+            timeline.kept(time(5));
+            timeline.predecessors_ready(time(6));
             let wait = Wait::ending(Nanoseconds(now), Nanoseconds(waited));
-            let causes = marks.delivered(wait);
+            let causes = timeline.delivered(wait);
             prop_assert_eq!(causes.total(), wait.len(), "invariant 1");
             if time(2) <= wait.since {
                 prop_assert_eq!(causes.cold, Nanoseconds(0), "invariant 2");

@@ -1,4 +1,4 @@
-//! What a trainer measures itself, because only it knows when it waits and what it does meanwhile.
+//! What a trainer measures and counts itself, because the agent does not see it.
 
 use crate::{
     id::Epoch,
@@ -21,7 +21,7 @@ impl Wait {
         Self { since: Nanoseconds(until.0.saturating_sub(len.0)), until }
     }
 
-    /// How long it was.
+    /// Its duration.
     #[must_use]
     pub const fn len(self) -> Nanoseconds {
         Nanoseconds(self.until.0.saturating_sub(self.since.0))
@@ -34,10 +34,10 @@ impl Wait {
     }
 }
 
-/// What a trainer did for its batches without the agent, since the last time it told.
+/// What a trainer did for its batches without the agent since its last tally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
-    /// In which epoch.
+    /// The epoch that the counts belong to.
     pub epoch: Epoch,
     /// Batches that it read from the cold store itself.
     pub self_read_batches: u32,
@@ -47,7 +47,7 @@ pub struct Tally {
     pub self_read_bytes: Bytes,
     /// Samples that the job skips and that it left out itself, because it could not read or decode them.
     pub skipped_samples: u32,
-    /// For how long it waited for an answer of the agent that was no batch, or that did not come.
+    /// Time for which it waited for an answer of the agent that was no batch, or that did not come.
     pub unanswered: Nanoseconds,
     /// For how long the training waited while it read batches itself.
     pub self_read: Nanoseconds,
@@ -58,7 +58,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// A tally of nothing.
     #[must_use]
     pub const fn empty(epoch: Epoch) -> Self {
         Self {
@@ -81,8 +81,8 @@ impl Tally {
         Nanoseconds(sum.saturating_add(self.decoding.0))
     }
 
-    /// The same with waits that are together no longer than `limit`: who tells more than there was time
-    /// for is not believed beyond it.
+    /// The same with waits that are together no longer than `limit`: a trainer cannot have waited for more
+    /// time than passed.
     #[must_use]
     pub fn within(self, limit: Nanoseconds) -> Self {
         let mut left = limit.0;

@@ -3,30 +3,28 @@
 mod ahead;
 mod answered;
 mod faulty;
+mod in_place;
+mod jobs;
 mod jumping;
 mod limited;
 mod measured;
-mod shown;
-mod turns;
-mod worked;
+mod scheduled;
 
-use alloc::{collections::BTreeSet, vec};
-use core::num::NonZeroU32;
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec,
+};
 
 use proptest::prelude::*;
 
-use super::{
-    line::Link,
-    staging::{Arena, Taker},
-    *,
-};
+use super::{edf_scheduler::Channel, staging::Arena, *};
 use crate::{
-    batch::{Entry, Shown},
-    id::{ChunkId, Epoch, LeaseId, Step},
-    order::{Position, Shuffle, World},
+    batch::{Entry, InPlace},
+    id::{ChunkId, NodeId, OpId, Step},
+    order::{Position, Spec, World},
+    retention::policy,
     space::{Piece, Space},
-    tier::Kind as TierKind,
-    units::Nanoseconds,
+    tier::{Buffer, Kind as TierKind},
 };
 
 fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {
@@ -53,7 +51,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         on_error,
         windows: windows(3, 2),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 
@@ -65,7 +63,7 @@ fn windows(cold: u32, tier: u32) -> Windows {
 /// A body that checks what the brain asks for: places hold what was put there, or nothing.
 #[derive(Debug, Default)]
 struct Body {
-    running: Vec<Command>,
+    running: Vec<(OpId, Operation)>,
     /// What lies where: one entry for each grain.
     tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
     arenas: BTreeMap<(Rank, u64), SampleId>,
@@ -100,39 +98,39 @@ impl Body {
         }
     }
 
-    /// Ends a running command; what it moves arrives only now.
-    fn end(&mut self, command: &Command, outcome: Result<(), Fault>) {
-        match command {
-            Command::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
+    /// Ends a running operation; what it moves arrives only now.
+    fn end(&mut self, operation: &Operation, outcome: Result<(), Fault>) {
+        match operation {
+            Operation::AddChunk { tier, chunk, .. } if outcome.is_ok() => {
                 assert!(self.chunks.insert((*tier, *chunk)), "{chunk:?} was added twice");
             }
-            Command::Fetch { sample, to, retention, .. } if outcome.is_ok() => {
+            Operation::Fetch { sample, to, retention, .. } if outcome.is_ok() => {
                 self.arrive(*sample, *to);
                 // An empty one has the place of its neighbour.
                 if *retention == Retention::Dropped && to.len.0 > 0 {
                     self.unvouched.insert((to.rank, to.offset.0));
                 }
             }
-            Command::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
+            Operation::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
                 for page in pages(*rank, *offset, *len) {
                     assert!(self.trimmed.remove(&page), "{page:?} was there");
                 }
             }
-            Command::Promote { sample, from, to, .. } if outcome.is_ok() => {
+            Operation::Promote { sample, from, to, .. } if outcome.is_ok() => {
                 for grain in grains(from) {
-                    assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {command:?}");
+                    assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {operation:?}");
                 }
                 self.arrive(*sample, *to);
             }
-            Command::Demote { sample, from, to, .. } if outcome.is_ok() => {
+            Operation::Demote { sample, from, to, .. } if outcome.is_ok() => {
                 self.demoted += to.pieces.iter().map(|piece| piece.len.0).sum::<u64>();
                 match from {
                     Origin::Staging(slot) if slot.len.0 == 0 => {}
                     Origin::Staging(slot) => {
                         let there = self.arenas.get(&(slot.rank, slot.offset.0));
-                        assert_eq!(there, Some(sample), "invariant 3: {command:?}");
+                        assert_eq!(there, Some(sample), "invariant 3: {operation:?}");
                         let is_unvouched = self.unvouched.contains(&(slot.rank, slot.offset.0));
-                        assert!(!is_unvouched, "kept, though fetched to be dropped: {command:?}");
+                        assert!(!is_unvouched, "kept, though fetched to be dropped: {operation:?}");
                     }
                     Origin::Tier(place) => {
                         for grain in grains(place) {
@@ -150,25 +148,25 @@ impl Body {
     }
 }
 
-fn moved(command: &Command) -> Option<Moved> {
-    match command {
-        Command::Fetch { sample, .. } => Some((*sample, None, None)),
-        Command::Promote { sample, from, .. } => Some((*sample, Some(from.tier), None)),
-        Command::Demote { sample, from: Origin::Staging(_), to, .. } => {
+fn moved(operation: &Operation) -> Option<Moved> {
+    match operation {
+        Operation::Fetch { sample, .. } => Some((*sample, None, None)),
+        Operation::Promote { sample, from, .. } => Some((*sample, Some(from.tier), None)),
+        Operation::Demote { sample, from: Origin::Staging(_), to, .. } => {
             Some((*sample, None, Some(to.tier)))
         }
-        Command::Demote { sample, from: Origin::Tier(from), to, .. } => {
+        Operation::Demote { sample, from: Origin::Tier(from), to, .. } => {
             Some((*sample, Some(from.tier), Some(to.tier)))
         }
         _ => None,
     }
 }
 
-fn link_of(command: &Command) -> Option<Link> {
-    match command {
-        Command::Fetch { .. } => Some(Link::Cold),
-        Command::Promote { from, .. } => Some(Link::Tier(from.tier)),
-        Command::Demote { to, .. } => Some(Link::Tier(to.tier)),
+fn channel_of(operation: &Operation) -> Option<Channel> {
+    match operation {
+        Operation::Fetch { .. } => Some(Channel::Cold),
+        Operation::Promote { from, .. } => Some(Channel::Tier(from.tier)),
+        Operation::Demote { to, .. } => Some(Channel::Tier(to.tier)),
         _ => None,
     }
 }
@@ -282,19 +280,36 @@ impl Play {
     }
 
     fn obey(&mut self, command: Command) {
-        if let Some(moved) = moved(&command) {
-            *self.moves.entry(moved).or_default() += 1;
-        }
         match command {
-            Command::Admit { connection, .. } => self.trainer(connection).is_admitted = true,
-            Command::Lease { connection, lease, offset, batch } => {
+            Command::Start { op, operation } => self.start(op, operation),
+            Command::Free(Memory::Chunk(tier, chunk)) => {
+                let names_it = |place: &InPlace| (place.tier, place.chunk) == (tier, chunk);
+                let is_named =
+                    self.named().filter_map(|at| self.entry(at)?.in_place).any(|it| names_it(&it));
+                assert!(!is_named, "invariant 9: {chunk:?} is named");
+                let was_there = self.body.chunks.remove(&(tier, chunk));
+                assert!(was_there, "{chunk:?} was dropped before it was added");
+            }
+            Command::Free(Memory::Arena(rank)) => {
+                self.body.arenas.retain(|(other, _), _| *other != rank);
+                self.body.trimmed.retain(|(other, _)| *other != rank);
+            }
+            Command::Answer(answer) => self.hear(answer),
+        }
+    }
+
+    fn hear(&mut self, answer: Answer) {
+        match answer {
+            Answer::Admit { connection, .. } => self.trainer(connection).is_admitted = true,
+            Answer::Reject { .. } => panic!("no connection is rejected"),
+            Answer::Lease { connection, lease, offset, batch } => {
                 for entry in &batch.entries {
-                    let is_broken = |it: Shown| self.body.broken.contains(&(it.tier, it.chunk));
-                    assert!(!entry.shown.is_some_and(is_broken), "{entry:?} is known to be broken");
+                    let is_broken = |it: InPlace| self.body.broken.contains(&(it.tier, it.chunk));
+                    assert!(!entry.in_place.is_some_and(is_broken), "{entry:?} is known as broken");
                     let key = (batch.id.rank, offset.0 + entry.offset.0);
                     match entry.len {
                         Some(Bytes(0)) => {}
-                        Some(_) if entry.shown.is_some() => self.assert_shown(entry),
+                        Some(_) if entry.in_place.is_some() => self.assert_in_place(entry),
                         // The trainer writes over it at once, as one that normalises in place: what
                         // reads it later finds no sample there.
                         Some(_) => {
@@ -307,48 +322,38 @@ impl Play {
                 assert!(trainer.asked.remove(&batch.id), "invariant 1: leased unasked");
                 trainer.leases.push_back((lease, batch.id));
             }
-            Command::Refuse { connection, batch, reason } => {
+            Answer::Refuse { connection, batch, reason } => {
                 let trainer = self.trainer(connection);
                 assert!(trainer.asked.remove(&batch), "invariant 1: refused unasked");
                 trainer.refused.push((batch, reason));
             }
-            Command::DropChunk { tier, chunk } => {
-                let names_it = |shown: &Shown| (shown.tier, shown.chunk) == (tier, chunk);
-                let is_named =
-                    self.named().filter_map(|at| self.entry(at)?.shown).any(|it| names_it(&it));
-                assert!(!is_named, "invariant 9: {chunk:?} is named");
-                let was_there = self.body.chunks.remove(&(tier, chunk));
-                assert!(was_there, "{chunk:?} was dropped before it was added");
+        }
+    }
+
+    fn start(&mut self, op: OpId, operation: Operation) {
+        if let Some(moved) = moved(&operation) {
+            *self.moves.entry(moved).or_default() += 1;
+        }
+        if let Operation::TrimArena { rank, offset, len } = operation {
+            self.body.trimmed.extend(pages(rank, offset, len));
+            let range = offset.0..offset.0 + len.0;
+            let staged = self.session.staging.get(rank).unwrap().staged().values();
+            for piece in staged.map(|staged| staged.piece) {
+                let is_apart =
+                    piece.offset.0 >= range.end || piece.offset.0 + piece.len.0 <= range.start;
+                assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
             }
-            Command::CloseArena { rank } => {
-                self.body.arenas.retain(|(other, _), _| *other != rank);
-                self.body.trimmed.retain(|(other, _)| *other != rank);
-            }
-            Command::Reject { .. } => panic!("no one is turned away"),
-            command => {
-                if let Command::TrimArena { rank, offset, len, .. } = command {
-                    self.body.trimmed.extend(pages(rank, offset, len));
-                    let range = offset.0..offset.0 + len.0;
-                    let staged = self.session.ranks[&rank].staged.values();
-                    for piece in staged.map(|staged| staged.piece) {
-                        let is_apart = piece.offset.0 >= range.end
-                            || piece.offset.0 + piece.len.0 <= range.start;
-                        assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
-                    }
-                    self.body
-                        .arenas
-                        .retain(|(other, offset), _| *other != rank || !range.contains(offset));
-                }
-                self.body.running.push(command);
-                let on = |link| {
-                    self.body.running.iter().filter(|other| link_of(other) == Some(link)).count()
-                };
-                let Windows { cold, tier, .. } = self.session.settings.windows;
-                assert!(on(Link::Cold) <= cold.get() as usize, "invariant 6");
-                for id in 0..3 {
-                    assert!(on(Link::Tier(TierId(id))) <= tier.get() as usize, "invariant 6");
-                }
-            }
+            self.body.arenas.retain(|(other, offset), _| *other != rank || !range.contains(offset));
+        }
+        self.body.running.push((op, operation));
+        let running = self.body.running.iter();
+        let on = |channel| {
+            running.clone().filter(|(_, other)| channel_of(other) == Some(channel)).count()
+        };
+        let Windows { cold, tier, .. } = self.session.settings.windows;
+        assert!(on(Channel::Cold) <= cold.get() as usize, "invariant 6");
+        for id in 0..3 {
+            assert!(on(Channel::Tier(TierId(id))) <= tier.get() as usize, "invariant 6");
         }
     }
 
@@ -393,33 +398,35 @@ impl Play {
     /// What the trainer read is what lay there all the time.
     fn give_back(&mut self, which: usize, lease: LeaseId) {
         let connection = self.trainers[which].connection;
-        let staged = self.session.ranks.values().flat_map(|staging| staging.staged.values());
-        let staged = staged.filter(|staged| staged.taker == Taker::Held(connection, lease));
+        let staged = self.session.staging.batches();
+        let staged = staged.filter(|staged| staged.claim == Claim::Held(connection, lease));
         let entries = staged.flat_map(|staged| &staged.batch.entries);
-        entries.filter(|entry| entry.shown.is_some()).for_each(|entry| self.assert_shown(entry));
+        entries
+            .filter(|entry| entry.in_place.is_some())
+            .for_each(|entry| self.assert_in_place(entry));
         self.tell(Event::Released { connection, lease });
     }
 
     /// Every sample that a staged batch names where it lies: batch, who it is for, and which of its entries.
-    fn named(&self) -> impl Iterator<Item = (BatchId, Taker, usize)> + '_ {
-        let staged = self.session.ranks.values().flat_map(|staging| staging.staged.values());
+    fn named(&self) -> impl Iterator<Item = (BatchId, Claim, usize)> + '_ {
+        let staged = self.session.staging.batches();
         staged.flat_map(|staged| {
             let entries = staged.batch.entries.iter().enumerate();
-            let named = entries.filter(|(_, entry)| entry.shown.is_some());
-            named.map(|(at, _)| (staged.batch.id, staged.taker, at))
+            let named = entries.filter(|(_, entry)| entry.in_place.is_some());
+            named.map(|(at, _)| (staged.batch.id, staged.claim, at))
         })
     }
 
-    fn entry(&self, (batch, _, at): (BatchId, Taker, usize)) -> Option<Entry> {
-        let staged = self.session.ranks[&batch.rank].staged.get(&batch)?;
+    fn entry(&self, (batch, _, at): (BatchId, Claim, usize)) -> Option<Entry> {
+        let staged = self.session.staging.batch(batch)?;
         staged.batch.entries.get(at).copied()
     }
 
-    fn assert_shown(&self, entry: &Entry) {
-        let (shown, len) = (entry.shown.unwrap(), entry.len.unwrap());
-        assert!(shown.offset.0.is_multiple_of(64));
-        let piece = Piece { chunk: shown.chunk, offset: shown.offset, len: Space::rounded(len) };
-        for grain in grains(&Place { tier: shown.tier, pieces: vec![piece] }) {
+    fn assert_in_place(&self, entry: &Entry) {
+        let (place, len) = (entry.in_place.unwrap(), entry.len.unwrap());
+        assert!(place.offset.0.is_multiple_of(64));
+        let piece = Piece { chunk: place.chunk, offset: place.offset, len: Space::rounded(len) };
+        for grain in grains(&Place { tier: place.tier, pieces: vec![piece] }) {
             let there = self.body.tiers.get(&grain);
             assert_eq!(there, Some(&entry.sample), "invariant 9: {entry:?}");
             assert!(self.body.chunks.contains(&(grain.0, grain.1)), "invariant 9: {entry:?}");
@@ -428,17 +435,17 @@ impl Play {
 
     /// No copy may end where a batch that was handed over names a sample. Before that, one that was on its
     /// way when the place changed hands may: what the batch is handed over with is looked at then.
-    fn assert_unnamed(&self, command: &Command) {
-        let Command::Demote { to, .. } = command else { return };
-        let is_out = |taker: Taker| matches!(taker, Taker::Leased(..) | Taker::Held(..));
+    fn assert_unnamed(&self, operation: &Operation) {
+        let Operation::Demote { to, .. } = operation else { return };
+        let is_out = |claim: Claim| matches!(claim, Claim::Leased(..) | Claim::Held(..));
         for at in self.named().filter(|at| is_out(at.1)) {
-            let Some(Entry { shown: Some(shown), len: Some(len), .. }) = self.entry(at) else {
+            let Some(Entry { in_place: Some(place), len: Some(len), .. }) = self.entry(at) else {
                 continue;
             };
             let piece =
-                Piece { chunk: shown.chunk, offset: shown.offset, len: Space::rounded(len) };
-            let is_apart = shown.tier != to.tier || !to.pieces.iter().any(|it| it.overlaps(&piece));
-            assert!(is_apart, "invariant 9: {command:?} while {at:?} names {shown:?}");
+                Piece { chunk: place.chunk, offset: place.offset, len: Space::rounded(len) };
+            let is_apart = place.tier != to.tier || !to.pieces.iter().any(|it| it.overlaps(&piece));
+            assert!(is_apart, "invariant 9: {operation:?} while {at:?} names {place:?}");
         }
     }
 
@@ -450,17 +457,17 @@ impl Play {
             return false;
         };
         trainer.asked.insert(batch);
-        trainer.next = self.session.future.spec().after(batch);
+        trainer.next = self.session.planner.spec().after(batch);
         self.tell(Event::Requested { connection, batch });
         true
     }
 
     fn end_one(&mut self, pick: usize, faults: usize) {
-        let command = self.body.running.swap_remove(pick % self.body.running.len());
-        let may_fail = !matches!(command, Command::OpenArena { .. });
+        let (op, operation) = self.body.running.swap_remove(pick % self.body.running.len());
+        let may_fail = !matches!(operation, Operation::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
-        let broken = match &command {
-            Command::Promote { from: place, .. } | Command::Demote { to: place, .. } => {
+        let broken = match &operation {
+            Operation::Promote { from: place, .. } | Operation::Demote { to: place, .. } => {
                 place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
             }
             _ => None,
@@ -470,9 +477,9 @@ impl Play {
         if let Err(Fault::Poisoned(tier, chunk)) = outcome {
             self.body.broken.insert((tier, chunk));
         }
-        self.assert_unnamed(&command);
-        self.body.end(&command, outcome);
-        self.tell(Event::Completed { op: command.op().unwrap(), outcome });
+        self.assert_unnamed(&operation);
+        self.body.end(&operation, outcome);
+        self.tell(Event::Completed { op, outcome });
     }
 
     /// Lets operations end until none is left; no trainer does anything.
@@ -500,7 +507,7 @@ impl Play {
 
     fn expected(&self, rank: u32) -> Vec<BatchId> {
         let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
-        let spec = *self.session.future.spec();
+        let spec = *self.session.planner.spec();
         core::iter::successors(Some(first), |batch| spec.after(*batch)).collect()
     }
 }
@@ -514,10 +521,10 @@ fn staged_ahead(policy: policy::Kind, samples: u32) -> Play {
     let mut settings = settings(policy, samples, 2, OnError::Fail);
     settings.windows = windows(1, 1);
     let mut world = Play::new(&settings);
-    let is_arena = |command: &Command| matches!(command, Command::OpenArena { .. });
+    let is_arena = |(_, operation): &_| matches!(operation, Operation::OpenArena { .. });
     while let Some(at) = world.body.running.iter().position(is_arena) {
-        let command = world.body.running.remove(at);
-        world.tell(Event::Completed { op: command.op().unwrap(), outcome: Ok(()) });
+        let (op, _) = world.body.running.remove(at);
+        world.tell(Event::Completed { op, outcome: Ok(()) });
     }
     world
 }

@@ -1,16 +1,16 @@
 //! When an operation ends, given everything else that uses the same link.
 //!
-//! An operation takes a thread, then its turn on the wire, which all operations share at the rate that
-//! as many threads reach as are busy when it starts, then its latency, during which others move their
-//! bytes. So threads limit operations, the wire limits bytes, and nothing is reckoned twice.
+//! An operation takes a thread, then the wire, which all operations share one after the other at the rate
+//! that the threads which are busy when it starts reach together, then its latency, during which others move
+//! their bytes. So threads limit operations, the wire limits bytes, and no time counts twice.
 
 use alloc::vec::Vec;
 
 use super::machine::{LinkModel, Machine};
 use crate::{
-    id::{OpId, TierId},
+    id::TierId,
     latency_quantiles::Draws,
-    session::{Command, Origin},
+    session::{Operation, Origin},
     units::{Bytes, Nanoseconds},
 };
 
@@ -35,7 +35,7 @@ impl Link {
         self.wire_free_at = Nanoseconds(start.0.saturating_add(transfer.0));
         let latency = self.model.latency.draw(&mut self.draws);
         let end = Nanoseconds(self.wire_free_at.0.saturating_add(latency.0));
-        if !self.is_plain() {
+        if !self.ignores_threads() {
             self.busy.push(end);
         }
         end
@@ -43,7 +43,7 @@ impl Link {
 
     /// When a thread is free to start, and how many are busy then, itself included.
     fn thread(&mut self, now: Nanoseconds) -> (Nanoseconds, u32) {
-        if self.is_plain() {
+        if self.ignores_threads() {
             return (now, 1);
         }
         self.busy.retain(|end| *end > now);
@@ -58,7 +58,7 @@ impl Link {
     }
 
     /// Whether it makes no difference how many threads there are.
-    fn is_plain(&self) -> bool {
+    fn ignores_threads(&self) -> bool {
         self.model.threads.is_none() && self.model.throughput.is_constant()
     }
 }
@@ -79,32 +79,22 @@ impl Links {
         }
     }
 
-    /// When the operation of a command ends, or `None` if the command is not one.
-    pub(super) fn carry_out(
-        &mut self,
-        command: &Command,
-        now: Nanoseconds,
-    ) -> Option<(OpId, Nanoseconds)> {
-        match command {
-            Command::OpenArena { op, .. }
-            | Command::TrimArena { op, .. }
-            | Command::RestoreArena { op, .. }
-            | Command::AddChunk { op, .. } => Some((*op, now)),
-            Command::Fetch { op, to, .. } => Some((*op, self.cold.carry(to.len, now))),
-            Command::Promote { op, from, to, .. } => Some((*op, self.tier(from.tier, to.len, now))),
-            Command::Demote { op, from, len, to, .. } => {
+    /// When an operation ends that starts now.
+    pub(super) fn carry_out(&mut self, operation: &Operation, now: Nanoseconds) -> Nanoseconds {
+        match operation {
+            Operation::OpenArena { .. }
+            | Operation::TrimArena { .. }
+            | Operation::RestoreArena { .. }
+            | Operation::AddChunk { .. } => now,
+            Operation::Fetch { to, .. } => self.cold.carry(to.len, now),
+            Operation::Promote { from, to, .. } => self.tier(from.tier, to.len, now),
+            Operation::Demote { from, len, to, .. } => {
                 let read = match from {
                     Origin::Staging(_) => now,
                     Origin::Tier(place) => self.tier(place.tier, *len, now),
                 };
-                Some((*op, self.tier(to.tier, *len, now).max(read)))
+                self.tier(to.tier, *len, now).max(read)
             }
-            Command::CloseArena { .. }
-            | Command::DropChunk { .. }
-            | Command::Admit { .. }
-            | Command::Reject { .. }
-            | Command::Lease { .. }
-            | Command::Refuse { .. } => None,
         }
     }
 

@@ -50,7 +50,7 @@ impl LinkModel {
 /// The machine and the training that a session is run against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// The cold store.
+    /// The cold store as it was measured.
     pub cold: LinkModel,
     /// The cache tiers, as in [`crate::session::Settings::tiers`].
     pub tiers: Vec<LinkModel>,

@@ -1,5 +1,7 @@
 //! What the simulator says about caching, against what must hold for every cache.
 
+mod faults;
+
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::num::NonZeroU32;
 
@@ -47,7 +49,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 
@@ -282,7 +284,7 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
 
 #[test]
 fn threads_and_slow_reads_cost_what_the_closed_form_says() {
-    // 96 samples a step, 10 ms each whatever their size, on 8 threads: 120 ms a step, compute 5 ms.
+    // 96 samples a step, 10 ms each at any size, on 8 threads: 120 ms a step, compute 5 ms.
     let settings = settings(policy::Kind::None, 960, 12, Vec::new());
     let machine = |threads| Machine {
         cold: LinkModel {

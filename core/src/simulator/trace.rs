@@ -1,8 +1,8 @@
-//! Tells, while a simulation runs, what every read and every step of it did.
+//! Tells an observer, while a simulation runs, what every read and every step of it did.
 //!
-//! A read belongs to the batch in whose place it ends: commands name places in staging, and the lease
-//! of a batch names its own. A sample that is shown is read nowhere else; it is told with its batch. Whether a read was in time is known when its step starts, so it is told
-//! then.
+//! A read belongs to the batch in whose range of staging it ends: operations name slots there, and the
+//! lease of a batch names its range. A sample that is read in place is told with its batch. Whether a read
+//! was in time is known when its step starts, so it is told then.
 //!
 //! 1. Every read of a batch that is handed over is told once: by step, by rank, in reading order.
 //! 2. The sums of the steps of an epoch are those of its [`crate::session::EpochProgress`].
@@ -14,26 +14,26 @@ use core::{convert::Infallible, ops::ControlFlow};
 use crate::{
     batch::{Batch, Entry},
     id::{BatchId, Epoch, OpId, Rank, SampleId, Step, TierId},
-    session::{Command, READY_WITHIN, Settings},
+    session::{Answer, Operation, READY_WITHIN, Settings},
     units::{Bytes, Nanoseconds},
 };
 
-/// Is told what a simulated run does, and may end it.
+/// An observer of a simulated run, which may end it.
 pub trait Observer {
-    /// Why it ends a run; [`Infallible`] if it never does.
+    /// The reason to end a run; [`Infallible`] if it never ends one.
     type Stop;
 
-    /// Whether anything has to be told at all.
+    /// Whether the observer is told anything at all.
     const LISTENS: bool = true;
 
     /// Takes note of a read whose step starts.
     fn read(&mut self, _: &Read) {}
 
-    /// Takes note of a step that starts, after its reads. The run ends with what breaks here.
+    /// Takes note of a step that starts, after its reads. The run ends if this breaks.
     fn step(&mut self, step: &StepOutcome) -> ControlFlow<Self::Stop>;
 }
 
-/// Nobody listens.
+/// An observer that is told nothing.
 impl Observer for () {
     type Stop = Infallible;
 
@@ -59,9 +59,9 @@ impl Observer for Vec<StepOutcome> {
 pub struct Read {
     /// The batch that it is for.
     pub batch: BatchId,
-    /// Which sample.
+    /// The sample that is read.
     pub sample: SampleId,
-    /// How long it is.
+    /// Its length.
     pub len: Bytes,
     /// The tier that it came from, or `None` for the cold store.
     pub tier: Option<TierId>,
@@ -87,12 +87,12 @@ impl Read {
     }
 }
 
-/// What the reads of one step came to.
+/// The sums of the reads of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepOutcome {
-    /// In which pass.
+    /// The epoch of the step.
     pub epoch: Epoch,
-    /// Which step of it.
+    /// The step within its epoch.
     pub step: Step,
     /// When the step before had ended.
     pub needed: Nanoseconds,
@@ -119,9 +119,9 @@ impl StepOutcome {
 /// What one rank read for one step. A batch that was refused counts nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankStep {
-    /// Whose batch.
+    /// The rank of the batch.
     pub rank: Rank,
-    /// Samples in it.
+    /// Samples in the batch.
     pub samples: u32,
     /// Bytes from the cold store.
     pub cold: Bytes,
@@ -146,8 +146,8 @@ pub(super) struct Started {
     pub(super) stall: Nanoseconds,
 }
 
-/// Where in staging a sample ends: empty samples may share an offset.
-type Spot = (Rank, Bytes, SampleId);
+/// Where in staging a sample goes: empty samples may share an offset.
+type Destination = (Rank, Bytes, SampleId);
 
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
@@ -156,14 +156,14 @@ struct Arrival {
     arrived: Nanoseconds,
 }
 
-/// What is staged, read by read.
+/// The reads of everything that is staged.
 #[derive(Debug)]
 pub(super) struct Trace<'a, O> {
     observer: &'a mut O,
     ranks: Vec<Rank>,
     tiers: usize,
-    flying: BTreeMap<OpId, (Spot, Arrival)>,
-    arrived: BTreeMap<Spot, Arrival>,
+    in_flight: BTreeMap<OpId, (Destination, Arrival)>,
+    arrived: BTreeMap<Destination, Arrival>,
     leased: BTreeMap<BatchId, Vec<Read>>,
 }
 
@@ -173,29 +173,33 @@ impl<'a, O: Observer> Trace<'a, O> {
             observer,
             ranks: settings.order.world.ranks_of(settings.node).collect(),
             tiers: settings.tiers.len(),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             arrived: BTreeMap::new(),
             leased: BTreeMap::new(),
         }
     }
 
-    pub(super) fn command(&mut self, command: &Command, now: Nanoseconds) {
-        if !O::LISTENS {
-            return;
-        }
-        let (op, sample, tier, to) = match command {
-            Command::Fetch { op, sample, to, .. } => (op, sample, None, to),
-            Command::Promote { op, sample, from, to } => (op, sample, Some(from.tier), to),
-            Command::Lease { offset, batch, .. } => return self.lease(*offset, batch, now),
+    pub(super) fn started(&mut self, op: OpId, operation: &Operation, now: Nanoseconds) {
+        let (sample, tier, to) = match operation {
+            Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, None, to),
+            Operation::Promote { sample, from, to } if O::LISTENS => (sample, Some(from.tier), to),
             _ => return,
         };
         let arrival = Arrival { tier, issued: now, arrived: now };
-        self.flying.insert(*op, ((to.rank, to.offset, *sample), arrival));
+        self.in_flight.insert(op, ((to.rank, to.offset, *sample), arrival));
+    }
+
+    pub(super) fn answered(&mut self, answer: &Answer, now: Nanoseconds) {
+        if let Answer::Lease { offset, batch, .. } = answer
+            && O::LISTENS
+        {
+            self.lease(*offset, batch, now);
+        }
     }
 
     pub(super) fn completed(&mut self, op: OpId, now: Nanoseconds) {
-        if let Some((spot, arrival)) = self.flying.remove(&op) {
-            self.arrived.insert(spot, Arrival { arrived: now, ..arrival });
+        if let Some((destination, arrival)) = self.in_flight.remove(&op) {
+            self.arrived.insert(destination, Arrival { arrived: now, ..arrival });
         }
     }
 
@@ -219,16 +223,20 @@ impl<'a, O: Observer> Trace<'a, O> {
     }
 
     fn lease(&mut self, offset: Bytes, batch: &Batch, now: Nanoseconds) {
-        let spot = |sample, at: Bytes| (batch.id.rank, Bytes(offset.0 + at.0), sample);
-        let arrivals =
-            || batch.entries.iter().filter_map(|it| self.arrived.get(&spot(it.sample, it.offset)));
-        // What is shown was there when the rest was asked for.
+        let destination = |sample, at: Bytes| (batch.id.rank, Bytes(offset.0 + at.0), sample);
+        let arrivals = || {
+            batch
+                .entries
+                .iter()
+                .filter_map(|it| self.arrived.get(&destination(it.sample, it.offset)))
+        };
+        // What is read in place was there when the rest was asked for.
         let placed = arrivals().map(|arrival| arrival.issued).min().unwrap_or(now);
         let read = |entry: &Entry| {
-            let Entry { sample, offset, len, shown } = *entry;
-            let Arrival { tier, issued, arrived } = match shown {
-                Some(shown) => Arrival { tier: Some(shown.tier), issued: placed, arrived: placed },
-                None => *self.arrived.get(&spot(sample, offset))?,
+            let Entry { sample, offset, len, in_place } = *entry;
+            let Arrival { tier, issued, arrived } = match in_place {
+                Some(place) => Arrival { tier: Some(place.tier), issued: placed, arrived: placed },
+                None => *self.arrived.get(&destination(sample, offset))?,
             };
             let (batch, len) = (batch.id, len?);
             Some(Read { batch, sample, len, tier, issued, arrived, needed: arrived })
@@ -236,7 +244,7 @@ impl<'a, O: Observer> Trace<'a, O> {
         let reads = batch.entries.iter().filter_map(read);
         let reads = reads.collect();
         for entry in &batch.entries {
-            self.arrived.remove(&spot(entry.sample, entry.offset));
+            self.arrived.remove(&destination(entry.sample, entry.offset));
         }
         self.leased.insert(batch.id, reads);
     }

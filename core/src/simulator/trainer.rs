@@ -1,7 +1,7 @@
 //! A data-parallel training: every rank waits for its batch, all compute one step, all go on.
 //!
 //! A rank keeps as many requests outstanding as its staging memory holds batches, as the Python client
-//! does. What the agent refuses counts as delivered at once: the client reads it past the agent.
+//! does. A batch that the agent refuses counts as delivered at once: the client reads it without the agent.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -10,11 +10,11 @@ use crate::{
     id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, Step},
     latency_quantiles::{Draws, LatencyQuantiles},
     order::Spec,
-    session::{Command, EpochProgress, Event, Settings, Wait},
+    session::{Answer, EpochProgress, Event, Settings, Wait},
     units::{Bytes, Nanoseconds},
 };
 
-/// What the training does next.
+/// What follows from an answer, or from the end of a step.
 #[derive(Debug, Default)]
 pub(super) struct Reaction {
     pub(super) events: Vec<Event>,
@@ -24,13 +24,13 @@ pub(super) struct Reaction {
 
 /// One rank of the training.
 #[derive(Debug)]
-struct Seat {
+struct RankState {
     rank: Rank,
     connection: ConnectionId,
     /// The batch to ask for next.
     next: Option<BatchId>,
-    /// Handed over, by batch; `None` for a batch that was refused.
-    here: BTreeMap<BatchId, Option<LeaseId>>,
+    /// The lease of each batch that was answered; `None` if it was refused.
+    answered: BTreeMap<BatchId, Option<LeaseId>>,
     outstanding: u32,
     is_admitted: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Trainer {
     window: u32,
     step_time: LatencyQuantiles,
     draws: Draws,
-    seats: Vec<Seat>,
+    ranks: Vec<RankState>,
     epoch: Epoch,
     step: Step,
     needed_at: Nanoseconds,
@@ -55,11 +55,11 @@ pub(super) struct Trainer {
 impl Trainer {
     pub(super) fn new(settings: &Settings, machine: &Machine) -> Self {
         let order = settings.order;
-        let seats = order.world.ranks_of(settings.node).map(|rank| Seat {
+        let ranks = order.world.ranks_of(settings.node).map(|rank| RankState {
             rank,
             connection: ConnectionId(u64::from(rank.0)),
             next: Some(order.first(rank)),
-            here: BTreeMap::new(),
+            answered: BTreeMap::new(),
             outstanding: 0,
             is_admitted: false,
         });
@@ -69,7 +69,7 @@ impl Trainer {
             window: settings.staged_batches.max(1),
             step_time: machine.step_time.clone(),
             draws: Draws::of(machine.seed, u64::MAX),
-            seats: seats.collect(),
+            ranks: ranks.collect(),
             epoch: first,
             step: Step(0),
             needed_at: Nanoseconds(0),
@@ -81,30 +81,31 @@ impl Trainer {
     }
 
     pub(super) fn attach(&self) -> Vec<Event> {
-        let attach = |seat: &Seat| Event::Attached { connection: seat.connection, rank: seat.rank };
-        self.seats.iter().map(attach).collect()
+        let attach =
+            |state: &RankState| Event::Attached { connection: state.connection, rank: state.rank };
+        self.ranks.iter().map(attach).collect()
     }
 
-    /// Takes note of what the session hands over.
-    pub(super) fn handle(&mut self, command: &Command, now: Nanoseconds) -> Reaction {
+    /// Takes an answer of the session.
+    pub(super) fn handle(&mut self, answer: &Answer, now: Nanoseconds) -> Reaction {
         let (order, window) = (self.order, self.window);
-        let events = match command {
-            Command::Admit { connection, .. } => {
-                let Some(seat) = self.seat(*connection) else { return Reaction::default() };
-                seat.is_admitted = true;
-                seat.ask(&order, window)
+        let events = match answer {
+            Answer::Admit { connection, .. } => {
+                let Some(state) = self.state(*connection) else { return Reaction::default() };
+                state.is_admitted = true;
+                state.ask(&order, window)
             }
-            Command::Lease { connection, lease, batch, .. } => {
-                let Some(seat) = self.seat(*connection) else { return Reaction::default() };
-                seat.here.insert(batch.id, Some(*lease));
+            Answer::Lease { connection, lease, batch, .. } => {
+                let Some(state) = self.state(*connection) else { return Reaction::default() };
+                state.answered.insert(batch.id, Some(*lease));
                 Vec::new()
             }
-            Command::Refuse { connection, batch, .. } => {
-                let Some(seat) = self.seat(*connection) else { return Reaction::default() };
-                seat.here.insert(*batch, None);
+            Answer::Refuse { connection, batch, .. } => {
+                let Some(state) = self.state(*connection) else { return Reaction::default() };
+                state.answered.insert(*batch, None);
                 Vec::new()
             }
-            _ => return Reaction::default(),
+            Answer::Reject { .. } => return Reaction::default(),
         };
         let mut reaction = self.start_step(now);
         reaction.events.splice(0..0, events);
@@ -115,13 +116,13 @@ impl Trainer {
     pub(super) fn end_step(&mut self, now: Nanoseconds) -> Reaction {
         let (order, window, current) = (self.order, self.window, (self.epoch, self.step));
         let mut events = Vec::new();
-        for seat in &mut self.seats {
-            let batch = BatchId { epoch: current.0, step: current.1, rank: seat.rank };
-            seat.outstanding -= 1;
-            if let Some(Some(lease)) = seat.here.remove(&batch) {
-                events.push(Event::Released { connection: seat.connection, lease });
+        for state in &mut self.ranks {
+            let batch = BatchId { epoch: current.0, step: current.1, rank: state.rank };
+            state.outstanding -= 1;
+            if let Some(Some(lease)) = state.answered.remove(&batch) {
+                events.push(Event::Released { connection: state.connection, lease });
             }
-            events.extend(seat.ask(&order, window));
+            events.extend(state.ask(&order, window));
         }
         self.is_computing = false;
         self.needed_at = now;
@@ -173,9 +174,10 @@ impl Trainer {
     /// Starts to compute if every rank has its batch.
     fn start_step(&mut self, now: Nanoseconds) -> Reaction {
         let (epoch, step) = (self.epoch, self.step);
-        let has_batch =
-            |seat: &Seat| seat.here.contains_key(&BatchId { epoch, step, rank: seat.rank });
-        if self.is_computing || epoch.0 >= self.order.epochs || !self.seats.iter().all(has_batch) {
+        let has_batch = |state: &RankState| {
+            state.answered.contains_key(&BatchId { epoch, step, rank: state.rank })
+        };
+        if self.is_computing || epoch.0 >= self.order.epochs || !self.ranks.iter().all(has_batch) {
             return Reaction::default();
         }
         self.is_computing = true;
@@ -183,15 +185,15 @@ impl Trainer {
         self.stalls[epoch.0 as usize].0 += waited.0;
         let step_time = self.step_time();
         self.computed[epoch.0 as usize].0 += step_time.0;
-        let deliver = |seat: &Seat| {
-            let lease = seat.here[&BatchId { epoch, step, rank: seat.rank }]?;
+        let deliver = |state: &RankState| {
+            let lease = state.answered[&BatchId { epoch, step, rank: state.rank }]?;
             Some(Event::Delivered {
-                connection: seat.connection,
+                connection: state.connection,
                 lease,
                 wait: Wait::ending(now, waited),
             })
         };
-        let events = self.seats.iter().filter_map(deliver).collect();
+        let events = self.ranks.iter().filter_map(deliver).collect();
         let started = Started { epoch, step, needed: self.needed_at, stall: waited };
         let ends_at = Nanoseconds(now.0 + step_time.0);
         Reaction { events, step_ends_at: Some(ends_at), started: Some(started) }
@@ -200,15 +202,15 @@ impl Trainer {
     /// How long the slowest rank computes.
     fn step_time(&mut self) -> Nanoseconds {
         let (spread, draws) = (&self.step_time, &mut self.draws);
-        self.seats.iter().map(|_| spread.draw(draws)).max().unwrap_or_default()
+        self.ranks.iter().map(|_| spread.draw(draws)).max().unwrap_or_default()
     }
 
-    fn seat(&mut self, connection: ConnectionId) -> Option<&mut Seat> {
-        self.seats.iter_mut().find(|seat| seat.connection == connection)
+    fn state(&mut self, connection: ConnectionId) -> Option<&mut RankState> {
+        self.ranks.iter_mut().find(|state| state.connection == connection)
     }
 }
 
-impl Seat {
+impl RankState {
     fn ask(&mut self, order: &Spec, window: u32) -> Vec<Event> {
         let mut events = Vec::new();
         while self.is_admitted && self.outstanding < window {

@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::io::Errno;
-use tierfeed_core::{batch::Shown, id::ConnectionId};
+use tierfeed_core::{batch::InPlace, id::ConnectionId};
 use tierfeed_numa_memory::{AllocateError, RangeError};
 
 use crate::message::{GRANT_CHUNKS_MAX, RequestId};
@@ -51,7 +51,7 @@ pub enum LeaseError {
     #[error("a batch names a sample in tier {}, which its trainer does not map", .shown.tier.0)]
     NotShared {
         /// Tier, chunk and offset of the sample.
-        shown: Shown,
+        shown: InPlace,
     },
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::{Batch, Shown},
+    batch::{Batch, InPlace},
     id::{BatchId, ConnectionId, LeaseId, Rank, SampleId},
     session::Refusal,
     tier::Locality,
@@ -53,7 +53,7 @@ pub(super) enum AnswerError {
     /// The batch does not lie in the arena.
     OutsideArena(RangeError),
     /// A sample lies where the client cannot read it.
-    NotShared(Shown),
+    NotShared(InPlace),
     /// The client broke its ring.
     Broken(PushError),
 }
@@ -171,7 +171,7 @@ impl Reader {
             return Err(AnswerError::OutsideArena(RangeError::Outside { offset, len, mapped }));
         }
         let shared_tiers = &self.shared_tiers;
-        let offset_of = |shown: Shown| {
+        let offset_of = |shown: InPlace| {
             shared_tiers
                 .iter()
                 .find(|shared_tier| shared_tier.tier() == shown.tier)?

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::{Batch, Shown},
+    batch::{Batch, InPlace},
     id::{ChunkId, LeaseId, SampleId, TierId},
     tier::Locality,
     units::Bytes,
@@ -32,8 +32,8 @@ fn shared_tier(bytes: &[u8]) -> (SharedTier, Span) {
 /// Two samples, of which the second is read in place in the first chunk of a tier.
 fn half_in_place(tier: TierId, chunk: u32) -> Batch {
     let mut batch = batch(3, &[100, 11]);
-    let shown = Shown { tier, chunk: ChunkId(chunk), offset: Bytes(64) };
-    batch.entries[1].shown = Some(shown);
+    let shown = InPlace { tier, chunk: ChunkId(chunk), offset: Bytes(64) };
+    batch.entries[1].in_place = Some(shown);
     batch
 }
 
@@ -82,7 +82,7 @@ fn a_batch_that_names_what_its_trainer_cannot_read_is_not_handed_over() {
     client.request(batch_id(3)).unwrap();
     test_agent.requested();
     for batch in [half_in_place(TierId(0), 0), half_in_place(TIER, 1)] {
-        let shown = batch.entries[1].shown.unwrap();
+        let shown = batch.entries[1].in_place.unwrap();
         let refused = test_agent.server.lease(connection, LeaseId(9), Bytes(0), &batch, |_| None);
         assert_eq!(refused, Err(LeaseError::NotShared { shown }));
     }

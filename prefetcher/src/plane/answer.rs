@@ -9,8 +9,8 @@ use tierfeed_core::{
 
 use crate::plane::{
     failure::{Cause, Failure},
-    operation::Operation,
     state::PlaneState,
+    summary::Summary,
 };
 
 /// Answers its operation by [`Self::give`], or with a fault when it is dropped.
@@ -19,15 +19,15 @@ use crate::plane::{
 #[derive(Debug)]
 pub(crate) struct Answer {
     op: OpId,
-    operation: Option<Operation>,
+    summary: Option<Summary>,
     begun: Nanoseconds,
     state: Option<Arc<PlaneState>>,
 }
 
 impl Answer {
     /// The duty to answer `op`.
-    pub(crate) fn new(op: OpId, operation: Option<Operation>, state: Arc<PlaneState>) -> Self {
-        Self { op, operation, begun: state.pace.now(), state: Some(state) }
+    pub(crate) fn new(op: OpId, summary: Option<Summary>, state: Arc<PlaneState>) -> Self {
+        Self { op, summary, begun: state.pace.now(), state: Some(state) }
     }
 
     /// Starts the measured duration now, so that the time in the queue is left out.
@@ -43,7 +43,7 @@ impl Answer {
     /// Answers the operation. A failure is kept with the sample that it concerns.
     pub(crate) fn give(mut self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
         if let Some(state) = self.state.take() {
-            state.count(self.operation, self.begun, outcome.as_ref().err().map(Cause::fault));
+            state.count(self.summary, self.begun, outcome.as_ref().err().map(Cause::fault));
             state.answer(self.op, outcome.map_err(|cause| self.failure(sample, cause)));
         }
     }
@@ -56,7 +56,7 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
-            state.count(self.operation, self.begun, Some(Cause::Abandoned.fault()));
+            state.count(self.summary, self.begun, Some(Cause::Abandoned.fault()));
             state.answer(self.op, Err(self.failure(None, Cause::Abandoned)));
         }
     }

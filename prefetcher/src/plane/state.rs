@@ -23,8 +23,8 @@ use crate::{
             Counters, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage, WriteModes,
         },
         failure::{Cause, CopyError, Failure, Failures},
-        operation::Operation,
         settings::{Settings, StartError, Verify},
+        summary::Summary,
     },
     recorder::Recorder,
     tier::{Allocation, SpaceError, Store, Tier, TierSettings, WriteMode, allocate, faster_stores},
@@ -157,18 +157,13 @@ impl PlaneState {
     }
 
     /// Counts and records an operation that ended.
-    pub(crate) fn count(
-        &self,
-        operation: Option<Operation>,
-        begun: Nanoseconds,
-        fault: Option<Fault>,
-    ) {
+    pub(crate) fn count(&self, summary: Option<Summary>, begun: Nanoseconds, fault: Option<Fault>) {
         let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
-        if let Some(Operation::Move { from, to, len, .. }) = operation {
+        if let Some(Summary::Move { from, to, len, .. }) = summary {
             self.move_counters.count(from, to, len, lasted, fault);
         }
-        if let Some((recorder, operation)) = self.recorder.get().zip(operation) {
-            recorder.record_ended(lasted, operation.event(fault));
+        if let Some((recorder, summary)) = self.recorder.get().zip(summary) {
+            recorder.record_ended(lasted, summary.event(fault));
         }
     }
 

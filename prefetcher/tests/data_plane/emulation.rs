@@ -7,7 +7,7 @@ use std::{
 
 use tierfeed_core::{
     id::SampleId,
-    session::{Command, Origin, Retention},
+    session::{Operation, Origin, Retention},
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -44,7 +44,7 @@ fn copies_share_the_bandwidth_of_their_tier() {
         let ops: Vec<_> = (0..4)
             .map(|index| {
                 let (from, to) = (place.clone(), slot(index * LEN, LEN));
-                rig.start_op(|op| Command::Promote { op, sample: SampleId(7), from, to })
+                rig.start_op(Operation::Promote { sample: SampleId(7), from, to })
             })
             .collect();
         for op in ops {
@@ -74,13 +74,12 @@ fn shutdown_does_not_wait_for_an_emulated_link() {
     settings.tiers[1].emulated = Some(glacier);
     let source = ThrottledSource::new(FaultySource::default(), glacier);
     let mut rig = Rig::start_ready(&settings, Arc::new(source));
-    rig.start_op(|op| Command::Fetch {
-        op,
+    rig.start_op(Operation::Fetch {
         sample: SampleId(7),
         to: slot(0, LEN),
         retention: Retention::Kept,
     });
     let (sample, from, len) = (SampleId(7), Origin::Staging(slot(0, LEN)), Bytes(LEN));
-    rig.start_op(|op| Command::Demote { op, sample, from, len, to: place(CXL, &[(0, 0, LEN)]) });
+    rig.start_op(Operation::Demote { sample, from, len, to: place(CXL, &[(0, 0, LEN)]) });
     assert_eq!(rig.shut_down().len(), 2 + 9);
 }

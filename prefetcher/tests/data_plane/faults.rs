@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     id::{OpId, Rank, SampleId},
-    session::{Command, Fault, Origin, Slot},
+    session::{Fault, Operation, Origin, Slot},
     tier::{Kind, Locality},
     units::Bytes,
 };
@@ -160,7 +160,7 @@ fn places_that_make_no_sense_are_faults() {
         assert_eq!(rig.demote(7, staged.clone(), LEN, &at_the_end_of_time), Err(Fault::Io));
     }
     assert_eq!(rig.add_chunk(MAIN, 0), Err(Fault::Io), "it is there already");
-    let arena = rig.run(|op| Command::OpenArena { op, rank: RANK, len: ARENA });
+    let arena = rig.run(Operation::OpenArena { rank: RANK, len: ARENA });
     assert_eq!(arena, Err(Fault::Io), "it is there already");
     assert_eq!(rig.promote(7, &good, slot(0, LEN)), Ok(()), "and nothing was harmed");
 }
@@ -173,19 +173,10 @@ fn more_memory_than_there_is_is_refused_before_it_is_taken() {
     let mut rig = Rig::start(&settings, Arc::new(FaultySource::default()));
     assert_eq!(rig.add_chunk(MAIN, 0), Err(Fault::NoSpace));
     assert_eq!(rig.add_chunk(STORAGE, 0), Err(Fault::NoSpace));
-    let arena = rig.run(|op| Command::OpenArena { op, rank: RANK, len: Bytes(1 << 50) });
+    let arena = rig.run(Operation::OpenArena { rank: RANK, len: Bytes(1 << 50) });
     assert_eq!(arena, Err(Fault::NoSpace));
     assert_eq!(rig.plane.usage().arenas, Bytes(0));
     assert!(rig.plane.usage().tiers.iter().all(|tier| tier.bytes == Bytes(0)));
-}
-
-#[test]
-fn commands_for_the_hand_off_come_back() {
-    let root = tempfile::tempdir().unwrap();
-    let rig = ready(root.path(), 0);
-    let connection = tierfeed_core::id::ConnectionId(1);
-    let command = Command::Admit { connection, rank: RANK };
-    assert_eq!(rig.plane.start_command(command.clone()), Some(command));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{fs, num::NonZeroUsize, path::Path, sync::Arc};
 use proptest::prelude::*;
 use tierfeed_core::{
     id::{ChunkId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Retention, Slot},
+    session::{Fault, Memory, Operation, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_prefetcher::tier::Medium;
@@ -32,8 +32,7 @@ fn a_full_queue_answers_instead_of_blocking() {
     let ops: Vec<_> = (0..20)
         .map(|sample| {
             let to = slot(u64::from(sample) * LEN, LEN);
-            rig.start_op(|op| Command::Fetch {
-                op,
+            rig.start_op(Operation::Fetch {
                 sample: SampleId(sample),
                 to,
                 retention: Retention::Kept,
@@ -57,12 +56,7 @@ fn stopping_answers_what_runs_and_what_waits() {
     source.gate.close();
     for sample in 0..50 {
         let to = slot(u64::from(sample) * LEN, LEN);
-        rig.start_op(|op| Command::Fetch {
-            op,
-            sample: SampleId(sample),
-            to,
-            retention: Retention::Kept,
-        });
+        rig.start_op(Operation::Fetch { sample: SampleId(sample), to, retention: Retention::Kept });
     }
     let outcomes = rig.shut_down();
     assert!(outcomes.values().filter(|outcome| **outcome == Err(Fault::Io)).count() >= 46);
@@ -90,7 +84,7 @@ fn usage_is_what_was_taken_and_not_yet_given_back() {
 
     rig.drop_chunk(MAIN, 0);
     rig.drop_chunk(STORAGE, 1);
-    assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
+    rig.plane.free(Memory::Arena(RANK));
     // One thread frees and takes memory in order, so that a node never holds both.
     rig.add_chunk(SCRATCH, 9).unwrap();
     let usage = rig.plane.usage();
@@ -104,22 +98,21 @@ fn a_part_of_an_arena_is_given_back_and_used_again() {
     let root = tempfile::tempdir().unwrap();
     let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::new(FaultySource::default()));
     let (offset, len) = (Bytes(ARENA.0 / 2), Bytes(ARENA.0 / 2));
-    rig.run(|op| Command::TrimArena { op, rank: RANK, offset, len }).unwrap();
+    rig.run(Operation::TrimArena { rank: RANK, offset, len }).unwrap();
     assert_eq!(rig.plane.usage().arenas.0, ARENA.0 - len.0);
-    rig.run(|op| Command::RestoreArena { op, rank: RANK, offset, len }).unwrap();
+    rig.run(Operation::RestoreArena { rank: RANK, offset, len }).unwrap();
     assert_eq!(rig.plane.usage().arenas, ARENA);
     let to = slot(offset.0, LEN);
-    rig.run(|op| Command::Fetch { op, sample: SampleId(7), to, retention: Retention::Dropped })
-        .unwrap();
+    rig.run(Operation::Fetch { sample: SampleId(7), to, retention: Retention::Dropped }).unwrap();
     let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
     rig.plane.arena(RANK).unwrap().read(offset, &mut bytes).unwrap();
     assert_eq!(bytes, content(SampleId(7), Bytes(LEN)));
 
-    rig.run(|op| Command::TrimArena { op, rank: RANK, offset, len }).unwrap();
-    assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
+    rig.run(Operation::TrimArena { rank: RANK, offset, len }).unwrap();
+    rig.plane.free(Memory::Arena(RANK));
     rig.add_chunk(SCRATCH, 9).unwrap();
     assert_eq!(rig.plane.usage().arenas, Bytes(0), "what was given back is not counted twice");
-    let late = rig.run(|op| Command::RestoreArena { op, rank: RANK, offset, len });
+    let late = rig.run(Operation::RestoreArena { rank: RANK, offset, len });
     assert!(late.is_err(), "an arena that is closed stays closed");
 }
 
@@ -130,15 +123,14 @@ fn an_arena_lives_as_long_as_somebody_uses_it() {
     let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::clone(&source) as _);
     let arena = rig.plane.arena(RANK).unwrap();
     source.gate.close();
-    let op = rig.start_op(|op| Command::Fetch {
-        op,
+    let op = rig.start_op(Operation::Fetch {
         sample: SampleId(7),
         to: slot(0, LEN),
         retention: Retention::Kept,
     });
     source.gate.open();
-    assert_eq!(rig.plane.start_command(Command::CloseArena { rank: RANK }), None);
-    // The fetch may have found the arena or been too late; it ended in both cases.
+    rig.plane.free(Memory::Arena(RANK));
+    // Whether the fetch found the arena or came too late: it ended, and harmed nothing.
     let outcome = rig.wait(op);
     if outcome.is_ok() {
         let mut bytes = vec![0; usize::try_from(LEN).unwrap()];
@@ -184,19 +176,18 @@ fn start(rig: &mut Rig, act: Act) {
     let cached = |tier, chunk| place(TierId(tier), &[(chunk, 0, LEN)]);
     match act {
         Act::Open(rank) => {
-            rig.start_op(|op| Command::OpenArena { op, rank: Rank(rank), len: CHUNK });
+            rig.start_op(Operation::OpenArena { rank: Rank(rank), len: CHUNK });
         }
         Act::Close(rank) => {
-            assert_eq!(rig.plane.start_command(Command::CloseArena { rank: Rank(rank) }), None);
+            rig.plane.free(Memory::Arena(Rank(rank)));
         }
         Act::Add(tier, chunk) => {
             let (tier, chunk) = (TierId(tier), ChunkId(chunk));
-            rig.start_op(|op| Command::AddChunk { op, tier, chunk });
+            rig.start_op(Operation::AddChunk { tier, chunk });
         }
         Act::Drop(tier, chunk) => rig.drop_chunk(TierId(tier), chunk),
         Act::Fetch(sample, rank) => {
-            rig.start_op(|op| Command::Fetch {
-                op,
+            rig.start_op(Operation::Fetch {
                 sample: SampleId(sample),
                 to: at(rank),
                 retention: Retention::Kept,
@@ -204,17 +195,17 @@ fn start(rig: &mut Rig, act: Act) {
         }
         Act::Promote(sample, tier, chunk, rank) => {
             let (sample, from, to) = (SampleId(sample), cached(tier, chunk), at(rank));
-            rig.start_op(|op| Command::Promote { op, sample, from, to });
+            rig.start_op(Operation::Promote { sample, from, to });
         }
         Act::DemoteStaged(sample, rank, tier, chunk) => {
             let (sample, from) = (SampleId(sample), Origin::Staging(at(rank)));
             let (len, to) = (Bytes(LEN), cached(tier, chunk));
-            rig.start_op(|op| Command::Demote { op, sample, from, len, to });
+            rig.start_op(Operation::Demote { sample, from, len, to });
         }
         Act::DemoteCached(sample, tier, of, to, chunk) => {
             let (sample, from) = (SampleId(sample), Origin::Tier(cached(tier, of)));
             let (len, to) = (Bytes(LEN), cached(to, chunk));
-            rig.start_op(|op| Command::Demote { op, sample, from, len, to });
+            rig.start_op(Operation::Demote { sample, from, len, to });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{fs, sync::Arc};
 
 use tierfeed_core::{
     id::{ChunkId, Rank, SampleId},
-    session::{Command, Fault, Origin, Retention, Slot},
+    session::{Fault, Operation, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_numa_memory::bus_errors::injection::break_page;
@@ -105,10 +105,10 @@ fn a_page_of_staging_that_breaks_during_a_read_is_no_batch() {
     let mut rig = Rig::start_ready(&four_tiers(root.path()), Arc::clone(&source) as _);
     for (rank, retention) in [(7_004, Retention::Dropped), (7_005, Retention::Kept)] {
         let rank = Rank(rank);
-        rig.run(|op| Command::OpenArena { op, rank, len: Bytes(LEN) }).unwrap();
+        rig.run(Operation::OpenArena { rank, len: Bytes(LEN) }).unwrap();
         source.gate.close();
         let to = Slot { rank, offset: Bytes(0), len: Bytes(LEN) };
-        let op = rig.start_op(|op| Command::Fetch { op, sample: SampleId(1), to, retention });
+        let op = rig.start_op(Operation::Fetch { sample: SampleId(1), to, retention });
         break_page(address_of(&format!("staging-{}", rank.0))).unwrap();
         source.gate.open();
         assert_eq!(rig.wait(op), Err(Fault::NoSpace), "{retention:?}");

@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Command, Fault, Origin, Place, Retention, Slot},
+    session::{Fault, Memory, Operation, Origin, Place, Retention, Slot},
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
@@ -102,7 +102,7 @@ impl Rig {
     /// A plane with an arena, and chunks 0 and 1 in every tier.
     pub(crate) fn start_ready(settings: &Settings, source: Arc<dyn Source>) -> Self {
         let mut rig = Self::start(settings, source);
-        rig.run(|op| Command::OpenArena { op, rank: RANK, len: ARENA }).unwrap();
+        rig.run(Operation::OpenArena { rank: RANK, len: ARENA }).unwrap();
         for index in 0..settings.tiers.len() {
             for chunk in [0, 1] {
                 let tier = TierId(u8::try_from(index).unwrap());
@@ -112,10 +112,10 @@ impl Rig {
         rig
     }
 
-    pub(crate) fn start_op(&mut self, command: impl FnOnce(OpId) -> Command) -> OpId {
+    pub(crate) fn start_op(&mut self, operation: Operation) -> OpId {
         self.last_op += 1;
         let op = OpId(self.last_op);
-        assert_eq!(self.plane.start_command(command(op)), None);
+        self.plane.execute(op, operation);
         op
     }
 
@@ -130,8 +130,8 @@ impl Rig {
         }
     }
 
-    pub(crate) fn run(&mut self, command: impl FnOnce(OpId) -> Command) -> Outcome {
-        let op = self.start_op(command);
+    pub(crate) fn run(&mut self, operation: Operation) -> Outcome {
+        let op = self.start_op(operation);
         self.wait(op)
     }
 
@@ -148,31 +148,25 @@ impl Rig {
     }
 
     pub(crate) fn add_chunk(&mut self, tier: TierId, chunk: u32) -> Outcome {
-        self.run(|op| Command::AddChunk { op, tier, chunk: ChunkId(chunk) })
+        self.run(Operation::AddChunk { tier, chunk: ChunkId(chunk) })
     }
 
     pub(crate) fn drop_chunk(&mut self, tier: TierId, chunk: u32) {
-        let command = Command::DropChunk { tier, chunk: ChunkId(chunk) };
-        assert_eq!(self.plane.start_command(command), None);
+        self.plane.free(Memory::Chunk(tier, ChunkId(chunk)));
     }
 
     pub(crate) fn fetch(&mut self, sample: u32, to: Slot) -> Outcome {
-        self.run(|op| Command::Fetch {
-            op,
-            sample: SampleId(sample),
-            to,
-            retention: Retention::Kept,
-        })
+        self.run(Operation::Fetch { sample: SampleId(sample), to, retention: Retention::Kept })
     }
 
     pub(crate) fn promote(&mut self, sample: u32, from: &Place, to: Slot) -> Outcome {
         let (sample, from) = (SampleId(sample), from.clone());
-        self.run(|op| Command::Promote { op, sample, from, to })
+        self.run(Operation::Promote { sample, from, to })
     }
 
     pub(crate) fn demote(&mut self, sample: u32, from: Origin, len: u64, to: &Place) -> Outcome {
         let (sample, len, to) = (SampleId(sample), Bytes(len), to.clone());
-        self.run(|op| Command::Demote { op, sample, from, len, to })
+        self.run(Operation::Demote { sample, from, len, to })
     }
 
     /// Fetches a sample and puts it into a place.

@@ -3,7 +3,7 @@
 use std::{os::fd::OwnedFd, sync::Arc};
 
 use tierfeed_core::{
-    batch::Shown,
+    batch::InPlace,
     id::{ChunkId, SampleId},
     session::{Fault, Origin},
     units::Bytes,
@@ -29,8 +29,8 @@ fn ready() -> (tempfile::TempDir, Rig, SharedTier, ReadView) {
     (root, rig, shared, view)
 }
 
-fn shown(chunk: u32, offset: u64) -> Shown {
-    Shown { tier: CXL, chunk: ChunkId(chunk), offset: Bytes(offset) }
+fn shown(chunk: u32, offset: u64) -> InPlace {
+    InPlace { tier: CXL, chunk: ChunkId(chunk), offset: Bytes(offset) }
 }
 
 fn seen(view: &ReadView, offset: Bytes) -> Vec<u8> {

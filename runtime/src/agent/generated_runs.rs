@@ -10,7 +10,7 @@ use tierfeed_core::{
     latency_quantiles::Draws,
     order::{Position, Shuffle, Spec, World as Ranks},
     retention::policy,
-    session::{Command, Event, OnError, Session, Settings, Tally, Wait, Windows},
+    session::{Answer, Command, Event, OnError, Session, Settings, Tally, Wait, Windows},
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -99,7 +99,7 @@ impl Run {
             on_error: OnError::Fail,
             windows: Windows::default(),
             aim: policy::Aim::default(),
-            shows: Vec::new(),
+            in_place_tiers: Vec::new(),
         };
         let trainers = (0..RANKS).map(|rank| Trainer {
             connection: ConnectionId(u64::from(rank)),
@@ -176,20 +176,26 @@ impl Run {
     }
 
     fn carry_out(&mut self, command: Command) {
-        if let Some(op) = command.op() {
-            let takes = self.draw(self.shape.reading_max);
-            self.at(self.now + takes, Due::Said(Event::Completed { op, outcome: Ok(()) }));
-            return;
-        }
         match command {
-            Command::Admit { rank, .. } => self.at(self.now, Due::Wants(rank.0 as usize)),
-            Command::Lease { connection, lease, batch, .. } => {
+            Command::Start { op, .. } => {
+                let takes = self.draw(self.shape.reading_max);
+                self.at(self.now + takes, Due::Said(Event::Completed { op, outcome: Ok(()) }));
+            }
+            Command::Free(_) => (),
+            Command::Answer(answer) => self.answered(answer),
+        }
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        match answer {
+            Answer::Admit { rank, .. } => self.at(self.now, Due::Wants(rank.0 as usize)),
+            Answer::Lease { connection, lease, batch, .. } => {
                 let who = usize::try_from(connection.0).unwrap();
                 self.trainers[who].ring.insert(batch.id, lease);
                 self.take_if_wanted(who);
             }
-            Command::Refuse { batch, reason, .. } => panic!("{batch:?} refused: {reason:?}"),
-            _ => (),
+            Answer::Refuse { batch, reason, .. } => panic!("{batch:?} refused: {reason:?}"),
+            Answer::Reject { .. } => (),
         }
     }
 

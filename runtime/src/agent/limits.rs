@@ -159,7 +159,7 @@ mod tests {
             on_error: OnError::Fail,
             windows: Windows { cold: window, tier: window, ..Windows::default() },
             aim: policy::Aim { useful, ..policy::Aim::default() },
-            shows: Vec::new(),
+            in_place_tiers: Vec::new(),
         };
         Limits::of(&layout, &settings)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{BatchId, ConnectionId, LeaseId, Rank},
-    session::{Command, Event, Refusal, Wait},
+    session::{Answer, Event, Refusal, Wait},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{ClientEvent, Delivery};
@@ -111,11 +111,11 @@ impl Agent {
         }
     }
 
-    /// Carries out a command for the hand-off.
-    pub(super) fn answer_trainer(&mut self, command: Command) {
-        match command {
-            Command::Admit { connection, rank } => self.admit(connection, rank),
-            Command::Reject { connection, rank } => {
+    /// Passes an answer of the session on to its trainer.
+    pub(super) fn answer_trainer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Admit { connection, rank } => self.admit(connection, rank),
+            Answer::Reject { connection, rank } => {
                 let reason = format!(
                     "there is no staging memory here for rank {}; this node has ranks {}",
                     rank.0,
@@ -123,14 +123,13 @@ impl Agent {
                 );
                 self.server.close(connection, reason);
             }
-            Command::Lease { connection, lease, offset, batch } => {
+            Answer::Lease { connection, lease, offset, batch } => {
                 let index = &self.index;
                 let label = |sample| index.label(sample).map(i64::from);
                 let outcome = self.server.lease(connection, lease, offset, &batch, label);
                 self.check(connection, outcome);
             }
-            Command::Refuse { connection, batch, reason } => self.refuse(connection, batch, reason),
-            other => unreachable!("the data plane gives back only what is for trainers: {other:?}"),
+            Answer::Refuse { connection, batch, reason } => self.refuse(connection, batch, reason),
         }
     }
 

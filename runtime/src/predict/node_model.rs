@@ -186,9 +186,12 @@ impl NodeModel {
     pub fn session(&self, job: &Job, sizes: Arc<[Bytes]>, order: Spec) -> session::Settings {
         let buffer = |tier: &Tier| Buffer::within(tier.kind, tier.cache, self.chunk);
         let tiers = self.tiers.iter().map(buffer).collect();
-        let shows = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
+        let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        session::Settings { shows, ..layout::session(job, sizes, order, self.arena, cache) }
+        session::Settings {
+            in_place_tiers,
+            ..layout::session(job, sizes, order, self.arena, cache)
+        }
     }
 
     /// The simulator's model, with steps that compute for `step_time`.

@@ -42,7 +42,7 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

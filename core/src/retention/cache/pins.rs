@@ -1,83 +1,83 @@
-//! Positions of one tier that batches name, and what became of them meanwhile.
+//! Pinned places of one tier: those that batches read in place.
 //!
-//! A trainer reads a shown sample where it lies, so its bytes stay until the last batch that names them
-//! is gone, whatever the residency say: a place that is given up comes back to the tier only then, and so
-//! does a chunk.
+//! A trainer reads such a sample where it lies, so its bytes stay until the last batch that names them is
+//! gone: a place that the residency gave up is free again only when its last pin drops, and so is a chunk.
 //!
 //! Invariants, checked by the tests of [`crate::retention::cache`]:
 //!
-//! 1. A place that is named is free to nobody else, and its chunk is not dropped.
-//! 2. What was given up while it was named comes back once, when it is named no more.
+//! 1. A pinned place is given to no other sample, and its chunk is not dropped.
+//! 2. A place that was given up while it was pinned is freed once, when its last pin drops.
 
 use alloc::collections::BTreeMap;
 
-use crate::{batch::Shown, id::ChunkId, space::Piece, units::Bytes};
+use crate::{batch::InPlace, id::ChunkId, space::Piece, units::Bytes};
 
-/// The named places of one tier.
+/// The pinned places of one tier.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     /// By chunk and offset.
     places: BTreeMap<(ChunkId, u64), Pin>,
+    /// Chunks that were removed while places in them were pinned.
     leaving: BTreeMap<ChunkId, Leaving>,
 }
 
 #[derive(Debug)]
 struct Pin {
-    /// How often it is named.
+    /// Batches that name the place.
     count: u32,
     len: Bytes,
-    /// Its sample lies elsewhere by now, or nowhere.
+    /// Its sample was moved or evicted meanwhile.
     is_vacated: bool,
 }
 
-/// A chunk that was taken away while places in it were named.
+/// A chunk that was removed while places in it were pinned.
 #[derive(Debug)]
 struct Leaving {
-    /// Such places that are left.
-    named: u32,
+    /// Places in it that are still pinned.
+    pinned: u32,
     presence: Presence,
 }
 
-/// Whether there is memory behind a chunk.
+/// Whether a chunk has memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// There is, or it is on its way.
+    /// It has memory, or is getting it.
     There,
-    /// It could not be had.
+    /// Its memory could not be had.
     Lost,
 }
 
-/// What comes back to the tier with the last name of a place.
+/// What is free when the last pin of a place drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
-    /// The place.
+    /// The pinned place alone.
     Piece(Piece),
-    /// The whole chunk that it was in, which is to be dropped.
+    /// The chunk that it was in, which is to be dropped.
     Chunk(ChunkId),
 }
 
 impl Pins {
-    /// Chunks that are taken away and whose memory is still there.
+    /// Chunks that were removed and whose memory is still there.
     pub(super) fn leaving(&self) -> u32 {
         let there = self.leaving.values().filter(|it| it.presence == Presence::There);
         u32::try_from(there.count()).expect("chunks are numbered in 32 bits")
     }
 
-    /// Names a place once more.
-    pub(super) fn name(&mut self, piece: Piece) {
+    /// Adds a pin to a place.
+    pub(super) fn pin(&mut self, piece: Piece) {
         let pin = Pin { count: 0, len: piece.len, is_vacated: false };
         self.places.entry((piece.chunk, piece.offset.0)).or_insert(pin).count += 1;
     }
 
-    /// Takes note that a place is given up; returns whether it has to stay for now.
+    /// Notes that a place is given up; returns whether a pin keeps it.
     pub(super) fn vacate(&mut self, piece: &Piece) -> bool {
         let pin = self.places.get_mut(&(piece.chunk, piece.offset.0));
         pin.map(|pin| pin.is_vacated = true).is_some()
     }
 
-    /// Names a place once less. Returns what nobody needs any more.
-    pub(super) fn unname(&mut self, shown: Shown) -> Option<Freed> {
-        let key = (shown.chunk, shown.offset.0);
+    /// Removes a pin from a place. Returns what is free then.
+    pub(super) fn unpin(&mut self, place: InPlace) -> Option<Freed> {
+        let key = (place.chunk, place.offset.0);
         let pin = self.places.get_mut(&key)?;
         pin.count -= 1;
         if pin.count > 0 {
@@ -87,36 +87,35 @@ impl Pins {
         if !is_vacated {
             return None;
         }
-        let Some(chunk) = self.leaving.get_mut(&shown.chunk) else {
-            return Some(Freed::Piece(Piece { chunk: shown.chunk, offset: shown.offset, len }));
+        let Some(chunk) = self.leaving.get_mut(&place.chunk) else {
+            return Some(Freed::Piece(Piece { chunk: place.chunk, offset: place.offset, len }));
         };
-        chunk.named -= 1;
-        if chunk.named > 0 {
+        chunk.pinned -= 1;
+        if chunk.pinned > 0 {
             return None;
         }
-        let Leaving { presence, .. } = self.leaving.remove(&shown.chunk)?;
-        (presence == Presence::There).then_some(Freed::Chunk(shown.chunk))
+        let Leaving { presence, .. } = self.leaving.remove(&place.chunk)?;
+        (presence == Presence::There).then_some(Freed::Chunk(place.chunk))
     }
 
-    /// Takes note that a chunk is taken away, every sample in it having been vacated; returns whether it
-    /// has to stay for now.
-    pub(super) fn leave(&mut self, chunk: ChunkId, presence: Presence) -> bool {
-        let named = self.places.range((chunk, 0)..=(chunk, u64::MAX)).count();
-        let named = u32::try_from(named).expect("a chunk has fewer places");
-        if named > 0 {
-            self.leaving.insert(chunk, Leaving { named, presence });
+    /// Notes that a chunk is removed in which every sample was vacated; returns whether a pin keeps it.
+    pub(super) fn remove_chunk(&mut self, chunk: ChunkId, presence: Presence) -> bool {
+        let pinned = self.places.range((chunk, 0)..=(chunk, u64::MAX)).count();
+        let pinned = u32::try_from(pinned).expect("a chunk has fewer places");
+        if pinned > 0 {
+            self.leaving.insert(chunk, Leaving { pinned, presence });
         }
-        named > 0
+        pinned > 0
     }
 
-    /// Takes note that there is no memory behind a chunk that was taken away.
+    /// Notes that a chunk which was removed has no memory.
     pub(super) fn lost(&mut self, chunk: ChunkId) {
         if let Some(leaving) = self.leaving.get_mut(&chunk) {
             leaving.presence = Presence::Lost;
         }
     }
 
-    /// The places that are named, for tests.
+    /// The pinned places, for tests.
     #[cfg(test)]
     pub(super) fn pieces(&self) -> impl Iterator<Item = (Piece, bool)> + '_ {
         self.places.iter().map(|((chunk, offset), pin)| {
@@ -131,32 +130,32 @@ mod tests {
 
     const CHUNK: ChunkId = ChunkId(3);
 
-    /// One place of a chunk that was taken away while it was named.
-    fn leaving(presence: Presence) -> (Pins, Shown) {
+    /// A pinned place of a chunk that was removed.
+    fn leaving(presence: Presence) -> (Pins, InPlace) {
         let (offset, mut pins) = (Bytes(64), Pins::default());
         let piece = Piece { chunk: CHUNK, offset, len: Bytes(64) };
-        pins.name(piece);
+        pins.pin(piece);
         assert!(pins.vacate(&piece));
-        assert!(pins.leave(CHUNK, presence));
-        (pins, Shown { tier: crate::id::TierId(0), chunk: CHUNK, offset })
+        assert!(pins.remove_chunk(CHUNK, presence));
+        (pins, InPlace { tier: crate::id::TierId(0), chunk: CHUNK, offset })
     }
 
     #[test]
-    fn a_chunk_counts_until_its_last_place_is_named_no_more() {
-        let (mut pins, shown) = leaving(Presence::There);
+    fn a_chunk_counts_until_its_last_pin_drops() {
+        let (mut pins, in_place) = leaving(Presence::There);
         assert_eq!(pins.leaving(), 1);
-        assert_eq!(pins.unname(shown), Some(Freed::Chunk(CHUNK)));
-        assert_eq!((pins.leaving(), pins.unname(shown)), (0, None));
+        assert_eq!(pins.unpin(in_place), Some(Freed::Chunk(CHUNK)));
+        assert_eq!((pins.leaving(), pins.unpin(in_place)), (0, None));
     }
 
     #[test]
     fn a_chunk_without_memory_counts_for_nothing_and_is_not_dropped() {
-        let (mut lost, shown) = leaving(Presence::There);
+        let (mut lost, in_place) = leaving(Presence::There);
         lost.lost(CHUNK);
         let (never_there, _) = leaving(Presence::Lost);
         for mut pins in [lost, never_there] {
             assert_eq!(pins.leaving(), 0);
-            assert_eq!(pins.unname(shown), None);
+            assert_eq!(pins.unpin(in_place), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The residency stay right whatever a policy asks for.
+//! The residency stays right for every decision of a policy.
 
 use proptest::prelude::*;
 
@@ -125,7 +125,7 @@ proptest! {
         kind in prop::sample::select(&policy::Kind::ALL[..]),
     ) {
         let mut limits = [3, 2, 4];
-        let mut named: Vec<Shown> = Vec::new();
+        let mut named: Vec<InPlace> = Vec::new();
         let mut chunks: BTreeMap<(TierId, ChunkId), u32> = BTreeMap::new();
         let Stage { mut cache, mut future } = Stage::new(kind, &limits, lens);
         for op in ops {
@@ -147,8 +147,8 @@ proptest! {
                 Op::Pin(sample) => named.extend(cache.pin(SampleId(sample))),
                 Op::Unpin(which) if named.is_empty() => prop_assert!(which < 100),
                 Op::Unpin(which) => {
-                    let shown = named.swap_remove(which % named.len());
-                    cache.unpin(shown);
+                    let in_place = named.swap_remove(which % named.len());
+                    cache.unpin(in_place);
                 }
             }
             let mut last = BTreeMap::new();
@@ -165,7 +165,7 @@ proptest! {
                     }
                     Change::ChunkDropped { tier, chunk } => {
                         prop_assert_eq!(chunks.remove(&(tier, chunk)), Some(1), "dropped once");
-                        let names_it = |it: &Shown| (it.tier, it.chunk) == (tier, chunk);
+                        let names_it = |it: &InPlace| (it.tier, it.chunk) == (tier, chunk);
                         prop_assert!(!named.iter().any(names_it), "invariant 3");
                     }
                 }
@@ -174,7 +174,7 @@ proptest! {
             prop_assert!(is_told, "what was told last is what holds");
             check(&cache, &limits);
         }
-        named.drain(..).for_each(|shown| cache.unpin(shown));
+        named.drain(..).for_each(|in_place| cache.unpin(in_place));
         for tier in &cache.tiers {
             prop_assert_eq!((tier.pins.leaving(), tier.pins.pieces().count()), (0, 0));
         }

@@ -25,7 +25,7 @@ pub struct Costs<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// Line by line. Lines 13 and 15 move the bounds to the initial count again and again, so that at
-    /// most two counts are ever tried; line 18 prefers whatever leaves more time to spare.
+    /// most two counts are ever tried; line 18 prefers the count that leaves more time to spare.
     Printed,
     /// As section 4.4 describes it: "a binary search to explore the search space until we converge",
     /// so the bounds move to the count tried last, and the solution "that has the minimum `T_dif`".

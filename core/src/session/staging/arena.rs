@@ -1,62 +1,50 @@
 //! Which part of an arena has memory: all of it, or its beginning while memory is short.
 //!
-//! The end of the arena leaves range by range, as its batches do, and comes back when the limit is
-//! lifted or when a batch that somebody waits for finds no room. Nothing lies in a range that is on its
-//! way out or in, for it was taken out of the arena's free space before.
+//! The end of the arena is given back range by range, as its batches leave, and taken again when the limit
+//! is lifted or when a batch that a trainer waits for finds no room. A range that is being trimmed or
+//! restored holds no batch: it was taken out of the arena's free space before.
 
 use alloc::vec::Vec;
 
-use super::ARENA;
 use crate::{
     batch::BATCH_ALIGN,
+    id::{ChunkId, Rank},
+    session::Operation,
     space::{Piece, Space},
     units::Bytes,
 };
 
-/// A range that changes its state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::session) enum Passage {
-    /// Its memory is given back.
-    Out(Piece),
-    /// It gets memory again.
-    In(Piece),
-}
-
-impl Passage {
-    pub(in crate::session) fn range(self) -> (Bytes, Bytes) {
-        let (Self::Out(piece) | Self::In(piece)) = self;
-        (piece.offset, piece.len)
-    }
-}
+/// The arena is one chunk.
+pub(super) const ARENA: ChunkId = ChunkId(0);
 
 /// The memory behind an arena.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct ArenaMemory {
     len: Bytes,
     /// Batches for which the whole length was meant.
     batches: u32,
     limit: Option<u32>,
-    /// The longest batch that was to get a place.
+    /// The longest batch that was to be placed.
     longest: Bytes,
-    /// Ranges without memory, by offset.
-    gone: Vec<Piece>,
-    /// Ranges that are on their way out or in.
-    moving: u32,
-    /// A batch could not be placed in what is left.
+    /// Ranges without memory.
+    trimmed: Vec<Piece>,
+    /// Ranges that are being trimmed or restored.
+    changing: u32,
+    /// A batch found no room in what is left.
     is_short: bool,
-    /// There was no memory to come back to.
+    /// There was no memory to restore a range.
     is_refused: bool,
 }
 
-impl Memory {
+impl ArenaMemory {
     pub(super) fn new(len: Bytes, batches: u32) -> Self {
         Self {
             len,
             batches: batches.max(1),
             limit: None,
             longest: Bytes(0),
-            gone: Vec::new(),
-            moving: 0,
+            trimmed: Vec::new(),
+            changing: 0,
             is_short: false,
             is_refused: false,
         }
@@ -66,12 +54,12 @@ impl Memory {
         self.len
     }
 
-    pub(super) fn is_moving(&self) -> bool {
-        self.moving > 0
+    pub(super) fn is_changing(&self) -> bool {
+        self.changing > 0
     }
 
     pub(super) fn closed(&mut self) {
-        self.gone.clear();
+        self.trimmed.clear();
         self.is_short = false;
         self.is_refused = false;
     }
@@ -82,53 +70,56 @@ impl Memory {
         self.is_refused = false;
     }
 
-    /// Takes note of a batch that is to get a place.
-    pub(super) fn saw(&mut self, len: Bytes) {
+    /// Notes the length of a batch that is to be placed.
+    pub(super) fn note_batch(&mut self, len: Bytes) {
         self.longest = self.longest.max(len);
     }
 
     /// Asks for everything back; `false` if all is there, or if there was nothing to be had.
     pub(super) fn restore(&mut self) -> bool {
-        if self.gone.is_empty() || self.is_refused {
+        if self.trimmed.is_empty() || self.is_refused {
             return false;
         }
         self.is_short = true;
         true
     }
 
-    /// What is to change now: free space of `space` behind the usable part leaves, ranges within it
-    /// come back.
-    pub(super) fn passages(&mut self, space: &mut Space) -> Vec<Passage> {
+    /// The changes that are due now: free space of `space` behind the usable part is trimmed, trimmed
+    /// ranges within it are restored.
+    pub(super) fn resize(&mut self, rank: Rank, space: &mut Space) -> Vec<Operation> {
         let usable = self.usable();
-        let mut passages = Vec::new();
+        let mut operations = Vec::new();
         if usable < self.len {
-            passages.extend(space.take_behind(ARENA, usable).into_iter().map(Passage::Out));
+            let trim = |Piece { offset, len, .. }| Operation::TrimArena { rank, offset, len };
+            operations.extend(space.take_behind(ARENA, usable).into_iter().map(trim));
         }
         if !self.is_refused {
-            let gone = core::mem::take(&mut self.gone);
-            for piece in gone {
+            let restore = |Piece { offset, len, .. }| Operation::RestoreArena { rank, offset, len };
+            for piece in core::mem::take(&mut self.trimmed) {
                 let (inside, outside) = split(piece, usable);
-                passages.extend(inside.map(Passage::In));
-                self.gone.extend(outside);
+                operations.extend(inside.map(restore));
+                self.trimmed.extend(outside);
             }
         }
-        self.moving += u32::try_from(passages.len()).expect("an arena has few ranges");
-        passages
+        self.changing += u32::try_from(operations.len()).expect("an arena has few ranges");
+        operations
     }
 
-    /// A passage ended. Returns the range if batches may lie there again. One that could not leave stays
-    /// out of use all the same, so that it is not tried over and over.
-    pub(super) fn passed(&mut self, passage: Passage, has_failed: bool) -> Option<Piece> {
-        self.moving = self.moving.saturating_sub(1);
-        match (passage, has_failed) {
-            (Passage::In(piece), false) => return Some(piece),
-            (Passage::In(piece), true) => {
-                self.is_refused = true;
-                self.gone.push(piece);
-            }
-            (Passage::Out(piece), _) => self.gone.push(piece),
+    /// A range was trimmed. One that could not be stays out of use all the same, so that it is not tried
+    /// over and over.
+    pub(super) fn trimmed(&mut self, piece: Piece) {
+        self.changing = self.changing.saturating_sub(1);
+        self.trimmed.push(piece);
+    }
+
+    /// A range was to be restored. Returns whether batches may lie there again.
+    pub(super) fn restored(&mut self, piece: Piece, is_there: bool) -> bool {
+        self.changing = self.changing.saturating_sub(1);
+        if !is_there {
+            self.is_refused = true;
+            self.trimmed.push(piece);
         }
-        None
+        is_there
     }
 
     /// How much of the arena may be used: its part for the batches that are allowed, but room for two

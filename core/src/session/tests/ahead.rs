@@ -35,7 +35,8 @@ fn batches_that_nobody_takes_do_not_end_the_look_ahead() {
         assert!(world.take(0), "{batch:?}");
     }
     let last = BatchId { epoch: Epoch(2), step: Step(12), rank: Rank(0) };
-    let staged: Vec<_> = world.session.ranks[&Rank(0)].staged.keys().copied().collect();
+    let staged: Vec<_> =
+        world.session.staging.get(Rank(0)).unwrap().staged().keys().copied().collect();
     assert_eq!(staged, [last], "staged ahead to the end, and nothing is left from before");
 }
 
@@ -52,8 +53,15 @@ fn a_jump_back_takes_the_look_ahead_along() {
         assert!(world.take(0));
     }
     world.drain();
-    let staged: Vec<u32> =
-        world.session.ranks[&Rank(0)].staged.keys().map(|batch| batch.step.0).collect();
+    let staged: Vec<u32> = world
+        .session
+        .staging
+        .get(Rank(0))
+        .unwrap()
+        .staged()
+        .keys()
+        .map(|batch| batch.step.0)
+        .collect();
     assert_eq!(staged, [4, 5, 6]);
 }
 
@@ -87,7 +95,7 @@ fn republish(is_staged_before: bool) {
     world.trainers[0].asked.insert(batch);
     world.tell(Event::Requested { connection, batch });
     world.drain();
-    let staged = &world.session.ranks[&Rank(0)].staged[&batch];
+    let staged = &world.session.staging.get(Rank(0)).unwrap().staged()[&batch];
     assert_eq!(staged.batch.entries[0].sample, SampleId(7));
     let past_the_end = BatchId { step: Step(1), ..batch };
     world.trainers[0].asked.insert(past_the_end);
@@ -102,7 +110,8 @@ fn nothing_is_staged_deeper_than_the_settings_say() {
     let last = |rank| BatchId { step: Step(2), ..first(rank) };
     world.drain();
     for rank in 0..2 {
-        let staged: Vec<_> = world.session.ranks[&Rank(rank)].staged.keys().copied().collect();
+        let staged: Vec<_> =
+            world.session.staging.get(Rank(rank)).unwrap().staged().keys().copied().collect();
         assert_eq!((staged.len(), staged[0], staged[2]), (3, first(rank), last(rank)));
     }
 }

@@ -1,4 +1,4 @@
-//! Batches are given in order, to whoever asks for them, or refused with a reason.
+//! Batches are given in order to the connections that ask for them, or refused with a reason.
 
 use super::*;
 
@@ -42,12 +42,12 @@ proptest! {
         world.trainers[0].connection = ConnectionId(99);
         world.tell(Event::Gone { connection: dead.connection });
         world.drain();
-        let staging = &world.session.ranks[&Rank(0)];
-        prop_assert!(staging.wanted.is_empty());
+        let staging = &world.session.staging.get(Rank(0)).unwrap();
+        prop_assert!(!staging.has_wanted());
         // Who never came in leaves what was staged before anyone came.
         let expected = if dead.is_admitted { Arena::Closed } else { Arena::Open };
-        prop_assert_eq!(staging.arena, expected);
-        prop_assert!(staging.staged.is_empty() || !dead.is_admitted);
+        prop_assert_eq!(staging.arena(), expected);
+        prop_assert!(staging.staged().is_empty() || !dead.is_admitted);
 
         world.trainers[0].next = dead.got.last().map_or(
             world.trainers[0].next, |last| settings.order.after(*last),
@@ -73,15 +73,15 @@ proptest! {
         }
         prop_assume!(world.trainers[0].is_admitted);
         // All in one turn of the loop: what follows from the ends is not given out yet.
-        for command in core::mem::take(&mut world.body.running) {
-            let (op, outcome) = (command.op().unwrap(), Ok(()));
-            world.body.end(&command, outcome);
+        for (op, operation) in core::mem::take(&mut world.body.running) {
+            let outcome = Ok(());
+            world.body.end(&operation, outcome);
             world.session.handle(Event::Completed { op, outcome }, world.now);
         }
         let connection = world.trainers[0].connection;
         world.tell(Event::Gone { connection });
         world.drain();
-        prop_assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
+        prop_assert_eq!(world.session.staging.get(Rank(0)).unwrap().arena(), Arena::Closed);
     }
 
     #[test]
@@ -121,7 +121,7 @@ proptest! {
             }
         }
         world.drain();
-        // Some give back what they have, some keep it: nobody may wait for ever.
+        // Some give back what they have, some keep it: no connection may wait for ever.
         while world.take(0) || world.take(1) {
             world.drain();
         }
@@ -145,7 +145,11 @@ fn a_rank_that_never_comes_holds_up_no_other() {
     world.trainers[1].next = None;
     world.play(&[1], 0);
     assert_eq!(world.trainers[0].got, world.expected(0));
-    assert_eq!(world.session.ranks[&Rank(1)].staged.len(), 3, "rank 1 waits, staged ahead");
+    assert_eq!(
+        world.session.staging.get(Rank(1)).unwrap().staged().len(),
+        3,
+        "rank 1 waits, staged ahead"
+    );
 }
 
 #[test]
@@ -214,12 +218,12 @@ fn a_trainer_that_dies_before_its_arena_is_there_leaves_none() {
     assert!(world.trainers[0].is_admitted);
     world.tell(Event::Gone { connection });
     world.drain();
-    assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
+    assert_eq!(world.session.staging.get(Rank(0)).unwrap().arena(), Arena::Closed);
     let connection = ConnectionId(99);
     world.session.handle(Event::Attached { connection, rank: Rank(0) }, world.now);
     world.session.handle(Event::Gone { connection }, world.now);
     world.go_on();
     world.drain();
-    assert_eq!(world.session.ranks[&Rank(0)].arena, Arena::Closed);
+    assert_eq!(world.session.staging.get(Rank(0)).unwrap().arena(), Arena::Closed);
     assert_eq!(world.session.in_flight(), 0);
 }

@@ -93,18 +93,18 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
     settings.tiers.truncate(1);
     let mut world = Play::new(&settings);
-    let arena = world.body.running.swap_remove(0);
+    let (op, arena) = world.body.running.swap_remove(0);
     world.body.end(&arena, Ok(()));
-    world.tell(Event::Completed { op: arena.op().unwrap(), outcome: Ok(()) });
-    let is_chunk = |command: &Command| matches!(command, Command::AddChunk { .. });
+    world.tell(Event::Completed { op, outcome: Ok(()) });
+    let is_chunk = |(_, operation): &_| matches!(operation, Operation::AddChunk { .. });
     for chunks_max in [0, 2] {
         world.tell(Event::Resized { tier: TierId(0), chunks_max });
     }
     let late = world.body.running.iter().position(is_chunk).unwrap();
-    let late = world.body.running.swap_remove(late);
-    world.tell(Event::Completed { op: late.op().unwrap(), outcome: Err(Fault::NoSpace) });
+    let (op, _) = world.body.running.swap_remove(late);
+    world.tell(Event::Completed { op, outcome: Err(Fault::NoSpace) });
     world.play(&[3, 5, 7], 0);
-    let known = world.session.cache.chunk_count(TierId(0));
+    let known = world.session.planner.cache().chunk_count(TierId(0));
     assert_eq!(world.body.chunks.len(), known as usize);
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
 }
@@ -114,20 +114,20 @@ fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
     let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
     settings.tiers.truncate(1);
     let mut world = Play::new(&settings);
-    let is_promotion = |command: &Command| matches!(command, Command::Promote { .. });
+    let is_promotion = |(_, operation): &_| matches!(operation, Operation::Promote { .. });
     while !world.body.running.iter().any(is_promotion) {
         world.take(0);
         world.ask(0);
         world.end_one(0, 0);
     }
     let at = world.body.running.iter().position(is_promotion).unwrap();
-    let promotion = world.body.running.swap_remove(at);
-    let Command::Promote { op, sample, from, .. } = promotion else { unreachable!() };
+    let (op, promotion) = world.body.running.swap_remove(at);
+    let Operation::Promote { sample, from, .. } = promotion else { unreachable!() };
     let chunk = from.pieces[0].chunk;
     let fault = Fault::Poisoned(from.tier, chunk);
     world.tell(Event::Completed { op, outcome: Err(fault) });
-    assert_eq!(world.session.cache.place(sample), None);
-    let left = world.session.cache.chunk_count(from.tier);
+    assert_eq!(world.session.planner.cache().place(sample), None);
+    let left = world.session.planner.cache().chunk_count(from.tier);
     assert_eq!(left, 1, "of two");
     world.play(&[3, 5, 7], 0);
     assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
@@ -140,9 +140,9 @@ fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
         let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
         world.end_one(0, 0);
         assert!(world.ask(0));
-        let fetch = world.body.running.remove(0);
+        let (op, _) = world.body.running.remove(0);
         let outcome = Err(Fault::NoSpace);
-        world.tell(Event::Completed { op: fetch.op().unwrap(), outcome });
+        world.tell(Event::Completed { op, outcome });
         world.play(&[3, 5, 7], 0);
         let refused = &world.trainers[0].refused;
         assert_eq!(refused.len(), 1);

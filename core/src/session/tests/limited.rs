@@ -77,9 +77,11 @@ fn a_limit_drops_what_nobody_asked_for_and_gives_the_end_of_the_arena_back() {
     let mut world = Play::new(&deep(policy::Kind::None, 1));
     world.trainers[0].next = None;
     world.drain();
-    assert_eq!(world.session.ranks[&Rank(0)].staged.len(), 6);
+    assert_eq!(world.session.staging.get(Rank(0)).unwrap().staged().len(), 6);
     limit(&mut world, 3);
-    let staged = |world: &Play| world.session.ranks[&Rank(0)].staged.keys().copied().collect();
+    let staged = |world: &Play| {
+        world.session.staging.get(Rank(0)).unwrap().staged().keys().copied().collect()
+    };
     let ahead: Vec<BatchId> = staged(&world);
     assert_eq!(ahead, world.expected(0)[..3], "what is needed last goes first");
     assert_eq!(trimmed(&world), 4, "half of the arena is given back");
@@ -114,7 +116,7 @@ fn what_a_trainer_holds_is_not_touched_and_leaves_later() {
         world.drain();
     }
     assert_eq!(trimmed(&world), 5);
-    assert_eq!(world.session.ranks[&Rank(0)].staged.len(), 2);
+    assert_eq!(world.session.staging.get(Rank(0)).unwrap().staged().len(), 2);
 }
 
 #[test]

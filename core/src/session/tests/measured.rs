@@ -5,11 +5,21 @@ use super::*;
 #[test]
 fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
     let mut world = staged_ahead(policy::Kind::None, 40);
-    let opened = world.session.ranks[&Rank(0)].opened_at;
+    let opened = world.session.staging.get(Rank(0)).unwrap().opened_at();
     assert!(world.ask(0));
     world.drain();
     let (connection, lease) = (world.trainers[0].connection, world.trainers[0].leases[0].0);
-    let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
+    let ready = world
+        .session
+        .staging
+        .get(Rank(0))
+        .unwrap()
+        .staged()
+        .values()
+        .next()
+        .unwrap()
+        .timeline
+        .ready();
     world.now.0 += 500_000;
     let waited = Nanoseconds(world.now.0 + 1000);
     world.tell(Event::Delivered { connection, lease, wait: Wait::ending(waited, waited) });
@@ -57,7 +67,17 @@ fn only_what_is_behind_a_batch_that_was_not_ready_waits_for_its_turn() {
     assert!(world.trainers[0].leases.is_empty(), "a read of the first is held up");
     world.now.0 += 1_000_000;
     world.end_one(0, 0);
-    let ready = world.session.ranks[&Rank(0)].staged.values().next().unwrap().marks.ready();
+    let ready = world
+        .session
+        .staging
+        .get(Rank(0))
+        .unwrap()
+        .staged()
+        .values()
+        .next()
+        .unwrap()
+        .timeline
+        .ready();
     world.now.0 += 5000;
     let until = world.now;
     let take = |world: &mut Play, since, until| {
@@ -103,7 +123,7 @@ fn a_batch_is_ready_from_its_last_sample_until_a_trainer_takes_it() {
 fn what_is_read_for_a_batch_that_is_skipped_is_wasted() {
     let mut world = staged_ahead(policy::Kind::None, 400);
     world.drain();
-    let staged = &world.session.ranks[&Rank(0)].staged;
+    let staged = &world.session.staging.get(Rank(0)).unwrap().staged();
     let read: u64 = staged.values().map(|staged| staged.batch.payload().0).sum();
     let (connection, batch) =
         (world.trainers[0].connection, BatchId { epoch: Epoch(1), step: Step(3), rank: Rank(0) });

@@ -41,7 +41,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 
@@ -84,7 +84,7 @@ fn observed(settings: &Settings) -> (Everything, Vec<EpochOutcome>) {
     let model = model(settings.tiers.len());
     match simulate_observed(settings, &(&model).into(), &mut everything) {
         ControlFlow::Continue(outcome) => (everything, outcome.epochs),
-        ControlFlow::Break(steps) => panic!("nobody asked to stop after {steps} steps"),
+        ControlFlow::Break(steps) => panic!("the observer did not ask to stop after {steps} steps"),
     }
 }
 

@@ -46,7 +46,7 @@ fn progress() -> Progress {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     };
     let mut progress = Session::new(settings).progress().clone();
     let epoch = |cold, first, second| EpochProgress {

@@ -35,8 +35,8 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         hits: vec![main / 100, cxl / 100],
         written: vec![Bytes(main), Bytes(2 * cxl)],
         misses: cold / 100,
-        shown: Bytes(cxl / 2),
-        shown_samples: cxl / 200,
+        in_place: Bytes(cxl / 2),
+        in_place_samples: cxl / 200,
         ready: Bytes(250),
         late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),
@@ -62,7 +62,7 @@ fn progress() -> Progress {
         on_error: tierfeed_core::session::OnError::Fail,
         windows: tierfeed_core::session::Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
     progress.epochs = vec![epoch(1000, 0, 0, 40), epoch(400, 400, 200, 20)];

@@ -41,7 +41,7 @@ fn settings() -> Settings {
         on_error: OnError::Fail,
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 

@@ -99,7 +99,7 @@ fn the_node_goes_where_most_ranks_that_ask_are() {
         world.tell(Event::Requested { connection, batch });
         world.drain();
         assert!(world.take(which));
-        assert_eq!(world.session.main, Epoch(expected), "rank 1 has not asked at first");
+        assert_eq!(world.session.planner.main(), Epoch(expected), "rank 1 has not asked at first");
     }
     for (which, main) in [(1, 20), (0, 5)] {
         let trainer = &mut world.trainers[which];
@@ -109,7 +109,7 @@ fn the_node_goes_where_most_ranks_that_ask_are() {
         world.tell(Event::Requested { connection, batch });
         world.drain();
         assert!(world.take(which));
-        assert_eq!(world.session.main, Epoch(main), "one of two goes alone");
+        assert_eq!(world.session.planner.main(), Epoch(main), "one of two goes alone");
     }
 }
 
@@ -118,7 +118,7 @@ fn no_call_plans_more_samples_than_a_slice_even_within_a_batch() {
     let settings = settings(policy::Kind::None, 60, 1, OnError::Fail);
     let slice = 3;
     let mut session = Session::new(settings.clone()).with_slices(NonZeroU32::new(slice).unwrap());
-    let Some(Command::OpenArena { op, .. }) = session.poll_command() else { panic!("no arena") };
+    let Some(Command::Start { op, .. }) = session.poll_command() else { panic!("no arena") };
     session.handle(Event::Completed { op, outcome: Ok(()) }, Nanoseconds(1));
     session.run_jobs();
     let mut planned = vec![session.in_flight()];

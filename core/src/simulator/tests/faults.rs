@@ -1,11 +1,10 @@
-//! Plays faults against a session: a seed draws what goes wrong, in virtual time, with the machine of the
-//! simulator and trainers that go on alone.
+//! Fault injection: a seed draws what goes wrong, in virtual time, with the machine of the simulator and
+//! trainers that go on alone.
 //!
-//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Work of the session for
-//! other threads ends at any time, in any order. Beside them there are
-//! incidents: a tier is lost or shrinks, a trainer is killed or keeps its batches, the agent is killed and
-//! starts anew with an empty node. Everything follows from settings, machine and scenario, so a seed that
-//! failed fails again.
+//! Single operations stall, fail, or leave wrong bytes that a checksum finds later. Jobs of the session end
+//! at any time, in any order. Beside them there are incidents: a tier is lost or shrinks, a trainer is killed
+//! or keeps its batches, the agent is killed and starts anew with an empty node. Everything follows from
+//! settings, machine and scenario, so a seed that failed fails again.
 //!
 //! What must hold, and is a [`Violation`] if it does not:
 //!
@@ -13,10 +12,10 @@
 //! 2. A batch that is handed over holds its samples. Its trainer writes over them at once, as one that
 //!    normalises in place; what it wrote stays until the batch goes back, and is never taken for a sample.
 //! 3. Every rank uses every batch of its order, once, in order.
-//! 4. It comes to an end, and then nothing is in flight and no staging memory is open.
+//! 4. The run ends, and then nothing is in flight and no staging memory is open.
 
-mod body;
-mod seat;
+mod memory;
+mod rank_trainer;
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -24,24 +23,24 @@ use alloc::{
 };
 
 use self::{
-    body::{Body, Fate},
-    seat::{Handed, Seat, Step},
+    memory::{Injected, NodeMemory},
+    rank_trainer::{Handed, RankTrainer, Step},
 };
-use super::{Clock, Machine, links::Links};
 use crate::{
     id::{BatchId, ConnectionId, LeaseId, OpId, Rank, SampleId, TierId},
     latency_quantiles::{Draws, PerMillion},
-    session::{Command, Event, Job, Refusal, Session, Settings, Wait},
+    session::{Answer, Command, Event, Job, Memory, Operation, Refusal, Session, Settings, Wait},
+    simulator::{Clock, Machine, links::Links},
     units::Nanoseconds,
 };
 
-/// An operation that stalls takes so much longer.
+/// The delay of an operation that stalls.
 const STALL: Nanoseconds = Nanoseconds(2_000_000_000);
 
-/// Work for another thread takes less than this.
+/// The upper bound of the duration of a job.
 const JOB: Nanoseconds = Nanoseconds(20_000_000);
 
-/// How long an incident lasts.
+/// The duration of an incident.
 const INCIDENT: Nanoseconds = Nanoseconds(100_000_000);
 
 /// Events for each batch of the order, beyond which a run counts as endless.
@@ -49,20 +48,20 @@ const EVENTS_MAX: u64 = 10_000;
 
 /// What goes wrong, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scenario {
-    /// Of everything that is drawn.
-    pub seed: u64,
+pub(super) struct Scenario {
+    /// The seed of everything that is drawn.
+    pub(super) seed: u64,
     /// The share of operations that stall, fail, or leave wrong bytes.
-    pub operations: PerMillion,
-    /// How many incidents there are.
-    pub incidents: u32,
+    pub(super) operations: PerMillion,
+    /// The number of incidents.
+    pub(super) incidents: u32,
     /// The time from one incident to the next, on average.
-    pub every: Nanoseconds,
+    pub(super) every: Nanoseconds,
 }
 
-/// Something that befalls the node.
+/// A fault of a whole tier, trainer or agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Incident {
+pub(super) enum Incident {
     /// Nothing in a tier can be read or written.
     TierLost,
     /// A tier has to give up all its chunks.
@@ -70,40 +69,40 @@ pub enum Incident {
     /// A trainer is killed, and starts again behind the last batch that it used.
     TrainerKilled,
     /// A trainer keeps the batches that it uses.
-    TrainerHoards,
+    TrainerKeepsBatches,
     /// The agent is killed, and another one starts.
     AgentKilled,
 }
 
 impl Incident {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
+    /// All kinds of incidents.
+    pub(super) const ALL: [Self; 5] = [
         Self::TierLost,
         Self::TierShrunk,
         Self::TrainerKilled,
-        Self::TrainerHoards,
+        Self::TrainerKeepsBatches,
         Self::AgentKilled,
     ];
 }
 
 /// A rule that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Violation {
-    /// An answer that nobody asked for, or not at this point.
+pub(super) enum Violation {
+    /// An answer that was not requested, or not at this point.
     Unasked(ConnectionId, BatchId),
-    /// A batch was handed over with something else in the place of a sample.
+    /// A batch was handed over with other bytes in the place of a sample.
     WrongBytes(BatchId, SampleId),
     /// The bytes of a batch changed while a trainer had it.
     Overwritten(BatchId),
-    /// A place was used against the rules: read before it was written, or taken from nowhere.
-    Misused(Command),
-    /// A refusal without a reason in this run.
+    /// An operation used a place against the rules: it read before a write, or wrote outside of a chunk.
+    Misused(Operation),
+    /// A refusal whose reason cannot occur in this run.
     Groundless(BatchId, Refusal),
-    /// A rank waits, and nothing will happen any more.
+    /// A rank waits, and no further event will come.
     Stuck(Rank, Option<BatchId>),
-    /// There is no end to it.
+    /// The run does not end.
     Endless,
-    /// Something is still in flight or open after everybody left.
+    /// Something is still in flight or open after all trainers left.
     Left {
         /// Operations that were planned and have not ended.
         planned: usize,
@@ -114,53 +113,58 @@ pub enum Violation {
     },
 }
 
-/// What came of a scenario.
+/// The result of a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ordeal {
+pub(super) struct FaultReport {
     /// How often each incident happened.
-    pub incidents: BTreeMap<Incident, u64>,
+    pub(super) incidents: BTreeMap<Incident, u64>,
     /// Operations that stalled, failed or left wrong bytes.
-    pub operations: u64,
-    /// What each rank used, in this order.
-    pub used: BTreeMap<Rank, Vec<BatchId>>,
+    pub(super) operations: u64,
+    /// The batches that each rank used, in their order.
+    pub(super) used: BTreeMap<Rank, Vec<BatchId>>,
     /// Batches that the agent handed over and a trainer used.
-    pub from_agent: u64,
+    pub(super) from_agent: u64,
     /// Batches that a trainer read by itself.
-    pub alone: u64,
+    pub(super) alone: u64,
     /// The first rule that was broken, if any.
-    pub violation: Option<Violation>,
+    pub(super) violation: Option<Violation>,
 }
 
 /// Runs all epochs of a job on one node, with everything that the scenario draws.
 #[must_use]
-pub fn endure(settings: &Settings, machine: &Machine, scenario: &Scenario) -> Ordeal {
-    let mut play = Play::new(settings, machine, scenario);
-    play.ordeal.violation = play.run().err();
-    play.ordeal.used = play.seats.into_iter().map(|seat| (seat.rank, seat.used)).collect();
-    play.ordeal
+pub(super) fn run_with_faults(
+    settings: &Settings,
+    machine: &Machine,
+    scenario: &Scenario,
+) -> FaultReport {
+    let mut run = FaultRun::new(settings, machine, scenario);
+    run.report.violation = run.run().err();
+    run.report.used =
+        run.trainers.into_iter().map(|trainer| (trainer.rank, trainer.used)).collect();
+    run.report
 }
 
-/// What will happen, and in whose life: what belongs to an earlier one does not happen any more.
+/// A scheduled event. One of an earlier life of its agent or trainer is ignored.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Completed { life: u32, op: OpId },
-    Used { seat: usize, life: u32 },
+    Used { trainer: usize, life: u32 },
     Incident,
     TierBack(TierId),
     TierGrown(TierId),
-    TrainerBack { seat: usize },
-    GivenBack { seat: usize, connection: ConnectionId, lease: LeaseId },
+    TrainerBack { trainer: usize },
+    GivenBack { trainer: usize, connection: ConnectionId, lease: LeaseId },
     AgentBack,
-    Worked { life: u32, job: u64 },
+    JobEnded { life: u32, job: u64 },
 }
 
 #[derive(Debug)]
 struct Running {
-    command: Command,
-    fate: Fate,
+    operation: Operation,
+    injected: Injected,
 }
 
-struct Play<'a> {
+struct FaultRun<'a> {
     settings: &'a Settings,
     machine: &'a Machine,
     scenario: &'a Scenario,
@@ -169,22 +173,22 @@ struct Play<'a> {
     links: Links,
     /// `None` while there is no agent.
     session: Option<Session>,
-    /// Of the agent.
+    /// How often the agent was killed.
     life: u32,
-    body: Body,
+    memory: NodeMemory,
     running: BTreeMap<OpId, Running>,
     jobs: BTreeMap<u64, Job>,
-    /// Of how long jobs take.
+    /// Draws the duration of jobs.
     job_draws: Draws,
-    seats: Vec<Seat>,
-    /// Ranks whose last connection to this agent was let in: only their staging memory must be closed at
+    trainers: Vec<RankTrainer>,
+    /// Ranks whose last connection to this agent was admitted: only their staging memory must be closed at
     /// the end, as an agent stages ahead for those that have not come yet.
     admitted: BTreeSet<Rank>,
     incidents_left: u32,
-    ordeal: Ordeal,
+    report: FaultReport,
 }
 
-impl<'a> Play<'a> {
+impl<'a> FaultRun<'a> {
     fn new(settings: &'a Settings, machine: &'a Machine, scenario: &'a Scenario) -> Self {
         let ranks = settings.order.world.ranks_of(settings.node);
         Self {
@@ -196,74 +200,78 @@ impl<'a> Play<'a> {
             links: Links::new(machine),
             session: None,
             life: 0,
-            body: Body::default(),
+            memory: NodeMemory::default(),
             running: BTreeMap::new(),
             jobs: BTreeMap::new(),
             job_draws: Draws::of(scenario.seed, 1),
-            seats: ranks.map(|rank| Seat::new(rank, &settings.order)).collect(),
+            trainers: ranks.map(|rank| RankTrainer::new(rank, &settings.order)).collect(),
             admitted: BTreeSet::new(),
             incidents_left: scenario.incidents,
-            ordeal: Ordeal::default(),
+            report: FaultReport::default(),
         }
     }
 
     fn run(&mut self) -> Result<(), Violation> {
-        let batches = self.settings.order.batches_per_rank() * self.seats.len() as u64;
+        let batches = self.settings.order.batches_per_rank() * self.trainers.len() as u64;
         let mut events_left = batches.saturating_mul(EVENTS_MAX);
         self.clock.at(Nanoseconds(0), Due::AgentBack);
         self.schedule_incident();
         while let Some(due) = self.clock.next() {
             events_left = events_left.checked_sub(1).ok_or(Violation::Endless)?;
-            self.happen(due)?;
-            if self.seats.iter().all(Seat::is_done) {
-                return self.conclude();
+            self.apply(due)?;
+            if self.trainers.iter().all(RankTrainer::is_done) {
+                return self.finish_run();
             }
         }
-        let waiting = self.seats.iter().find(|seat| !seat.is_done());
-        let waiting = waiting.expect("a run with everybody done has returned");
+        let waiting = self.trainers.iter().find(|trainer| !trainer.is_done());
+        let waiting = waiting.expect("a run whose trainers are all done has returned");
         Err(Violation::Stuck(waiting.rank, waiting.position))
     }
 
-    /// Everybody leaves; then the agent must come to rest.
-    fn conclude(&mut self) -> Result<(), Violation> {
+    /// All trainers leave; then the agent must come to rest.
+    fn finish_run(&mut self) -> Result<(), Violation> {
         self.incidents_left = 0;
-        for seat in 0..self.seats.len() {
-            self.leave(seat)?;
+        for trainer in 0..self.trainers.len() {
+            self.leave(trainer)?;
         }
         while let Some(due) = self.clock.next() {
-            if matches!(due, Due::Completed { .. } | Due::Worked { .. }) {
-                self.happen(due)?;
+            if matches!(due, Due::Completed { .. } | Due::JobEnded { .. }) {
+                self.apply(due)?;
             }
         }
         let planned = self.session.as_ref().map_or(0, Session::in_flight);
-        let (running, arenas) = (self.running.len(), self.body.arenas_of(&self.admitted));
+        let (running, arenas) = (self.running.len(), self.memory.arenas_of(&self.admitted));
         if planned + running + arenas > 0 {
             return Err(Violation::Left { planned, running, arenas });
         }
         Ok(())
     }
 
-    fn happen(&mut self, due: Due) -> Result<(), Violation> {
+    fn apply(&mut self, due: Due) -> Result<(), Violation> {
         match due {
             Due::Completed { life, op } if life == self.life => self.complete(op),
-            Due::Used { seat, life } if life == self.seats[seat].life => self.finish(seat),
-            Due::Worked { life, job } if life == self.life => self.end_job(job),
-            Due::Completed { .. } | Due::Used { .. } | Due::Worked { .. } => Ok(()),
-            Due::Incident => self.befall(),
+            Due::Used { trainer, life } if life == self.trainers[trainer].life => {
+                self.finish(trainer)
+            }
+            Due::JobEnded { life, job } if life == self.life => self.end_job(job),
+            Due::Completed { .. } | Due::Used { .. } | Due::JobEnded { .. } => Ok(()),
+            Due::Incident => self.inject_incident(),
             Due::TierBack(tier) => {
-                self.body.lost.remove(&tier);
+                self.memory.lost.remove(&tier);
                 Ok(())
             }
             Due::TierGrown(tier) => {
                 let chunks_max = self.settings.tiers[usize::from(tier.0)].chunks_max;
                 self.tell(Event::Resized { tier, chunks_max })
             }
-            Due::TrainerBack { seat } => {
-                self.seats[seat].is_alive = true;
-                self.attach(seat)?;
-                self.go_on(seat)
+            Due::TrainerBack { trainer } => {
+                self.trainers[trainer].is_alive = true;
+                self.attach(trainer)?;
+                self.go_on(trainer)
             }
-            Due::GivenBack { seat, connection, lease } => self.give_back(seat, connection, lease),
+            Due::GivenBack { trainer, connection, lease } => {
+                self.give_back(trainer, connection, lease)
+            }
             Due::AgentBack => self.start_agent(),
         }
     }
@@ -274,21 +282,22 @@ impl<'a> Play<'a> {
         if let Some(session) = &mut self.session {
             session.handle(event, now);
         }
-        self.obey()
+        self.carry_out()
     }
 
-    fn obey(&mut self) -> Result<(), Violation> {
+    fn carry_out(&mut self) -> Result<(), Violation> {
         while let Some(job) = self.session.as_mut().and_then(Session::poll_job) {
             let (name, lasts) = (self.job_draws.word(), self.job_draws.word() % JOB.0);
             self.jobs.insert(name, job);
-            let due = Due::Worked { life: self.life, job: name };
+            let due = Due::JobEnded { life: self.life, job: name };
             self.clock.at(Nanoseconds(self.clock.now.0 + lasts), due);
         }
         while let Some(command) = self.session.as_mut().and_then(Session::poll_command) {
-            if let Some((op, done_at)) = self.links.carry_out(&command, self.clock.now) {
-                self.start(op, done_at, command);
-            } else {
-                self.answer(command)?;
+            match command {
+                Command::Start { op, operation } => self.start(op, operation),
+                Command::Free(Memory::Arena(rank)) => self.memory.close_arena(rank),
+                Command::Free(Memory::Chunk(tier, chunk)) => self.memory.drop_chunk(tier, chunk),
+                Command::Answer(answer) => self.answer(answer)?,
             }
         }
         Ok(())
@@ -299,85 +308,86 @@ impl<'a> Play<'a> {
         if let Some((session, finished)) = self.session.as_mut().zip(finished) {
             session.finish(finished, self.clock.now);
         }
-        self.obey()
+        self.carry_out()
     }
 
-    fn start(&mut self, op: OpId, done_at: Nanoseconds, command: Command) {
+    fn start(&mut self, op: OpId, operation: Operation) {
+        let done_at = self.links.carry_out(&operation, self.clock.now);
         let is_faulty = self.draws.word() % 1_000_000 < u64::from(self.scenario.operations.0);
-        let fate = if is_faulty { Fate::draw(&command, &mut self.draws) } else { Fate::Fine };
-        self.ordeal.operations += u64::from(fate != Fate::Fine);
-        let late = if fate == Fate::Stalls { STALL.0 } else { 0 };
+        let injected =
+            if is_faulty { Injected::draw(&operation, &mut self.draws) } else { Injected::None };
+        self.report.operations += u64::from(injected != Injected::None);
+        let late = if injected == Injected::Stalls { STALL.0 } else { 0 };
         let due = Due::Completed { life: self.life, op };
         self.clock.at(Nanoseconds(done_at.0.saturating_add(late)), due);
-        self.running.insert(op, Running { command, fate });
+        self.running.insert(op, Running { operation, injected });
     }
 
     fn complete(&mut self, op: OpId) -> Result<(), Violation> {
-        let Some(Running { command, fate }) = self.running.remove(&op) else { return Ok(()) };
-        let outcome = self.body.end(&command, fate)?;
+        let Some(Running { operation, injected }) = self.running.remove(&op) else { return Ok(()) };
+        let outcome = self.memory.end(&operation, injected)?;
         self.tell(Event::Completed { op, outcome })
     }
 
-    /// Does what is no operation: memory that is given up, and answers to trainers.
-    fn answer(&mut self, command: Command) -> Result<(), Violation> {
-        match command {
-            Command::CloseArena { rank } => self.body.close_arena(rank),
-            Command::DropChunk { tier, chunk } => self.body.drop_chunk(tier, chunk),
-            Command::Admit { connection, .. } => {
-                if let Some(seat) = self.seat_of(connection) {
-                    self.seats[seat].is_admitted = true;
-                    self.admitted.insert(self.seats[seat].rank);
-                    self.ask(seat)?;
+    fn answer(&mut self, answer: Answer) -> Result<(), Violation> {
+        match answer {
+            Answer::Admit { connection, .. } => {
+                if let Some(trainer) = self.trainer_of(connection) {
+                    self.trainers[trainer].is_admitted = true;
+                    self.admitted.insert(self.trainers[trainer].rank);
+                    self.ask(trainer)?;
                 }
             }
-            Command::Reject { connection, .. } => {
-                if let Some(seat) = self.seat_of(connection) {
-                    self.seats[seat].detach();
-                    self.go_on(seat)?;
+            Answer::Reject { connection, .. } => {
+                if let Some(trainer) = self.trainer_of(connection) {
+                    self.trainers[trainer].detach();
+                    self.go_on(trainer)?;
                 }
             }
-            Command::Lease { connection, lease, offset, batch } => {
-                self.body.check(&batch, offset)?;
-                if let Some(seat) = self.seat_of(connection) {
+            Answer::Lease { connection, lease, offset, batch } => {
+                self.memory.check(&batch, offset)?;
+                if let Some(trainer) = self.trainer_of(connection) {
                     let id = batch.id;
                     let handed = Handed { connection, lease, offset, batch };
-                    self.body.write_over(&handed);
-                    self.seats[seat].receive(id, Some(handed))?;
-                    self.go_on(seat)?;
+                    self.memory.overwrite(&handed);
+                    self.trainers[trainer].receive(id, Some(handed))?;
+                    self.go_on(trainer)?;
                 }
             }
-            Command::Refuse { connection, batch, reason } => {
+            Answer::Refuse { connection, batch, reason } => {
                 if !matches!(reason, Refusal::NoRoom | Refusal::Unreadable(..)) {
                     return Err(Violation::Groundless(batch, reason));
                 }
-                if let Some(seat) = self.seat_of(connection) {
-                    self.seats[seat].receive(batch, None)?;
-                    self.go_on(seat)?;
+                if let Some(trainer) = self.trainer_of(connection) {
+                    self.trainers[trainer].receive(batch, None)?;
+                    self.go_on(trainer)?;
                 }
             }
-            command => return Err(Violation::Misused(command)),
         }
         Ok(())
     }
 
-    fn seat_of(&self, connection: ConnectionId) -> Option<usize> {
-        self.seats.iter().position(|seat| seat.connection == Some(connection))
+    fn trainer_of(&self, connection: ConnectionId) -> Option<usize> {
+        self.trainers.iter().position(|trainer| trainer.connection == Some(connection))
     }
 
-    fn attach(&mut self, seat: usize) -> Result<(), Violation> {
-        if self.session.is_none() || !self.seats[seat].is_alive || self.seats[seat].is_done() {
+    fn attach(&mut self, trainer: usize) -> Result<(), Violation> {
+        if self.session.is_none()
+            || !self.trainers[trainer].is_alive
+            || self.trainers[trainer].is_done()
+        {
             return Ok(());
         }
-        let connection = self.seats[seat].attach(&self.settings.order);
-        let rank = self.seats[seat].rank;
+        let connection = self.trainers[trainer].attach(&self.settings.order);
+        let rank = self.trainers[trainer].rank;
         self.admitted.remove(&rank);
         self.tell(Event::Attached { connection, rank })
     }
 
-    fn ask(&mut self, seat: usize) -> Result<(), Violation> {
+    fn ask(&mut self, trainer: usize) -> Result<(), Violation> {
         let window = self.settings.staged_batches.max(1) as usize;
         while let Some((connection, batch)) =
-            self.seats[seat].next_request(&self.settings.order, window)
+            self.trainers[trainer].next_request(&self.settings.order, window)
         {
             self.tell(Event::Requested { connection, batch })?;
         }
@@ -385,8 +395,8 @@ impl<'a> Play<'a> {
     }
 
     /// Has a trainer start its next step, if it has what it needs.
-    fn go_on(&mut self, seat: usize) -> Result<(), Violation> {
-        let own = &mut self.seats[seat];
+    fn go_on(&mut self, trainer: usize) -> Result<(), Violation> {
+        let own = &mut self.trainers[trainer];
         let (current, life) = (own.connection, own.life);
         // Reading alone takes its time too.
         let (times, delivered) = match own.begin(&self.settings.order) {
@@ -397,7 +407,8 @@ impl<'a> Play<'a> {
             }
         };
         let time = self.machine.step_time.draw(&mut self.draws).0.max(1).saturating_mul(times);
-        self.clock.at(Nanoseconds(self.clock.now.0.saturating_add(time)), Due::Used { seat, life });
+        self.clock
+            .at(Nanoseconds(self.clock.now.0.saturating_add(time)), Due::Used { trainer, life });
         match delivered {
             Some((connection, lease)) => self.tell(Event::Delivered {
                 connection,
@@ -409,46 +420,46 @@ impl<'a> Play<'a> {
     }
 
     /// A trainer is done with a batch.
-    fn finish(&mut self, seat: usize) -> Result<(), Violation> {
-        let own = &mut self.seats[seat];
+    fn finish(&mut self, trainer: usize) -> Result<(), Violation> {
+        let own = &mut self.trainers[trainer];
         let Some(step) = own.end(&self.settings.order) else { return Ok(()) };
         match step {
             Step::Handed(handed) => {
                 let Handed { connection, lease, .. } = handed;
-                self.ordeal.from_agent += 1;
-                // What an agent that is gone handed over goes back to nobody.
+                self.report.from_agent += 1;
+                // A batch of an agent that is gone does not go back.
                 if own.connection == Some(connection) {
                     own.held += 1;
-                    let later = own.hoards_until.max(self.clock.now);
-                    self.clock.at(later, Due::GivenBack { seat, connection, lease });
-                    self.body.check_held(&handed)?;
+                    let later = own.keeps_until.max(self.clock.now);
+                    self.clock.at(later, Due::GivenBack { trainer, connection, lease });
+                    self.memory.check_held(&handed)?;
                 }
             }
-            Step::Alone => self.ordeal.alone += 1,
+            Step::Alone => self.report.alone += 1,
         }
-        if self.seats[seat].connection.is_none() {
-            self.attach(seat)?;
+        if self.trainers[trainer].connection.is_none() {
+            self.attach(trainer)?;
         }
-        self.ask(seat)?;
-        self.go_on(seat)
+        self.ask(trainer)?;
+        self.go_on(trainer)
     }
 
     fn give_back(
         &mut self,
-        seat: usize,
+        trainer: usize,
         connection: ConnectionId,
         lease: LeaseId,
     ) -> Result<(), Violation> {
-        if self.seats[seat].connection != Some(connection) {
+        if self.trainers[trainer].connection != Some(connection) {
             return Ok(());
         }
-        self.seats[seat].held -= 1;
+        self.trainers[trainer].held -= 1;
         self.tell(Event::Released { connection, lease })?;
-        self.ask(seat)
+        self.ask(trainer)
     }
 
-    fn leave(&mut self, seat: usize) -> Result<(), Violation> {
-        match self.seats[seat].detach() {
+    fn leave(&mut self, trainer: usize) -> Result<(), Violation> {
+        match self.trainers[trainer].detach() {
             Some(connection) => self.tell(Event::Gone { connection }),
             None => Ok(()),
         }
@@ -462,29 +473,29 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn befall(&mut self) -> Result<(), Violation> {
+    fn inject_incident(&mut self) -> Result<(), Violation> {
         let word = self.draws.word();
         let incident = Incident::ALL[pick(word, Incident::ALL.len())];
-        *self.ordeal.incidents.entry(incident).or_default() += 1;
+        *self.report.incidents.entry(incident).or_default() += 1;
         let over = Nanoseconds(self.clock.now.0 + INCIDENT.0);
-        let seat = pick(word >> 16, self.seats.len());
+        let trainer = pick(word >> 16, self.trainers.len());
         let tiers = self.settings.tiers.len();
         let tier = TierId(u8::try_from(pick(word >> 32, tiers.max(1))).unwrap_or(0));
         match incident {
             Incident::TierLost if tiers > 0 => {
-                self.body.lose(tier);
+                self.memory.lose(tier);
                 self.clock.at(over, Due::TierBack(tier));
             }
             Incident::TierShrunk if tiers > 0 => {
                 self.clock.at(over, Due::TierGrown(tier));
                 self.tell(Event::Resized { tier, chunks_max: 0 })?;
             }
-            Incident::TrainerKilled if self.seats[seat].is_alive => {
-                self.seats[seat].die();
-                self.leave(seat)?;
-                self.clock.at(over, Due::TrainerBack { seat });
+            Incident::TrainerKilled if self.trainers[trainer].is_alive => {
+                self.trainers[trainer].die();
+                self.leave(trainer)?;
+                self.clock.at(over, Due::TrainerBack { trainer });
             }
-            Incident::TrainerHoards => self.seats[seat].hoards_until = over,
+            Incident::TrainerKeepsBatches => self.trainers[trainer].keeps_until = over,
             Incident::AgentKilled if self.session.is_some() => self.kill_agent(over)?,
             _ => {}
         }
@@ -498,11 +509,11 @@ impl<'a> Play<'a> {
         self.running.clear();
         self.jobs.clear();
         self.admitted.clear();
-        self.body = Body::default();
+        self.memory = NodeMemory::default();
         self.clock.at(back_at, Due::AgentBack);
-        for seat in 0..self.seats.len() {
-            self.seats[seat].detach();
-            self.go_on(seat)?;
+        for trainer in 0..self.trainers.len() {
+            self.trainers[trainer].detach();
+            self.go_on(trainer)?;
         }
         Ok(())
     }
@@ -510,12 +521,12 @@ impl<'a> Play<'a> {
     /// An agent on an empty node. Trainers look for it between two steps.
     fn start_agent(&mut self) -> Result<(), Violation> {
         self.session = Some(Session::new(self.settings.clone()));
-        for seat in 0..self.seats.len() {
-            if self.seats[seat].is_new() {
-                self.attach(seat)?;
+        for trainer in 0..self.trainers.len() {
+            if self.trainers[trainer].is_new() {
+                self.attach(trainer)?;
             }
         }
-        self.obey()
+        self.carry_out()
     }
 }
 

@@ -2,15 +2,15 @@
 
 use tierfeed_core::{
     id::{Rank, SampleId, TierId},
-    session::{Command, Fault, Origin},
+    session::{Fault, Operation, Origin},
     units::Bytes,
 };
 
 use crate::recorder::{Endpoint, EventKind};
 
-/// An operation of the data plane without its addresses.
+/// An operation without its addresses.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Operation {
+pub(crate) enum Summary {
     /// Copies or reads `len` bytes of a sample.
     Move { from: Endpoint, to: Endpoint, sample: SampleId, len: Bytes },
     /// Maps the staging memory of a rank.
@@ -19,30 +19,30 @@ pub(crate) enum Operation {
     Chunk(TierId),
 }
 
-impl Operation {
-    /// The operation of a command; `None` if the command is not measured.
-    pub(crate) fn of(command: &Command) -> Option<Self> {
-        Some(match command {
-            Command::Fetch { sample, to, .. } => Self::Move {
+impl Summary {
+    /// The summary of an operation; `None` if it is neither counted nor recorded.
+    pub(crate) fn of(operation: &Operation) -> Option<Self> {
+        Some(match operation {
+            Operation::Fetch { sample, to, .. } => Self::Move {
                 from: Endpoint::Cold,
                 to: Endpoint::Staging,
                 sample: *sample,
                 len: to.len,
             },
-            Command::Promote { sample, from, to, .. } => {
+            Operation::Promote { sample, from, to, .. } => {
                 let from = Endpoint::Tier(from.tier);
                 Self::Move { from, to: Endpoint::Staging, sample: *sample, len: to.len }
             }
-            Command::Demote { sample, from, len, to, .. } => {
+            Operation::Demote { sample, from, len, to, .. } => {
                 let from = match from {
                     Origin::Staging(_) => Endpoint::Staging,
                     Origin::Tier(place) => Endpoint::Tier(place.tier),
                 };
                 Self::Move { from, to: Endpoint::Tier(to.tier), sample: *sample, len: *len }
             }
-            Command::OpenArena { rank, .. } => Self::Arena(*rank),
-            Command::AddChunk { tier, .. } => Self::Chunk(*tier),
-            _ => return None,
+            Operation::OpenArena { rank, .. } => Self::Arena(*rank),
+            Operation::AddChunk { tier, .. } => Self::Chunk(*tier),
+            Operation::TrimArena { .. } | Operation::RestoreArena { .. } => return None,
         })
     }
 

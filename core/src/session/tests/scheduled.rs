@@ -25,18 +25,18 @@ fn no_more_operations_run_than_the_settings_say() {
 }
 
 /// What is given out until nothing more has a turn, ended at once; commands for trainers left out.
-fn given_out(world: &mut Play) -> Vec<Command> {
+fn given_out(world: &mut Play) -> Vec<Operation> {
     let mut given = Vec::new();
     while !world.body.running.is_empty() {
-        given.push(world.body.running[0].clone());
+        given.push(world.body.running[0].1.clone());
         world.end_one(0, 0);
     }
     given
 }
 
-fn rank_of(command: &Command) -> Option<Rank> {
-    match command {
-        Command::Fetch { to, .. } | Command::Promote { to, .. } => Some(to.rank),
+fn rank_of(operation: &Operation) -> Option<Rank> {
+    match operation {
+        Operation::Fetch { to, .. } | Operation::Promote { to, .. } => Some(to.rank),
         _ => None,
     }
 }
@@ -89,8 +89,8 @@ fn what_a_jump_waits_for_comes_before_deep_prefetch() {
     let mut world = staged_ahead(policy::Kind::Pinned, 400);
     // A sample of the last batch that rank 0 was staged ahead with, not even read yet, which rank 1
     // reads in the next epoch. It is kept, so rank 1 gets it from its tier.
-    let staged = &world.session.ranks[&Rank(0)].staged;
-    let order = world.session.future.spec().epoch(Epoch(1)).unwrap();
+    let staged = &world.session.staging.get(Rank(0)).unwrap().staged();
+    let order = world.session.planner.spec().epoch(Epoch(1)).unwrap();
     let reader = |sample: SampleId| {
         let mut steps = (0..50).map(Step);
         steps.find(|step| order.batch(Rank(1), *step).any(|other| other == sample))
@@ -98,7 +98,7 @@ fn what_a_jump_waits_for_comes_before_deep_prefetch() {
     let last = staged.values().next_back().unwrap().batch.entries.iter();
     let (sample, step) = last
         .rev()
-        .filter(|entry| world.session.cache.place(entry.sample).is_some())
+        .filter(|entry| world.session.planner.cache().place(entry.sample).is_some())
         .find_map(|entry| Some((entry.sample, reader(entry.sample)?)))
         .expect("one of four samples has the other rank next");
     let batch = BatchId { epoch: Epoch(1), step, rank: Rank(1) };
@@ -106,8 +106,8 @@ fn what_a_jump_waits_for_comes_before_deep_prefetch() {
     world.trainers[1].asked.insert(batch);
     world.tell(Event::Requested { connection, batch });
     let given = given_out(&mut world).into_iter();
-    let fetched = |command| match command {
-        Command::Fetch { sample, .. } => Some(sample),
+    let fetched = |operation| match operation {
+        Operation::Fetch { sample, .. } => Some(sample),
         _ => None,
     };
     let fetched: Vec<_> = given.filter_map(fetched).collect();
@@ -119,8 +119,8 @@ fn what_a_jump_waits_for_comes_before_deep_prefetch() {
 fn what_no_tier_keeps_is_fetched_to_be_dropped() {
     let mut world = staged_ahead(policy::Kind::None, 400);
     let given = given_out(&mut world);
-    let fetches = given.iter().filter_map(|command| match command {
-        Command::Fetch { retention, .. } => Some(*retention),
+    let fetches = given.iter().filter_map(|operation| match operation {
+        Operation::Fetch { retention, .. } => Some(*retention),
         _ => None,
     });
     let fetches: Vec<_> = fetches.collect();

@@ -1,66 +1,66 @@
-//! What lies where: memory as the faults leave it.
+//! The contents of staging and tiers, as faults leave them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::{Violation, seat::Handed};
+use super::{Violation, rank_trainer::Handed};
 use crate::{
-    batch::{Batch, Entry, Shown},
+    batch::{Batch, Entry, InPlace},
     id::{ChunkId, ConnectionId, LeaseId, Rank, SampleId, TierId},
     latency_quantiles::Draws,
-    session::{Command, Fault, Origin, Place, Slot},
+    session::{Fault, Operation, Origin, Place, Slot},
     space::Piece,
     units::Bytes,
 };
 
-/// How an operation goes.
+/// The fault that is injected into an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    Fine,
-    /// It ends late.
+pub(super) enum Injected {
+    None,
+    /// The operation ends late.
     Stalls,
-    /// It fails, and leaves half of its bytes.
+    /// The operation fails, and leaves half of its bytes.
     Fails(Fault),
-    /// It ends well, and leaves wrong bytes.
-    Rots,
+    /// The operation ends without an error, and leaves wrong bytes.
+    Corrupts,
 }
 
-impl Fate {
-    /// Something that can happen to a command.
-    pub(super) fn draw(command: &Command, draws: &mut Draws) -> Self {
-        let fates: &[Self] = match command {
-            Command::Fetch { .. } => &[
+impl Injected {
+    /// Draws a fault that the operation can have.
+    pub(super) fn draw(operation: &Operation, draws: &mut Draws) -> Self {
+        let choices: &[Self] = match operation {
+            Operation::Fetch { .. } => &[
                 Self::Stalls,
                 Self::Fails(Fault::Vanished),
                 Self::Fails(Fault::Changed),
                 Self::Fails(Fault::Truncated),
                 Self::Fails(Fault::Io),
             ],
-            Command::Promote { .. } => &[Self::Stalls, Self::Fails(Fault::Io)],
-            Command::Demote { .. } => &[Self::Stalls, Self::Fails(Fault::Io), Self::Rots],
-            Command::OpenArena { .. } | Command::AddChunk { .. } => {
+            Operation::Promote { .. } => &[Self::Stalls, Self::Fails(Fault::Io)],
+            Operation::Demote { .. } => &[Self::Stalls, Self::Fails(Fault::Io), Self::Corrupts],
+            Operation::OpenArena { .. } | Operation::AddChunk { .. } => {
                 &[Self::Stalls, Self::Fails(Fault::NoSpace)]
             }
-            _ => return Self::Fine,
+            Operation::TrimArena { .. } | Operation::RestoreArena { .. } => return Self::None,
         };
-        fates[super::pick(draws.word(), fates.len())]
+        choices[super::pick(draws.word(), choices.len())]
     }
 }
 
-/// What bytes are.
+/// The contents of a slot or a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Sample(SampleId),
-    /// Half of something.
+    /// Half of a sample, and other bytes.
     Garbage,
-    /// It was a sample, until the memory under it broke or lied.
+    /// A sample until its memory broke or returned other bytes.
     Broken,
-    /// What a trainer wrote over a sample that it was handed.
+    /// The bytes that a trainer wrote over a sample that it was handed.
     Written(ConnectionId, LeaseId),
 }
 
 /// Staging memory and tiers of a node.
 #[derive(Debug, Default)]
-pub(super) struct Body {
+pub(super) struct NodeMemory {
     arenas: BTreeSet<Rank>,
     /// By where a slot starts.
     staged: BTreeMap<(Rank, u64), Content>,
@@ -71,7 +71,7 @@ pub(super) struct Body {
     pub(super) lost: BTreeSet<TierId>,
 }
 
-impl Body {
+impl NodeMemory {
     /// How many of `ranks` have staging memory.
     pub(super) fn arenas_of(&self, ranks: &BTreeSet<Rank>) -> usize {
         self.arenas.intersection(ranks).count()
@@ -97,36 +97,36 @@ impl Body {
     /// Ends an operation: moves what it moves, and says what the session is told.
     pub(super) fn end(
         &mut self,
-        command: &Command,
-        fate: Fate,
+        operation: &Operation,
+        injected: Injected,
     ) -> Result<Result<(), Fault>, Violation> {
-        let outcome = match fate {
-            Fate::Fails(fault) => Err(fault),
-            Fate::Fine | Fate::Stalls | Fate::Rots => Ok(()),
+        let outcome = match injected {
+            Injected::Fails(fault) => Err(fault),
+            Injected::None | Injected::Stalls | Injected::Corrupts => Ok(()),
         };
-        match command {
-            Command::OpenArena { rank, .. } => {
+        match operation {
+            Operation::OpenArena { rank, .. } => {
                 if outcome.is_ok() && !self.arenas.insert(*rank) {
-                    return Err(Violation::Misused(command.clone()));
+                    return Err(Violation::Misused(operation.clone()));
                 }
                 Ok(outcome)
             }
-            Command::AddChunk { tier, chunk, .. } => {
+            Operation::AddChunk { tier, chunk, .. } => {
                 let outcome = self.reach(*tier).map_err(|_| Fault::NoSpace).and(outcome);
                 if outcome.is_ok() && !self.chunks.insert((*tier, *chunk)) {
-                    return Err(Violation::Misused(command.clone()));
+                    return Err(Violation::Misused(operation.clone()));
                 }
                 Ok(outcome)
             }
-            Command::Fetch { sample, to, .. } => {
+            Operation::Fetch { sample, to, .. } => {
                 self.stage(
                     *to,
                     if outcome.is_ok() { Content::Sample(*sample) } else { Content::Garbage },
                 );
                 Ok(outcome)
             }
-            Command::Promote { sample, from, to, .. } => {
-                let read = self.read(from, *sample, command)?;
+            Operation::Promote { sample, from, to, .. } => {
+                let read = self.read(from, *sample, operation)?;
                 let outcome = outcome.and(read);
                 self.stage(
                     *to,
@@ -134,35 +134,35 @@ impl Body {
                 );
                 Ok(outcome)
             }
-            Command::Demote { sample, from, to, .. } => {
+            Operation::Demote { sample, from, to, .. } => {
                 let read = match from {
-                    Origin::Staging(slot) => self.read_staged(*slot, *sample, command)?,
-                    Origin::Tier(place) => self.read(place, *sample, command)?,
+                    Origin::Staging(slot) => self.read_staged(*slot, *sample, operation)?,
+                    Origin::Tier(place) => self.read(place, *sample, operation)?,
                 };
                 let outcome = outcome.and(read).and(self.reach(to.tier));
                 let content = match outcome {
-                    Ok(()) if fate == Fate::Rots => Content::Broken,
+                    Ok(()) if injected == Injected::Corrupts => Content::Broken,
                     Ok(()) => Content::Sample(*sample),
                     Err(_) => Content::Garbage,
                 };
-                self.write(to, content, command)?;
+                self.write(to, content, operation)?;
                 Ok(outcome)
             }
             other => Err(Violation::Misused(other.clone())),
         }
     }
 
-    /// Whether a batch in staging is what its layout says. Whoever reads a sample where it lies sees what
-    /// its memory does to it, and nothing else may befall it.
+    /// Whether a batch in staging is what its layout says. A sample that is read in place may be broken by its
+    /// memory, but by nothing else.
     pub(super) fn check(&self, batch: &Batch, offset: Bytes) -> Result<(), Violation> {
         for entry in &batch.entries {
             let sample = Some(&Content::Sample(entry.sample));
-            let is_right = match (entry.len, entry.shown) {
+            let is_right = match (entry.len, entry.in_place) {
                 (None | Some(Bytes(0)), _) => true,
                 (Some(_), None) => {
                     sample == self.staged.get(&(batch.id.rank, offset.0 + entry.offset.0))
                 }
-                (Some(_), Some(Shown { tier, chunk, offset })) => {
+                (Some(_), Some(InPlace { tier, chunk, offset })) => {
                     let there = self.cached.get(&(tier, chunk, offset.0));
                     there == sample || there == Some(&Content::Broken)
                 }
@@ -175,7 +175,7 @@ impl Body {
     }
 
     /// A trainer writes over every byte of a batch that it may write.
-    pub(super) fn write_over(&mut self, handed: &Handed) {
+    pub(super) fn overwrite(&mut self, handed: &Handed) {
         let content = Content::Written(handed.connection, handed.lease);
         for place in places_written(handed) {
             self.staged.insert(place, content);
@@ -186,9 +186,9 @@ impl Body {
     pub(super) fn check_held(&self, handed: &Handed) -> Result<(), Violation> {
         let written = Content::Written(handed.connection, handed.lease);
         let is_kept = places_written(handed).all(|at| self.staged.get(&at) == Some(&written));
-        let shown = handed.batch.entries.iter().filter(|entry| entry.shown.is_some());
-        let shown = Batch { entries: shown.copied().collect(), ..handed.batch.clone() };
-        if !is_kept || self.check(&shown, handed.offset).is_err() {
+        let in_place = handed.batch.entries.iter().filter(|entry| entry.in_place.is_some());
+        let in_place = Batch { entries: in_place.copied().collect(), ..handed.batch.clone() };
+        if !is_kept || self.check(&in_place, handed.offset).is_err() {
             return Err(Violation::Overwritten(handed.batch.id));
         }
         Ok(())
@@ -205,12 +205,12 @@ impl Body {
         &self,
         slot: Slot,
         sample: SampleId,
-        command: &Command,
+        operation: &Operation,
     ) -> Result<Result<(), Fault>, Violation> {
         match self.staged.get(&(slot.rank, slot.offset.0)) {
             _ if slot.len.0 == 0 => Ok(Ok(())),
             Some(Content::Sample(there)) if *there == sample => Ok(Ok(())),
-            _ => Err(Violation::Misused(command.clone())),
+            _ => Err(Violation::Misused(operation.clone())),
         }
     }
 
@@ -220,7 +220,7 @@ impl Body {
         &self,
         place: &Place,
         sample: SampleId,
-        command: &Command,
+        operation: &Operation,
     ) -> Result<Result<(), Fault>, Violation> {
         let mut outcome = self.reach(place.tier);
         for piece in &place.pieces {
@@ -229,7 +229,7 @@ impl Body {
                 Some(Content::Garbage | Content::Broken) => {
                     outcome = outcome.and(Err(Fault::Corrupt));
                 }
-                _ => return Err(Violation::Misused(command.clone())),
+                _ => return Err(Violation::Misused(operation.clone())),
             }
         }
         Ok(outcome)
@@ -239,11 +239,11 @@ impl Body {
         &mut self,
         place: &Place,
         content: Content,
-        command: &Command,
+        operation: &Operation,
     ) -> Result<(), Violation> {
         for piece in &place.pieces {
             if !self.chunks.contains(&(place.tier, piece.chunk)) {
-                return Err(Violation::Misused(command.clone()));
+                return Err(Violation::Misused(operation.clone()));
             }
             self.cached.insert(key(place.tier, *piece), content);
         }
@@ -257,7 +257,8 @@ impl Body {
 
 /// Where the samples of a batch start that were copied for its trainer.
 fn places_written(handed: &Handed) -> impl Iterator<Item = (Rank, u64)> + '_ {
-    let is_own = |entry: &&Entry| entry.shown.is_none() && entry.len.is_some_and(|len| len.0 > 0);
+    let is_own =
+        |entry: &&Entry| entry.in_place.is_none() && entry.len.is_some_and(|len| len.0 > 0);
     let start = |entry: &Entry| (handed.batch.id.rank, handed.offset.0 + entry.offset.0);
     handed.batch.entries.iter().filter(is_own).map(start)
 }

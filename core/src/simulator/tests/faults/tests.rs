@@ -42,7 +42,7 @@ fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
         on_error,
         windows: Windows::default(),
         aim: policy::Aim::default(),
-        shows: Vec::new(),
+        in_place_tiers: Vec::new(),
     }
 }
 
@@ -62,41 +62,41 @@ fn scenario(seed: u64, operations: u32, incidents: u32) -> Scenario {
 }
 
 /// Everything that must hold of any scenario.
-fn assert_endured(settings: &Settings, ordeal: &Ordeal, scenario: &Scenario) {
-    assert_eq!(ordeal.violation, None, "{scenario:?}");
-    for (rank, used) in &ordeal.used {
+fn assert_no_violation(settings: &Settings, report: &FaultReport, scenario: &Scenario) {
+    assert_eq!(report.violation, None, "{scenario:?}");
+    for (rank, used) in &report.used {
         let first = Some(settings.order.first(*rank));
         let order = core::iter::successors(first, |batch| settings.order.after(*batch));
         assert_eq!(*used, order.collect::<Vec<_>>(), "{scenario:?}");
     }
-    assert_eq!(ordeal.used.len(), 2);
+    assert_eq!(report.used.len(), 2);
 }
 
-fn endured(settings: &Settings, scenario: &Scenario) -> Ordeal {
-    let ordeal = endure(settings, &machine(), scenario);
-    assert_endured(settings, &ordeal, scenario);
-    ordeal
+fn run_checked(settings: &Settings, scenario: &Scenario) -> FaultReport {
+    let report = run_with_faults(settings, &machine(), scenario);
+    assert_no_violation(settings, &report, scenario);
+    report
 }
 
 #[test]
 fn without_faults_everything_comes_from_the_agent() {
-    let ordeal = endured(&settings(policy::Kind::Gap, OnError::Fail), &scenario(1, 0, 0));
-    assert_eq!((ordeal.from_agent, ordeal.alone, ordeal.operations), (60, 0, 0));
+    let report = run_checked(&settings(policy::Kind::Gap, OnError::Fail), &scenario(1, 0, 0));
+    assert_eq!((report.from_agent, report.alone, report.operations), (60, 0, 0));
 }
 
 #[test]
 fn five_hundred_seeds_break_no_rule_and_bring_every_incident() {
-    let mut all = Ordeal::default();
+    let mut all = FaultReport::default();
     for seed in 0..500 {
         let policy = policy::Kind::ALL[pick(seed, policy::Kind::ALL.len())];
         let on_error = if seed % 3 == 0 { OnError::Skip } else { OnError::Fail };
-        let shows = if seed % 2 == 0 { vec![TierId(0)] } else { Vec::new() };
-        let settings = Settings { shows, ..settings(policy, on_error) };
-        let ordeal = endured(&settings, &scenario(seed, 30_000, 12));
-        all.operations += ordeal.operations;
-        all.from_agent += ordeal.from_agent;
-        all.alone += ordeal.alone;
-        for (incident, count) in ordeal.incidents {
+        let in_place_tiers = if seed % 2 == 0 { vec![TierId(0)] } else { Vec::new() };
+        let settings = Settings { in_place_tiers, ..settings(policy, on_error) };
+        let report = run_checked(&settings, &scenario(seed, 30_000, 12));
+        all.operations += report.operations;
+        all.from_agent += report.from_agent;
+        all.alone += report.alone;
+        for (incident, count) in report.incidents {
             *all.incidents.entry(incident).or_default() += count;
         }
     }
@@ -110,8 +110,8 @@ fn a_seed_fails_or_holds_again_as_it_did() {
     for seed in 0..20 {
         let scenario = scenario(seed, 100_000, 20);
         assert_eq!(
-            endure(&settings, &machine(), &scenario),
-            endure(&settings, &machine(), &scenario)
+            run_with_faults(&settings, &machine(), &scenario),
+            run_with_faults(&settings, &machine(), &scenario)
         );
     }
 }
@@ -125,16 +125,16 @@ proptest! {
         policy in prop::sample::select(&policy::Kind::ALL[..]),
         arena in 100_u64..900,
         skip: bool,
-        shows in prop::sample::subsequence(vec![TierId(0), TierId(1)], 0..=2),
+        in_place_tiers in prop::sample::subsequence(vec![TierId(0), TierId(1)], 0..=2),
     ) {
         let on_error = if skip { OnError::Skip } else { OnError::Fail };
         let arena = Bytes(arena << 10);
-        let settings = Settings { arena, shows, ..settings(policy, on_error) };
+        let settings = Settings { arena, in_place_tiers, ..settings(policy, on_error) };
         let scenario = scenario(seed, operations, incidents);
-        let ordeal = endure(&settings, &machine(), &scenario);
+        let report = run_with_faults(&settings, &machine(), &scenario);
         // An arena that holds no batch at all is no fault.
-        if !matches!(ordeal.violation, Some(Violation::Groundless(_, Refusal::TooLarge { .. }))) {
-            assert_endured(&settings, &ordeal, &scenario);
+        if !matches!(report.violation, Some(Violation::Groundless(_, Refusal::TooLarge { .. }))) {
+            assert_no_violation(&settings, &report, &scenario);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! How many reads of the cold store are given out at a time: as many as it gains by, found by trying.
+//! How many reads of the cold store are given out at a time: as many as raise throughput, found by trial.
 //!
-//! A disk, a file server and a bucket each have a depth from which on more reads only wait for each
-//! other, and it moves with the size of samples and with what others do there. So the window is changed
-//! now and then, and what moved per second decides. A longer window must pay ([`GAIN`]); a shorter one
-//! that costs next to nothing ([`LOSS`]) is better, because what is needed first then waits less. Between
-//! the two nothing changes, which is why it does not swing.
+//! A disk, a file server and a bucket each have a depth from which on more reads only wait for each other,
+//! and it changes with the size of samples and with the load of others. So the window is changed now and
+//! then, and the bytes moved per second decide. A longer window must raise them ([`GAIN`]); a shorter one
+//! that costs almost nothing ([`LOSS`]) is better, because the read that is needed first then waits less.
+//! Between the two nothing changes, so that the window does not oscillate.
 //!
-//! Only the time counts in which the window was what held reads up. Windows are compared in turn, three
-//! times each, so that a store that gets slower meanwhile is not blamed on the window.
+//! Only the time counts in which the window was what limited reads. The two windows of a trial alternate,
+//! three turns each, so that a store that gets slower meanwhile does not count against one of them.
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -20,26 +20,26 @@ use core::{mem, num::NonZeroU32};
 
 use crate::units::{Bytes, Nanoseconds};
 
-/// A trial changes the window by one part of so many, at least by one.
+/// A trial changes the window by one part of this many, at least by one.
 const STEP: u32 = 2;
-/// What a longer window must gain, in thousandths; more than what a shorter one may cost, or it would
-/// swing.
+/// What a longer window must gain, in thousandths; more than what a shorter one may cost, or the window
+/// would oscillate.
 const GAIN: u64 = 40;
 /// What a shorter window may cost, in thousandths.
 const LOSS: u64 = 25;
 /// What doubling the window must gain at the start, in thousandths.
 const GAIN_AT_START: u64 = 200;
-/// Turns of each window in a trial.
+/// Turns that each window has in a trial.
 const TURNS: u32 = 3;
-/// A difference that needs no further turn, in thousandths.
+/// A difference that decides without further turns, in thousandths.
 const CLEAR: u64 = 200;
-/// Reads that end in a turn, at least; or as many as fill the window so often, because they end in
+/// The least number of reads in a turn; or as many as fill the window [`FILLS`] times, because they end in
 /// waves.
 const READS_MIN: u32 = 32;
 const FILLS: u32 = 2;
-/// A turn takes so long at least: less is the rhythm of a disk, not its rate.
+/// The least duration of a turn: shorter ones measure the bursts of a disk, not its rate.
 const TURN_MIN: Nanoseconds = Nanoseconds(20_000_000);
-/// Turns without a trial after one that changed nothing; twice as many each time.
+/// Turns without a trial after a trial that changed nothing; doubled each time.
 const REST_MIN: u32 = 4;
 const REST_MAX: u32 = 128;
 
@@ -56,7 +56,7 @@ impl Moved {
         self.time = self.time.saturating_add(other.time);
     }
 
-    /// Whether the rate is at least so many thousandths of another.
+    /// Whether the rate is at least `thousandths` of another.
     fn reaches(self, thousandths: u64, other: Self) -> bool {
         let product = |one: u64, two: u64| u128::from(one) * u128::from(two.max(1));
         let (ours, theirs) = (product(self.bytes, other.time), product(other.bytes, self.time));
@@ -64,18 +64,18 @@ impl Moved {
     }
 }
 
-/// What is being found out.
+/// The state of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Search {
-    /// The window doubles as long as that pays; what the last one moved.
+    /// The window doubles as long as throughput grows; what the last one moved.
     Start(Option<Moved>),
-    /// Nothing, for so many turns.
+    /// No trial, for this many turns.
     Rest(u32),
-    /// Whether another window is better.
+    /// Another window is tried.
     Trial(Trial),
 }
 
-/// Two windows that take turns, the new one first.
+/// Two windows that alternate, the new one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Trial {
     window: u32,
@@ -85,7 +85,7 @@ struct Trial {
     new: Moved,
     /// What the new one moved in its last turn.
     last: Moved,
-    /// Whether each pair of turns spoke for a longer window: one of three may do so by chance.
+    /// Whether each pair of turns favoured a longer window: one of three may do so by chance.
     is_unanimous: bool,
 }
 
@@ -101,11 +101,11 @@ struct Turn {
 
 /// The window of the cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Depth {
+pub(super) struct ColdWindow {
     max: u32,
-    /// The best window that is known.
+    /// The best window that is known, in reads.
     base: u32,
-    /// What the base moved in its last turn of rest.
+    /// What the base moved in the last turn without a trial.
     usual: Option<Moved>,
     search: Search,
     rest: u32,
@@ -113,7 +113,7 @@ pub(super) struct Depth {
     turn: Turn,
 }
 
-impl Depth {
+impl ColdWindow {
     pub(super) fn new(first: NonZeroU32, max: NonZeroU32) -> Self {
         Self {
             max: max.get(),
@@ -134,7 +134,7 @@ impl Depth {
         }
     }
 
-    /// Takes note that a read ended when `running` reads ran, itself included.
+    /// Notes that a read ended when `running` reads ran, itself included.
     pub(super) fn ended(&mut self, len: Bytes, running: u32, now: Nanoseconds) {
         if self.turn.foreign > 0 {
             self.turn.foreign -= 1;
@@ -156,7 +156,7 @@ impl Depth {
         }
     }
 
-    /// Takes note that something else than the window held reads up: what was measured is void.
+    /// Notes that the window was not what limited reads: the measurement of this turn is void.
     pub(super) fn was_idle(&mut self) {
         self.turn = Turn { foreign: self.turn.foreign, ..Turn::default() };
     }
@@ -213,7 +213,7 @@ impl Depth {
         }
     }
 
-    /// Whether the new window is worth it.
+    /// Whether the new window is better.
     fn is_better(&self, new: Moved, old: Moved) -> bool {
         new.reaches(if self.is_upwards { 1000 + GAIN } else { 1000 - LOSS }, old)
     }
@@ -244,7 +244,7 @@ impl Depth {
         };
     }
 
-    /// The window to be tried in a direction: the base at the end of its bounds.
+    /// The window to try in a direction; the base itself at the end of its bounds.
     fn neighbour(&self, is_upwards: bool) -> u32 {
         if is_upwards {
             self.base.saturating_add((self.base / STEP).max(1)).min(self.max)
@@ -314,13 +314,13 @@ mod tests {
 
     /// Reads so many samples with as many in flight as the window says; returns the base after each.
     fn play(store: Store, first: u32, reads: u32) -> Vec<u32> {
-        let mut depth = Depth::new(count(first), count(MAX));
+        let mut window = ColdWindow::new(count(first), count(MAX));
         let (mut now, mut wire_free) = (0, 0);
         let mut ends = BTreeSet::new();
         let mut bases = Vec::new();
         let mut random = 1_u64;
         for number in 0..u64::from(reads) {
-            while ends.len() < depth.window() as usize {
+            while ends.len() < window.window() as usize {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let swing = (random >> 33) % (2 * store.noise + 1) + 100 - store.noise;
                 let running = u32::try_from(ends.len()).unwrap() + 1;
@@ -330,9 +330,9 @@ mod tests {
             }
             let running = u32::try_from(ends.len()).unwrap();
             now = ends.pop_first().unwrap().0;
-            depth.ended(Bytes(LEN), running, Nanoseconds(now));
-            assert!((1..=MAX).contains(&depth.window()), "invariant 1");
-            bases.push(depth.base);
+            window.ended(Bytes(LEN), running, Nanoseconds(now));
+            assert!((1..=MAX).contains(&window.window()), "invariant 1");
+            bases.push(window.base);
         }
         bases
     }
@@ -380,34 +380,34 @@ mod tests {
 
     #[test]
     fn a_store_that_became_another_is_measured_anew() {
-        let mut depth = Depth::new(count(16), count(MAX));
+        let mut window = ColdWindow::new(count(16), count(MAX));
         let mut now = 0;
-        let mut run = |depth: &mut Depth, ns_of: &dyn Fn(u32) -> u64, reads: u32| {
+        let mut run = |window: &mut ColdWindow, ns_of: &dyn Fn(u32) -> u64, reads: u32| {
             for _ in 0..reads {
-                now += ns_of(depth.window());
-                depth.ended(Bytes(LEN), depth.window(), Nanoseconds(now));
+                now += ns_of(window.window());
+                window.ended(Bytes(LEN), window.window(), Nanoseconds(now));
             }
         };
         // Latency alone: each read more is a gain, to the bound.
-        run(&mut depth, &|window| 10 * MS / u64::from(window), 100_000);
-        assert!(depth.base > 150, "{}", depth.base);
+        run(&mut window, &|window| 10 * MS / u64::from(window), 100_000);
+        assert!(window.base > 150, "{}", window.base);
         // A wire alone: one read fills it. That is noticed before the rest is over.
-        run(&mut depth, &|_| 4 * MS, 8_000);
-        assert!(depth.base < 200, "{}", depth.base);
-        run(&mut depth, &|_| 4 * MS, 100_000);
-        assert_eq!(depth.base, 1);
+        run(&mut window, &|_| 4 * MS, 8_000);
+        assert!(window.base < 200, "{}", window.base);
+        run(&mut window, &|_| 4 * MS, 100_000);
+        assert_eq!(window.base, 1);
     }
 
     #[test]
     fn what_was_measured_while_nothing_waited_is_void() {
-        let mut depth = Depth::new(count(16), count(MAX));
+        let mut window = ColdWindow::new(count(16), count(MAX));
         for number in 0..100_000 {
-            depth.ended(Bytes(LEN), 16, Nanoseconds(number * MS));
+            window.ended(Bytes(LEN), 16, Nanoseconds(number * MS));
             if number % 20 == 0 {
-                depth.was_idle();
+                window.was_idle();
             }
         }
-        assert_eq!((depth.window(), depth.search), (16, Search::Start(None)));
+        assert_eq!((window.window(), window.search), (16, Search::Start(None)));
     }
 
     proptest! {
@@ -417,15 +417,15 @@ mod tests {
             max in 1_u32..300,
             steps in prop::collection::vec((0_u64..40, 0_u64..u64::MAX, any::<bool>()), 1..2_000),
         ) {
-            let mut depth = Depth::new(count(first), count(max));
+            let mut window = ColdWindow::new(count(first), count(max));
             let mut now = 0;
             for (ms, len, is_idle) in steps {
                 now += ms * MS;
                 if is_idle && len % 50 == 0 {
-                    depth.was_idle();
+                    window.was_idle();
                 }
-                depth.ended(Bytes(len), depth.window(), Nanoseconds(now));
-                prop_assert!((1..=max).contains(&depth.window()), "invariant 1");
+                window.ended(Bytes(len), window.window(), Nanoseconds(now));
+                prop_assert!((1..=max).contains(&window.window()), "invariant 1");
             }
         }
     }

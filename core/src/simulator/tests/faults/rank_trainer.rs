@@ -1,4 +1,4 @@
-//! A trainer of one rank that goes on whatever happens: from what it was handed, then alone.
+//! A trainer of one rank that goes on after every fault: with what it was handed, then alone.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -24,29 +24,29 @@ pub(super) struct Handed {
 #[derive(Debug)]
 pub(super) enum Step {
     Handed(Handed),
-    /// What the trainer read itself.
+    /// The trainer read the batch itself.
     Alone,
 }
 
-/// Names of connections: a rank's own, and another one each time.
+/// Ids of connections that each rank may use, a new one each time.
 const CONNECTIONS: u64 = 1 << 32;
 
 /// A trainer of one rank.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct RankTrainer {
     pub(super) rank: Rank,
     /// Its connection, if it has one.
     pub(super) connection: Option<ConnectionId>,
     pub(super) is_admitted: bool,
     pub(super) is_alive: bool,
-    /// Which process it is.
+    /// How often its process was killed.
     pub(super) life: u32,
     /// The batch that it uses next, or uses now.
     pub(super) position: Option<BatchId>,
     pub(super) used: Vec<BatchId>,
     /// Batches that it has used and not given back.
     pub(super) held: usize,
-    pub(super) hoards_until: Nanoseconds,
+    pub(super) keeps_until: Nanoseconds,
     next: Option<BatchId>,
     asked: VecDeque<BatchId>,
     ready: VecDeque<(BatchId, Option<Handed>)>,
@@ -55,7 +55,7 @@ pub(super) struct Seat {
     connections: u64,
 }
 
-impl Seat {
+impl RankTrainer {
     pub(super) fn new(rank: Rank, order: &Spec) -> Self {
         Self {
             rank,
@@ -66,7 +66,7 @@ impl Seat {
             position: Some(order.first(rank)),
             used: Vec::new(),
             held: 0,
-            hoards_until: Nanoseconds(0),
+            keeps_until: Nanoseconds(0),
             next: None,
             asked: VecDeque::new(),
             ready: VecDeque::new(),

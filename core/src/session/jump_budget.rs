@@ -1,34 +1,34 @@
-//! How often a rank may ask for an epoch that no staging leads to.
+//! How often a rank may ask for an epoch that staging does not reach by itself.
 //!
 //! The order of such an epoch has to be computed for one request, which takes about as long as drawing
 //! every sample of the dataset. Training starts in some epoch, goes back to the first or leaves epochs out,
-//! but does not do so for every batch; a client that does could keep the agent busy with nothing else. So
-//! a rank may cause at most a certain share of such work; beyond, its requests are refused and it reads
-//! those batches itself.
+//! but does not do so for every batch; a client that does could use all the time of the agent. So a rank may
+//! cause at most a certain share of such work; beyond, its requests are refused and it reads those batches
+//! itself.
 
 use alloc::collections::BTreeMap;
 
 use crate::{id::Rank, units::Nanoseconds};
 
-/// What the order of an epoch takes for each sample of the dataset: drawing it, and looking up once where
-/// it is used. Generous, for the work competes with that for other ranks.
+/// The cost of the order of an epoch for each sample of the dataset: drawing it, and looking up once where
+/// it is used. An upper bound, because the work competes with that for other ranks.
 const PER_SAMPLE: Nanoseconds = Nanoseconds(100);
 
-/// One part in so many of the time may go into the jumps of a rank.
+/// One part in this many of the time may go into the jumps of a rank.
 const SHARE: u64 = 4;
 
-/// How much of it a rank may use ahead.
+/// How much of its share a rank may use in advance.
 const AHEAD_MAX: Nanoseconds = Nanoseconds(10_000_000_000);
 
-/// What the jumps of each rank have cost.
+/// The time that the jumps of each rank have cost.
 #[derive(Debug, Default)]
-pub(super) struct Jumps {
-    /// Until when its share is used up.
+pub(super) struct JumpBudget {
+    /// The time until which the share of a rank is used up.
     used_until: BTreeMap<Rank, Nanoseconds>,
 }
 
-impl Jumps {
-    /// Whether a rank may jump now, in a dataset of so many samples; if so it is counted.
+impl JumpBudget {
+    /// Whether a rank may jump now in a dataset of `samples` samples; if so the jump is counted.
     pub(super) fn allow(&mut self, rank: Rank, samples: u32, now: Nanoseconds) -> bool {
         let used_until = self.used_until.entry(rank).or_insert(now);
         let begin = (*used_until).max(now);
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_rank_uses_a_quarter_of_the_time_for_jumps_and_ten_seconds_ahead() {
-        let mut jumps = Jumps::default();
+        let mut jumps = JumpBudget::default();
         // One of 14 million samples counts as 1.4 s of work, so as 5.6 s.
         let samples = 14_000_000;
         let mut tries = |rank, at| jumps.allow(Rank(rank), samples, Nanoseconds(at));
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn small_datasets_are_not_limited_in_practice() {
-        let mut jumps = Jumps::default();
+        let mut jumps = JumpBudget::default();
         let a_millisecond_apart =
             (0..10_000).all(|at| jumps.allow(Rank(0), 1000, Nanoseconds(at * 1_000_000)));
         assert!(a_millisecond_apart);

@@ -1,0 +1,284 @@
+//! What follows when an operation starts, ends or fails, for its batch, its tier and its trainers.
+
+use alloc::{collections::VecDeque, vec, vec::Vec};
+
+use super::{
+    Answer, Fault, OnError, Operation, Retention, Session,
+    deadlines::BatchNumber,
+    operations::{EntryRef, PendingOp, Started, Work},
+    staging::Claim,
+};
+use crate::{
+    batch::Entry,
+    id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId},
+    units::Bytes,
+};
+
+impl Session {
+    /// Plans an operation for an entry of a batch, or for the node, and starts it if nothing blocks it. A
+    /// copy from staging waits for `arrival`.
+    pub(super) fn plan(
+        &mut self,
+        work: Work,
+        entry: Option<EntryRef>,
+        arrival: Option<OpId>,
+    ) -> OpId {
+        let due = entry.map(|EntryRef { batch, .. }| match self.staging.batch_mut(batch) {
+            Some(staged) => {
+                staged.pending += u32::from(work.uses_staging());
+                staged.number
+            }
+            None => BatchNumber::of(batch, self.planner.spec()),
+        });
+        let (op, is_free) = self.operations.plan(work, entry, due, arrival, &self.deadlines);
+        if is_free {
+            self.start(vec![op]);
+        }
+        op
+    }
+
+    pub(super) fn handle_completed(&mut self, op: OpId, outcome: Result<(), Fault>) {
+        if self.operations.free_slot(op, outcome, &mut self.progress, self.now) {
+            let runnable = self.end(op, outcome);
+            self.start(runnable);
+            self.close_arenas();
+        }
+    }
+
+    /// Starts operations that nothing blocks any more, and those that may run once these ended at once.
+    fn start(&mut self, ops: Vec<OpId>) {
+        let mut runnable = VecDeque::from(ops);
+        while let Some(op) = runnable.pop_front() {
+            match self.operations.start(op, self.now) {
+                Started::Queued => {}
+                Started::Ended(outcome) => runnable.extend(self.end(op, outcome)),
+                Started::Refetched(entry) => self.unpin(entry),
+            }
+        }
+    }
+
+    /// Ends an operation. Returns those that may run now.
+    fn end(&mut self, op: OpId, outcome: Result<(), Fault>) -> Vec<OpId> {
+        if let Err(Fault::Poisoned(tier, chunk)) = outcome {
+            self.give_up_chunk(tier, chunk);
+        }
+        let Some(pending) = self.operations.get(op) else { return Vec::new() };
+        if let (Work::Run(Operation::Promote { sample, .. }), Err(_)) = (&pending.work, outcome) {
+            let sample = *sample;
+            self.progress.tier_faults += 1;
+            // If the sample is being written anew, only its old bytes are lost.
+            if !self.operations.is_written(sample) {
+                self.planner.cache_mut().forget(sample);
+            }
+            let entry = self.operations.fetch_instead(op, self.now);
+            entry.into_iter().for_each(|entry| self.unpin(entry));
+            return Vec::new();
+        }
+        let Some((pending, runnable)) = self.operations.remove(op) else { return Vec::new() };
+        self.note_time(&pending, outcome);
+        self.apply(&pending, outcome);
+        if let Err(fault) = outcome {
+            self.operations.lose_source(op, fault);
+        }
+        if matches!(pending.work, Work::Run(Operation::AddChunk { .. })) {
+            self.note_chunk(&runnable);
+        }
+        self.release_staging(&pending);
+        runnable
+    }
+
+    /// Notes for its batch when an operation ended.
+    fn note_time(&mut self, pending: &PendingOp, outcome: Result<(), Fault>) {
+        let Some(entry) = pending.entry else { return };
+        let Some(staged) = self.staging.batch_mut(entry.batch) else { return };
+        let (timeline, now) = (&mut staged.timeline, self.event_at);
+        let read = |len| outcome.map_or(Bytes(0), |()| len);
+        match &pending.work {
+            Work::Run(Operation::Fetch { to, .. }) => timeline.arrived(None, read(to.len), now),
+            Work::Run(Operation::Promote { from, to, .. }) => {
+                timeline.arrived(Some(from.tier), read(to.len), now);
+            }
+            // Nothing was read for this batch.
+            Work::ReadInPlace { tier, .. } => timeline.arrived(Some(*tier), Bytes(0), now),
+            work if work.uses_staging() => timeline.kept(now),
+            Work::Run(_) | Work::DropChunk(..) => {}
+        }
+    }
+
+    /// Notes when a chunk came, for the batches that waited for it.
+    fn note_chunk(&mut self, ops: &[OpId]) {
+        for op in ops {
+            let pending = self.operations.get(*op).filter(|pending| pending.work.uses_staging());
+            let entry = pending.and_then(|pending| pending.entry);
+            let staged = entry.and_then(|entry| self.staging.batch_mut(entry.batch));
+            staged.into_iter().for_each(|staged| staged.timeline.chunk_added(self.event_at));
+        }
+    }
+
+    /// Applies the end of an operation to the arena, tier or batch that it was for.
+    fn apply(&mut self, pending: &PendingOp, outcome: Result<(), Fault>) {
+        let (is_done, entry) = (outcome.is_ok(), pending.entry);
+        match &pending.work {
+            Work::Run(Operation::OpenArena { rank, .. }) => self.arena_opened(*rank, is_done),
+            Work::Run(Operation::TrimArena { rank, offset, len }) => {
+                let staging = self.staging.get_mut(*rank);
+                staging.into_iter().for_each(|it| it.trimmed(*offset, *len));
+            }
+            Work::Run(Operation::RestoreArena { rank, offset, len }) => {
+                let staging = self.staging.get_mut(*rank);
+                staging.into_iter().for_each(|it| it.restored(*offset, *len, is_done));
+            }
+            Work::Run(Operation::AddChunk { tier, chunk }) => {
+                if let Err(fault) = outcome {
+                    self.progress.tier_faults += 1;
+                    self.planner.cache_mut().lose_chunk(*tier, *chunk);
+                    self.operations.lose_chunk(*tier, *chunk, fault);
+                }
+            }
+            Work::Run(Operation::Fetch { sample, to, .. }) => match (entry, outcome) {
+                (Some(entry), Ok(())) => self.progress.read(entry.batch.epoch, None, to.len),
+                (Some(entry), Err(fault)) => self.lose_sample(*sample, entry, fault),
+                (None, _) => {}
+            },
+            Work::Run(Operation::Promote { from, to, .. }) => {
+                if let Some(entry) = entry.filter(|_| is_done) {
+                    self.progress.read(entry.batch.epoch, Some(from.tier), to.len);
+                }
+            }
+            Work::ReadInPlace { tier, slot, .. } => {
+                if let Some(entry) = entry.filter(|_| is_done) {
+                    self.progress.read_in_place(entry.batch.epoch, *tier, slot.len);
+                }
+            }
+            Work::Run(Operation::Demote { sample, to, .. }) => {
+                if !is_done {
+                    self.progress.tier_faults += u64::from(pending.lost.is_none());
+                    if self.planner.cache().place(*sample) == Some(to) {
+                        self.planner.cache_mut().forget(*sample);
+                    }
+                } else if let Some(entry) = entry {
+                    self.progress.wrote(entry.batch.epoch, to);
+                }
+            }
+            Work::DropChunk(..) => {}
+        }
+    }
+
+    /// Answers the connections that waited for the arena of their rank.
+    fn arena_opened(&mut self, rank: Rank, is_open: bool) {
+        let Some(staging) = self.staging.get_mut(rank) else { return };
+        let waiting = if is_open { staging.opened(self.now) } else { staging.refused() };
+        for connection in waiting {
+            self.answers.push(if is_open {
+                Answer::Admit { connection, rank }
+            } else {
+                Answer::Reject { connection, rank }
+            });
+        }
+    }
+
+    /// A sample could not be read from the cold store.
+    fn lose_sample(&mut self, sample: SampleId, entry: EntryRef, fault: Fault) {
+        self.progress.fault(sample, fault);
+        let EntryRef { batch, index } = entry;
+        let Some(staged) = self.staging.batch_mut(batch) else { return };
+        match self.settings.on_error {
+            // With `NoSpace` the sample is readable, only the memory for it is missing.
+            OnError::Skip if fault != Fault::NoSpace => staged.batch.entries[index].len = None,
+            OnError::Skip | OnError::Fail => {
+                staged.unreadable.get_or_insert((sample, fault));
+            }
+        }
+    }
+
+    /// Releases the staging bytes that an operation used.
+    fn release_staging(&mut self, pending: &PendingOp) {
+        let Some(entry) = pending.entry.filter(|_| pending.work.uses_staging()) else { return };
+        if let Some(staged) = self.staging.batch_mut(entry.batch) {
+            staged.pending -= 1;
+        }
+        self.check_complete(entry.batch);
+    }
+
+    /// If a batch is complete, answers the connection that waits for it, or frees it if it was dropped.
+    pub(super) fn check_complete(&mut self, batch: BatchId) {
+        let Some(staged) = self.staging.batch(batch).filter(|staged| staged.pending == 0) else {
+            return;
+        };
+        let claim = staged.claim;
+        let Some(staging) = self.staging.get_mut(batch.rank) else { return };
+        // If no trainer asked for it, it may make way from now on.
+        staging.unblock();
+        match claim {
+            Claim::Requested(connection) => self.answer(connection),
+            Claim::Dropped => staging.sweep(),
+            Claim::Unclaimed | Claim::Leased(..) | Claim::Held(..) => {}
+        }
+    }
+
+    /// Cancels the arrivals of dropped batches that were not given out, unless a copy of them is to be kept,
+    /// so that their room is free for batches that were asked for.
+    pub(super) fn cancel_dropped(&mut self) {
+        if !self.staging.take_dropped() {
+            return;
+        }
+        for (op, batch) in self.operations.arrivals_without_copy() {
+            let staged = self.staging.batch_mut(batch);
+            let Some(staged) = staged.filter(|staged| staged.claim == Claim::Dropped) else {
+                continue;
+            };
+            if let Some((pending, runnable)) = self.operations.cancel(op) {
+                staged.is_stale = true;
+                self.release_staging(&pending);
+                self.start(runnable);
+            }
+        }
+    }
+
+    fn unpin(&mut self, EntryRef { batch, index }: EntryRef) {
+        let staging = self.staging.get_mut(batch.rank);
+        staging.into_iter().for_each(|staging| staging.unpin(batch, index));
+    }
+
+    /// Does without a chunk whose memory broke.
+    fn give_up_chunk(&mut self, tier: TierId, chunk: ChunkId) {
+        self.planner.cache_mut().give_up_chunk(tier, chunk);
+        self.follow_changes(None);
+        self.refetch_in_place(tier, chunk);
+    }
+
+    /// Fetches what batches that no trainer has yet read in place in a chunk that broke. One that was
+    /// dropped is not resumed. Of those that were handed over, the trainer has to read what is there.
+    fn refetch_in_place(&mut self, tier: TierId, chunk: ChunkId) {
+        let lies_in = |entry: &Entry| {
+            entry.in_place.is_some_and(|place| (place.tier, place.chunk) == (tier, chunk))
+        };
+        let dropped = self.staging.batches_mut().filter(|staged| staged.claim == Claim::Dropped);
+        dropped.for_each(|staged| staged.is_stale |= staged.batch.entries.iter().any(lies_in));
+        let awaited = self.staging.batches().filter(|staged| staged.is_awaited());
+        let broken = awaited.flat_map(|staged| {
+            let entries = staged.batch.entries.iter().enumerate();
+            entries.filter(|(_, entry)| lies_in(entry)).map(|(index, entry)| {
+                let of = EntryRef { batch: staged.batch.id, index };
+                (of, entry.sample, staged.slot_of(entry))
+            })
+        });
+        for (entry, sample, to) in broken.collect::<Vec<_>>() {
+            if self.operations.lose_in_place(entry, Fault::Poisoned(tier, chunk)) {
+                continue;
+            }
+            self.unpin(entry);
+            let fetch = Operation::Fetch { sample, to, retention: Retention::Kept };
+            self.plan(Work::Run(fetch), Some(entry), None);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// As if a copy had met broken memory.
+    pub(super) fn end_with_poison(&mut self, tier: TierId, chunk: ChunkId) {
+        self.give_up_chunk(tier, chunk);
+        self.reclaim_unpinned();
+    }
+}

@@ -1,0 +1,516 @@
+//! Which operation is given out next: in each channel the one with the earliest deadline.
+//!
+//! A channel is the cold store or one tier. It has a queue for each rank, in the order in which the rank
+//! needs its batches. At most a window of operations runs in a channel at a time, so that a rank that fell
+//! behind or jumped does not wait behind deep prefetch of others. Where threads are divided over ranks
+//! ([`crate::session::assignment`]), each rank has a part of the window of the cold store, and no more.
+//! Deadlines are computed when an operation is given out, not when it is planned: a pace that changes moves
+//! a whole queue at once.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. If any order meets all deadlines in one channel of equal operations, this one does.
+//! 2. No channel has more operations than its window, and no rank more than its part.
+
+use alloc::{
+    collections::{BTreeSet, VecDeque},
+    vec::Vec,
+};
+use core::num::NonZeroU32;
+
+use super::{
+    assignment::{self, Division},
+    cold_window::ColdWindow,
+    deadlines::BatchNumber,
+    windows::{Adaptation, Windows},
+};
+use crate::{
+    id::{OpId, Rank, TierId},
+    units::{Bytes, Nanoseconds},
+};
+
+/// What an operation moves its bytes over: the cold store, or one tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Cold,
+    Tier(TierId),
+}
+
+/// The operations that wait for one channel.
+#[derive(Debug)]
+struct Queue {
+    window: usize,
+    running: usize,
+    waiting: usize,
+    /// By the number of the batch that needs it, then in the order of planning.
+    by_rank: Vec<RankQueue>,
+    /// Operations that no batch needs: each is due when it was planned.
+    background: VecDeque<(Nanoseconds, OpId)>,
+}
+
+/// The operations that wait for one channel and that one rank needs.
+#[derive(Debug)]
+struct RankQueue {
+    waiting: BTreeSet<(u64, OpId)>,
+    running: usize,
+    /// The part of the window that the rank may use.
+    running_max: usize,
+}
+
+/// A queue for each channel: the cold store, then the tiers.
+#[derive(Debug)]
+pub(super) struct EdfScheduler {
+    first: Rank,
+    queues: Vec<Queue>,
+    /// What sets the window of the cold store, if it is not fixed.
+    adaptive: Option<ColdWindow>,
+    /// The threads of each rank, if they are divided.
+    division: Option<Vec<u32>>,
+}
+
+/// What an operation that ended tells about the throughput of its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transfer {
+    /// This many bytes were read.
+    Read(Bytes),
+    /// Nothing: it failed, or it was no read.
+    Other,
+}
+
+/// A slot of the window that a running operation occupies: the index of the rank that needs it, if a
+/// rank does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct WindowSlot(Option<usize>);
+
+/// The first operation of one queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    deadline: Nanoseconds,
+    op: OpId,
+    /// The index of the rank, or `None` for a background operation.
+    rank: Option<usize>,
+}
+
+impl EdfScheduler {
+    pub(super) fn new(windows: Windows, tiers: usize, first: Rank, ranks: u32) -> Self {
+        let queue = |window: NonZeroU32| Queue {
+            window: window.get() as usize,
+            running: 0,
+            waiting: 0,
+            by_rank: (0..ranks).map(|_| RankQueue::default()).collect(),
+            background: VecDeque::new(),
+        };
+        let adaptive = match windows.adaptation {
+            Adaptation::Fixed => None,
+            Adaptation::Measured { max } => Some(ColdWindow::new(windows.cold, max)),
+        };
+        let tiers = (0..tiers).map(|_| queue(windows.tier));
+        let queues = core::iter::once(queue(windows.cold)).chain(tiers).collect();
+        Self { first, queues, adaptive, division: None }
+    }
+
+    /// Queues an operation that no other blocks.
+    pub(super) fn push(
+        &mut self,
+        channel: Channel,
+        batch: Option<BatchNumber>,
+        now: Nanoseconds,
+        op: OpId,
+    ) {
+        let rank = batch.map(|batch| (self.rank(batch), batch.number));
+        let queue = &mut self.queues[index(channel)];
+        queue.waiting += 1;
+        match rank {
+            Some((rank, number)) => {
+                queue.by_rank[rank].waiting.insert((number, op));
+            }
+            None => queue.background.push_back((now, op)),
+        }
+    }
+
+    /// Gives a queued operation the deadline of another batch, which needs it sooner.
+    pub(super) fn bring_forward(
+        &mut self,
+        channel: Channel,
+        op: OpId,
+        from: BatchNumber,
+        to: BatchNumber,
+    ) {
+        let (old, new) = (self.rank(from), self.rank(to));
+        let queue = &mut self.queues[index(channel)];
+        if queue.by_rank[old].waiting.remove(&(from.number, op)) {
+            queue.by_rank[new].waiting.insert((to.number, op));
+        }
+    }
+
+    /// Removes an operation. Returns whether it was still queued.
+    pub(super) fn cancel(&mut self, channel: Channel, op: OpId, batch: BatchNumber) -> bool {
+        let rank = self.rank(batch);
+        let queue = &mut self.queues[index(channel)];
+        let waited = queue.by_rank[rank].waiting.remove(&(batch.number, op));
+        queue.waiting -= usize::from(waited);
+        waited
+    }
+
+    /// The operation to give out, if there is one in a channel whose window has a free slot. Channels do not
+    /// compete, so the first one with a free slot is taken.
+    pub(super) fn next(
+        &mut self,
+        deadline: impl Fn(BatchNumber) -> Nanoseconds,
+    ) -> Option<(OpId, WindowSlot)> {
+        let first = self.first;
+        let has_room = |queue: &&mut Queue| queue.waiting > 0 && queue.running < queue.window;
+        let mut with_room = self.queues.iter_mut().filter(has_room);
+        let (queue, candidate) =
+            with_room.find_map(|queue| queue.earliest(first, &deadline).map(|it| (queue, it)))?;
+        queue.waiting -= 1;
+        queue.running += 1;
+        match candidate.rank {
+            Some(rank) => {
+                let rank_queue = &mut queue.by_rank[rank];
+                rank_queue.waiting.pop_first();
+                rank_queue.running += 1;
+            }
+            None => {
+                queue.background.pop_front();
+            }
+        }
+        Some((candidate.op, WindowSlot(candidate.rank)))
+    }
+
+    /// Notes that an operation that was given out ended.
+    pub(super) fn ended(
+        &mut self,
+        channel: Channel,
+        given: WindowSlot,
+        transfer: Transfer,
+        now: Nanoseconds,
+    ) {
+        if channel == Channel::Cold {
+            self.measure(transfer, now);
+        }
+        let queue = &mut self.queues[index(channel)];
+        queue.running = queue.running.saturating_sub(1);
+        if let WindowSlot(Some(rank)) = given {
+            let running = &mut queue.by_rank[rank].running;
+            *running = running.saturating_sub(1);
+        }
+    }
+
+    /// Sets the window of the cold store by what is measured.
+    fn measure(&mut self, transfer: Transfer, now: Nanoseconds) {
+        let (Some(adaptive), Some(queue)) = (&mut self.adaptive, self.queues.first_mut()) else {
+            return;
+        };
+        match transfer {
+            Transfer::Read(len) if queue.waiting > 0 && queue.running >= queue.window => {
+                adaptive.ended(len, u32::try_from(queue.running).unwrap_or(u32::MAX), now);
+            }
+            Transfer::Read(_) | Transfer::Other => adaptive.was_idle(),
+        }
+        let window = adaptive.window() as usize;
+        if window != queue.window {
+            queue.window = window;
+            self.apply_division();
+        }
+    }
+
+    /// How many reads of the cold store may run now.
+    pub(super) fn cold_window(&self) -> usize {
+        self.queues[index(Channel::Cold)].window
+    }
+
+    /// Operations of each rank on the cold store, given out or waiting.
+    pub(super) fn cold_requests(&self) -> impl Iterator<Item = u64> + '_ {
+        let ranks = self.queues[index(Channel::Cold)].by_rank.iter();
+        ranks.map(|rank| (rank.waiting.len() + rank.running) as u64)
+    }
+
+    /// Divides the window of the cold store in proportion to what each rank has running or queued.
+    pub(super) fn divide_in_proportion(&mut self) {
+        let requests: Vec<u64> = self.cold_requests().collect();
+        let window = self.queues[index(Channel::Cold)].window;
+        let window = u32::try_from(window).unwrap_or(u32::MAX);
+        // Without a request all parts would be zero, and nothing would run.
+        let is_idle = requests.iter().all(|count| *count == 0);
+        let parts = || Division::Queues(assignment::proportional(&requests, window));
+        self.divide(&if is_idle { Division::Pool(window) } else { parts() });
+    }
+
+    /// Divides the window of the cold store as threads are divided. A rank without a thread may still have
+    /// one operation: threads are divided anew when a rank goes on, so without one it would wait for ever.
+    pub(super) fn divide(&mut self, division: &Division) {
+        self.division = match division {
+            Division::Queues(counts) => Some(counts.clone()),
+            Division::Pool(_) => None,
+        };
+        self.apply_division();
+    }
+
+    fn apply_division(&mut self) {
+        let queue = &mut self.queues[index(Channel::Cold)];
+        let Some(counts) = &self.division else {
+            queue.by_rank.iter_mut().for_each(|rank| rank.running_max = usize::MAX);
+            return;
+        };
+        let threads: usize = counts.iter().map(|count| *count as usize).sum();
+        for (rank, count) in queue.by_rank.iter_mut().zip(counts) {
+            let part = (*count as usize).saturating_mul(queue.window) / threads.max(1);
+            rank.running_max = part.max(1);
+        }
+    }
+
+    fn rank(&self, batch: BatchNumber) -> usize {
+        (batch.rank.0 - self.first.0) as usize
+    }
+}
+
+impl Default for RankQueue {
+    fn default() -> Self {
+        Self { waiting: BTreeSet::new(), running: 0, running_max: usize::MAX }
+    }
+}
+
+impl Queue {
+    fn earliest(
+        &self,
+        first: Rank,
+        deadline: &impl Fn(BatchNumber) -> Nanoseconds,
+    ) -> Option<Candidate> {
+        let rank_queue = |(rank, queue): (u32, &RankQueue)| {
+            let &(number, op) = queue.waiting.first()?;
+            if queue.running >= queue.running_max {
+                return None;
+            }
+            let deadline = deadline(BatchNumber { rank: Rank(first.0 + rank), number });
+            Some(Candidate { deadline, op, rank: Some(rank as usize) })
+        };
+        let background = self.background.front();
+        let background =
+            background.map(|(planned, op)| Candidate { deadline: *planned, op: *op, rank: None });
+        (0..).zip(&self.by_rank).filter_map(rank_queue).chain(background).min()
+    }
+}
+
+fn index(channel: Channel) -> usize {
+    match channel {
+        Channel::Cold => 0,
+        Channel::Tier(tier) => usize::from(tier.0) + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Released at a time, due at a time; each takes one.
+    type Job = (u64, u64);
+
+    fn window(count: u32) -> Windows {
+        let count = NonZeroU32::new(count).unwrap();
+        Windows { cold: count, tier: count, ..Windows::default() }
+    }
+
+    /// Whether some order of the jobs meets all deadlines, tried one by one.
+    fn can_be_met(jobs: &[Job], time: u64, done: u32) -> bool {
+        if done.count_ones() as usize == jobs.len() {
+            return true;
+        }
+        if jobs.iter().enumerate().any(|(at, (_, due))| done & (1 << at) == 0 && *due <= time) {
+            return false;
+        }
+        let next = |at: usize| {
+            done & (1 << at) == 0
+                && jobs[at].0 <= time
+                && can_be_met(jobs, time + 1, done | (1 << at))
+        };
+        (0..jobs.len()).any(next) || can_be_met(jobs, time + 1, done)
+    }
+
+    /// Whether the scheduler meets all deadlines. The number of a batch is its deadline; ranks alternate.
+    fn are_met(jobs: &[Job]) -> bool {
+        let mut scheduler = EdfScheduler::new(window(1), 0, Rank(0), 2);
+        let expected = |batch: BatchNumber| Nanoseconds(batch.number);
+        let mut left = jobs.len();
+        for time in 0.. {
+            for (at, (_, due)) in jobs.iter().enumerate().filter(|(_, job)| job.0 == time) {
+                let batch =
+                    BatchNumber { rank: Rank(u32::try_from(at % 2).unwrap()), number: *due };
+                let op = OpId(at as u64);
+                scheduler.push(Channel::Cold, Some(batch), Nanoseconds(time), op);
+            }
+            if let Some((OpId(at), _)) = scheduler.next(expected) {
+                assert!(scheduler.next(expected).is_none(), "invariant 2");
+                let given = WindowSlot(Some(usize::try_from(at % 2).unwrap()));
+                scheduler.ended(Channel::Cold, given, Transfer::Other, Nanoseconds(time));
+                left -= 1;
+                if jobs[usize::try_from(at).unwrap()].1 <= time {
+                    return false;
+                }
+            }
+            if left == 0 {
+                return true;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn all_deadlines_that_can_be_met_are_met() {
+        // Four jobs with three times of release and six of deadline each: 18^4 cases.
+        let (mut feasible, mut cases) = (0, 0);
+        for code in 0..18_u32.pow(4) {
+            let job = |at: u32| {
+                let part = code / 18_u32.pow(at) % 18;
+                (u64::from(part % 3), u64::from(part / 3))
+            };
+            let jobs: Vec<Job> = (0..4).map(job).collect();
+            let can_be_met = can_be_met(&jobs, 0, 0);
+            assert_eq!(are_met(&jobs), can_be_met, "invariant 1: {jobs:?}");
+            feasible += u32::from(can_be_met);
+            cases += 1;
+        }
+        assert!(feasible > cases / 10, "{feasible} of {cases}");
+    }
+
+    #[test]
+    fn what_the_node_needs_is_due_when_it_was_planned() {
+        let mut scheduler = EdfScheduler::new(window(9), 1, Rank(3), 1);
+        let tier = Channel::Tier(TierId(0));
+        let batch = |number| Some(BatchNumber { rank: Rank(3), number });
+        for (op, batch, now) in [(1, batch(50), 10), (2, None, 20), (3, batch(15), 20)] {
+            scheduler.push(tier, batch, Nanoseconds(now), OpId(op));
+        }
+        let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
+        let given: Vec<u64> = given.map(|(op, _)| op.0).collect();
+        assert_eq!(given, [3, 2, 1]);
+    }
+
+    #[test]
+    fn what_an_earlier_batch_waits_for_overtakes() {
+        let mut scheduler = EdfScheduler::new(window(9), 0, Rank(0), 2);
+        let late = BatchNumber { rank: Rank(0), number: 90 };
+        for op in [OpId(1), OpId(2)] {
+            scheduler.push(Channel::Cold, Some(late), Nanoseconds(0), op);
+        }
+        let soon = BatchNumber { rank: Rank(1), number: 5 };
+        scheduler.bring_forward(Channel::Cold, OpId(2), late, soon);
+        scheduler.bring_forward(Channel::Cold, OpId(7), late, soon);
+        let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
+        let given: Vec<u64> = given.map(|(op, _)| op.0).collect();
+        assert_eq!(given, [2, 1]);
+    }
+
+    /// Gives out and ends reads of `len` bytes, one a millisecond, while others wait.
+    fn read_in_haste(scheduler: &mut EdfScheduler, reads: u64, now: &mut u64) {
+        for op in 0..reads {
+            let batch = BatchNumber { rank: Rank(u32::try_from(op % 2).unwrap()), number: op };
+            scheduler.push(Channel::Cold, Some(batch), Nanoseconds(*now), OpId(op));
+        }
+        let mut running: VecDeque<WindowSlot> = VecDeque::new();
+        loop {
+            let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
+            let before = running.len();
+            running.extend(given.map(|(_, given)| given));
+            assert!(running.len() <= before.max(scheduler.cold_window()), "invariant 2");
+            let Some(given) = running.pop_front() else { break };
+            *now += 1_000_000;
+            scheduler.ended(Channel::Cold, given, Transfer::Read(Bytes(1000)), Nanoseconds(*now));
+        }
+    }
+
+    #[test]
+    fn a_window_that_gains_nothing_shrinks_and_with_it_the_part_of_each_rank() {
+        let max = NonZeroU32::new(64).unwrap();
+        let windows = Windows { adaptation: Adaptation::Measured { max }, ..window(16) };
+        let mut scheduler = EdfScheduler::new(windows, 0, Rank(0), 2);
+        scheduler.divide(&Division::Queues(alloc::vec![1, 1]));
+        let mut now = 0;
+        read_in_haste(&mut scheduler, 20_000, &mut now);
+        assert_eq!(scheduler.cold_window(), 1);
+        let parts: Vec<_> = scheduler.queues[0].by_rank.iter().map(|it| it.running_max).collect();
+        assert_eq!(parts, [1, 1]);
+        // Where nothing waits, nothing is learnt.
+        (0..2000).for_each(|_| read_in_haste(&mut scheduler, 1, &mut now));
+        assert_eq!(scheduler.adaptive.as_ref().map(ColdWindow::is_void), Some(true));
+    }
+
+    #[test]
+    fn a_fixed_window_stays() {
+        let mut scheduler = EdfScheduler::new(window(16), 0, Rank(0), 2);
+        read_in_haste(&mut scheduler, 20_000, &mut 0);
+        assert_eq!(scheduler.cold_window(), 16);
+    }
+
+    #[test]
+    fn a_rank_has_its_part_of_the_window_and_never_none() {
+        let mut scheduler = EdfScheduler::new(window(8), 0, Rank(0), 3);
+        for op in 0..60 {
+            let rank = Rank(u32::try_from(op % 3).unwrap());
+            scheduler.push(
+                Channel::Cold,
+                Some(BatchNumber { rank, number: op }),
+                Nanoseconds(0),
+                OpId(op),
+            );
+        }
+        assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [20; 3]);
+        let given = |scheduler: &mut EdfScheduler| {
+            let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
+            let given: Vec<WindowSlot> = given.map(|(_, given)| given).collect();
+            given.iter().for_each(|given| {
+                scheduler.ended(Channel::Cold, *given, Transfer::Other, Nanoseconds(0));
+            });
+            [0, 1, 2].map(|rank| given.iter().filter(|it| **it == WindowSlot(Some(rank))).count())
+        };
+        scheduler.divide(&Division::Queues(alloc::vec![3, 1, 0]));
+        assert_eq!(given(&mut scheduler), [5, 2, 1], "invariant 2");
+        scheduler.divide(&Division::Queues(alloc::vec![1, 2, 0]));
+        assert_eq!(given(&mut scheduler), [2, 5, 1], "invariant 2");
+        scheduler.divide(&Division::Pool(4));
+        assert_eq!(given(&mut scheduler).iter().sum::<usize>(), 8);
+    }
+
+    #[test]
+    fn in_proportion_a_rank_has_the_part_that_its_requests_are_of_all() {
+        let mut scheduler = EdfScheduler::new(window(8), 0, Rank(0), 2);
+        scheduler.divide_in_proportion();
+        for op in 0..40 {
+            // Three of four for the first rank, and those of the other are due before.
+            let rank = Rank(u32::from(op % 4 == 0));
+            scheduler.push(
+                Channel::Cold,
+                Some(BatchNumber { rank, number: op }),
+                Nanoseconds(0),
+                OpId(op),
+            );
+        }
+        let given = |scheduler: &mut EdfScheduler| {
+            let due = |batch: BatchNumber| Nanoseconds(u64::from(batch.rank == Rank(0)));
+            let given: Vec<WindowSlot> =
+                core::iter::from_fn(|| scheduler.next(due)).map(|(_, given)| given).collect();
+            given.iter().for_each(|given| {
+                scheduler.ended(Channel::Cold, *given, Transfer::Other, Nanoseconds(0));
+            });
+            [0, 1].map(|rank| given.iter().filter(|it| **it == WindowSlot(Some(rank))).count())
+        };
+        assert_eq!(given(&mut scheduler), [0, 8], "nothing queued divides nothing");
+        scheduler.divide_in_proportion();
+        assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [30, 2]);
+        assert_eq!(given(&mut scheduler), [7, 1]);
+    }
+
+    #[test]
+    fn a_rank_whose_reads_are_all_under_way_keeps_its_part() {
+        let mut scheduler = EdfScheduler::new(window(4), 0, Rank(0), 2);
+        let push = |scheduler: &mut EdfScheduler, rank: Rank, op: u64| {
+            let batch = BatchNumber { rank, number: op };
+            scheduler.push(Channel::Cold, Some(batch), Nanoseconds(0), OpId(op));
+        };
+        (0..2).for_each(|op| push(&mut scheduler, Rank(0), op));
+        let given = core::iter::from_fn(|| scheduler.next(|_| Nanoseconds(0))).count();
+        (2..4).for_each(|op| push(&mut scheduler, Rank(1), op));
+        assert_eq!(given, 2);
+        assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [2, 2]);
+    }
+}

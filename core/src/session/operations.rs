@@ -1,0 +1,433 @@
+//! The operations that were planned and have not ended: what each waits for, and which is given out next.
+//!
+//! An operation waits for those that touch the same bytes ([`super::dependencies`]), then for a slot in the
+//! window of its channel ([`super::edf_scheduler`]). What follows from its end is decided by
+//! [`super::completion`].
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec::Vec,
+};
+
+use super::{
+    Command, Fault, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
+    deadlines::{BatchNumber, Deadlines},
+    dependencies::{Access, Dependencies, Mode},
+    edf_scheduler::{Channel, EdfScheduler, Transfer, WindowSlot},
+    op_table::OpTable,
+};
+use crate::{
+    id::{BatchId, ChunkId, OpId, SampleId, TierId},
+    place::Place,
+    space::Piece,
+    units::{Bytes, Nanoseconds},
+};
+
+/// One sample of a batch, by its index in [`crate::batch::Batch::entries`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EntryRef {
+    pub(super) batch: BatchId,
+    pub(super) index: usize,
+}
+
+/// What a planned operation does once nothing blocks it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Work {
+    /// The data plane executes it.
+    Run(Operation),
+    /// A chunk is given back; this ends at once.
+    DropChunk(TierId, ChunkId),
+    /// A batch reads a sample where it is cached. Nothing moves: this ends as soon as the sample is there.
+    ReadInPlace {
+        sample: SampleId,
+        tier: TierId,
+        /// Where the sample goes if it has to be fetched after all.
+        slot: Slot,
+    },
+}
+
+impl Work {
+    /// Whether the operation uses the staging bytes of its batch, which stay until it ended.
+    pub(super) fn uses_staging(&self) -> bool {
+        self.is_arrival()
+            || matches!(self, Self::Run(Operation::Demote { from: Origin::Staging(_), .. }))
+    }
+
+    /// Whether the operation brings a sample to its batch.
+    fn is_arrival(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(Operation::Fetch { .. } | Operation::Promote { .. })
+                | Self::ReadInPlace { .. }
+        )
+    }
+
+    /// The channel in whose window the operation needs a slot. A copy between tiers uses two channels;
+    /// that of the slower tier counts.
+    fn channel(&self) -> Option<Channel> {
+        let Self::Run(operation) = self else { return None };
+        match operation {
+            Operation::Fetch { .. } => Some(Channel::Cold),
+            Operation::Promote { from, .. } => Some(Channel::Tier(from.tier)),
+            Operation::Demote { to, .. } => Some(Channel::Tier(to.tier)),
+            Operation::OpenArena { .. }
+            | Operation::TrimArena { .. }
+            | Operation::RestoreArena { .. }
+            | Operation::AddChunk { .. } => None,
+        }
+    }
+
+    /// The bytes of tiers that the operation reads and writes, in chunks of `chunk`.
+    fn accesses(&self, chunk: Bytes) -> Vec<Access> {
+        let of_place = |place: &Place, mode| {
+            let (tier, pieces) = (place.tier, place.pieces.iter());
+            pieces.map(|piece| Access { tier, piece: *piece, mode }).collect::<Vec<_>>()
+        };
+        let whole = |tier, id| {
+            let piece = Piece { chunk: id, offset: Bytes(0), len: chunk };
+            alloc::vec![Access { tier, piece, mode: Mode::Write }]
+        };
+        match self {
+            Self::Run(Operation::Promote { from, .. }) => of_place(from, Mode::Read),
+            Self::Run(Operation::Demote { from: Origin::Staging(_), to, .. }) => {
+                of_place(to, Mode::Write)
+            }
+            Self::Run(Operation::Demote { from: Origin::Tier(from), to, .. }) => {
+                let mut accesses = of_place(from, Mode::Read);
+                accesses.extend(of_place(to, Mode::Write));
+                accesses
+            }
+            Self::Run(Operation::AddChunk { tier, chunk: id }) | Self::DropChunk(tier, id) => {
+                whole(*tier, *id)
+            }
+            Self::Run(_) | Self::ReadInPlace { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether the operation writes to a chunk, or gives it back.
+    fn needs_chunk(&self, tier: TierId, chunk: ChunkId) -> bool {
+        match self {
+            Self::DropChunk(of, dropped) => (*of, *dropped) == (tier, chunk),
+            Self::Run(Operation::Demote { to, .. }) => {
+                to.tier == tier && to.pieces.iter().any(|piece| piece.chunk == chunk)
+            }
+            Self::Run(_) | Self::ReadInPlace { .. } => false,
+        }
+    }
+}
+
+/// How far an operation has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It waits for other operations.
+    Blocked,
+    /// It waits for a slot in the window of its channel.
+    Queued,
+    /// It was given out.
+    Running(WindowSlot),
+}
+
+/// An operation that has not ended.
+#[derive(Debug)]
+pub(super) struct PendingOp {
+    pub(super) work: Work,
+    /// The sample of a batch that it brings, copies to a tier, or makes room for.
+    pub(super) entry: Option<EntryRef>,
+    state: State,
+    /// The batch whose deadline it has: its own, or an earlier one that waits for it.
+    due: Option<BatchNumber>,
+    /// The operations that it had to wait for when it was planned.
+    waits_for: Vec<OpId>,
+    /// The operation that brings the bytes which this one reads.
+    source: Option<OpId>,
+    /// Why the bytes that it was to read, or the chunk that it was to write to, are not there.
+    pub(super) lost: Option<Fault>,
+}
+
+/// What became of an operation that nothing blocks any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Started {
+    /// It waits for its turn, or was given out.
+    Queued,
+    /// It ended at once.
+    Ended(Result<(), Fault>),
+    /// Its tier cannot give the sample of this entry, so it became a fetch.
+    Refetched(EntryRef),
+}
+
+/// All operations of a node that have not ended.
+#[derive(Debug)]
+pub(super) struct Operations {
+    pending: OpTable<PendingOp>,
+    dependencies: Dependencies,
+    scheduler: EdfScheduler,
+    /// The operation that brings a cached sample to its place, while it is in flight.
+    writers: BTreeMap<SampleId, OpId>,
+    /// Commands about arenas and chunks, given out in this order and before what needs the memory.
+    memory_commands: VecDeque<Command>,
+    /// Operations that were given out and have not ended.
+    running: usize,
+    running_max: usize,
+    chunk: Bytes,
+}
+
+impl Operations {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let world = settings.order.world;
+        let first = world.ranks_of(settings.node).next().expect("a node has ranks");
+        let tiers = settings.tiers.len();
+        Self {
+            pending: OpTable::default(),
+            dependencies: Dependencies::default(),
+            scheduler: EdfScheduler::new(settings.windows, tiers, first, world.ranks_per_node),
+            writers: BTreeMap::new(),
+            memory_commands: VecDeque::new(),
+            running: 0,
+            running_max: settings.operations_max(),
+            chunk: settings.chunk,
+        }
+    }
+
+    /// Operations that were planned and have not ended.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(super) fn get(&self, op: OpId) -> Option<&PendingOp> {
+        self.pending.get(op)
+    }
+
+    pub(super) fn scheduler(&self) -> &EdfScheduler {
+        &self.scheduler
+    }
+
+    pub(super) fn scheduler_mut(&mut self) -> &mut EdfScheduler {
+        &mut self.scheduler
+    }
+
+    /// Plans an operation for the batch `due`, which gives it its deadline. A copy from staging waits for
+    /// `arrival`. Returns its name, and whether nothing blocks it.
+    pub(super) fn plan(
+        &mut self,
+        work: Work,
+        entry: Option<EntryRef>,
+        due: Option<BatchNumber>,
+        arrival: Option<OpId>,
+        deadlines: &Deadlines,
+    ) -> (OpId, bool) {
+        let op = self.dependencies.next_id();
+        let source = match &work {
+            Work::Run(Operation::Promote { sample, .. }) | Work::ReadInPlace { sample, .. } => {
+                self.writers.get(sample).copied()
+            }
+            Work::Run(Operation::Demote { sample, from, .. }) => {
+                let writer = self.writers.insert(*sample, op);
+                if matches!(from, Origin::Staging(_)) { arrival } else { writer }
+            }
+            Work::Run(_) | Work::DropChunk(..) => None,
+        };
+        let waits_for = self.dependencies.add(op, &work.accesses(self.chunk), source);
+        let is_free = waits_for.is_empty();
+        if let Some(due) = due {
+            self.bring_forward(&waits_for, due, deadlines);
+        }
+        let state = State::Blocked;
+        self.pending
+            .insert(op, PendingOp { work, entry, state, due, waits_for, source, lost: None });
+        (op, is_free)
+    }
+
+    /// Gives operations, and those that block them, the deadline of a batch that waits for them.
+    fn bring_forward(&mut self, ops: &[OpId], due: BatchNumber, deadlines: &Deadlines) {
+        let mut left = Vec::from(ops);
+        while let Some(op) = left.pop() {
+            let Some(pending) = self.pending.get_mut(op) else { continue };
+            let Some(before) = pending.due else {
+                // No batch needs a copy between tiers, but one may need what the copy waits for.
+                left.extend(&pending.waits_for);
+                continue;
+            };
+            if before == due || deadlines.of(before) <= deadlines.of(due) {
+                continue;
+            }
+            pending.due = Some(due);
+            left.extend(&pending.waits_for);
+            if let (State::Queued, Some(channel)) = (pending.state, pending.work.channel()) {
+                self.scheduler.bring_forward(channel, op, before, due);
+            }
+        }
+    }
+
+    /// Queues an operation that nothing blocks any more; one whose bytes were lost ends or is fetched.
+    pub(super) fn start(&mut self, op: OpId, now: Nanoseconds) -> Started {
+        let Some(pending) = self.pending.get_mut(op) else { return Started::Queued };
+        match (&pending.work, pending.lost) {
+            (work, Some(_)) if work.is_arrival() => {
+                return self.fetch_instead(op, now).map_or(Started::Queued, Started::Refetched);
+            }
+            (_, Some(fault)) => return Started::Ended(Err(fault)),
+            (Work::ReadInPlace { .. }, None) => return Started::Ended(Ok(())),
+            (Work::DropChunk(tier, chunk), None) => {
+                self.memory_commands.push_back(Command::Free(Memory::Chunk(*tier, *chunk)));
+                return Started::Ended(Ok(()));
+            }
+            (Work::Run(operation), None) => {
+                if let Some(channel) = pending.work.channel() {
+                    pending.state = State::Queued;
+                    self.scheduler.push(channel, pending.due, now, op);
+                } else {
+                    let operation = operation.clone();
+                    pending.state = State::Running(WindowSlot::default());
+                    self.memory_commands.push_back(Command::Start { op, operation });
+                }
+            }
+        }
+        Started::Queued
+    }
+
+    /// Turns an arrival whose tier cannot give the sample into a fetch. Returns its entry.
+    pub(super) fn fetch_instead(&mut self, op: OpId, now: Nanoseconds) -> Option<EntryRef> {
+        let pending = self.pending.get_mut(op)?;
+        let (sample, to) = match pending.work {
+            Work::Run(Operation::Promote { sample, to, .. }) => (sample, to),
+            Work::ReadInPlace { sample, slot, .. } => (sample, slot),
+            Work::Run(_) | Work::DropChunk(..) => return None,
+        };
+        // Whether the sample is kept was decided when its tier still had it.
+        let retention = Retention::Kept;
+        pending.work = Work::Run(Operation::Fetch { sample, to, retention });
+        pending.lost = None;
+        pending.state = State::Queued;
+        self.scheduler.push(Channel::Cold, pending.due, now, op);
+        pending.entry
+    }
+
+    /// Gives memory of an arena back, in turn with the other commands about memory.
+    pub(super) fn free(&mut self, memory: Memory) {
+        self.memory_commands.push_back(Command::Free(memory));
+    }
+
+    /// The next command for the data plane: first what concerns memory, then the operation with the
+    /// earliest deadline in a channel whose window has a free slot.
+    pub(super) fn next(
+        &mut self,
+        deadlines: &Deadlines,
+        progress: &mut Progress,
+        now: Nanoseconds,
+    ) -> Option<Command> {
+        if let Some(Command::Free(_)) = self.memory_commands.front() {
+            return self.memory_commands.pop_front();
+        }
+        if self.running >= self.running_max {
+            return None;
+        }
+        let command = match self.memory_commands.pop_front() {
+            Some(command) => command,
+            None => self.next_scheduled(deadlines, progress, now)?,
+        };
+        self.running += 1;
+        Some(command)
+    }
+
+    fn next_scheduled(
+        &mut self,
+        deadlines: &Deadlines,
+        progress: &mut Progress,
+        now: Nanoseconds,
+    ) -> Option<Command> {
+        let (op, slot) = self.scheduler.next(|batch| deadlines.of(batch))?;
+        let pending = self.pending.get_mut(op)?;
+        pending.state = State::Running(slot);
+        let busy = pending.work.channel().and_then(|channel| progress.busy(channel));
+        busy.into_iter().for_each(|busy| busy.begun(now));
+        let Work::Run(operation) = &pending.work else { return None };
+        Some(Command::Start { op, operation: operation.clone() })
+    }
+
+    /// Frees the slot of an operation that the data plane has ended. Returns `false` if none such runs.
+    pub(super) fn free_slot(
+        &mut self,
+        op: OpId,
+        outcome: Result<(), Fault>,
+        progress: &mut Progress,
+        now: Nanoseconds,
+    ) -> bool {
+        let Some(pending) = self.pending.get(op) else { return false };
+        let State::Running(slot) = pending.state else { return false };
+        if let Some(channel) = pending.work.channel() {
+            let transfer = match (&pending.work, outcome) {
+                (Work::Run(Operation::Fetch { to, .. }), Ok(())) => Transfer::Read(to.len),
+                _ => Transfer::Other,
+            };
+            self.scheduler.ended(channel, slot, transfer, now);
+            progress.busy(channel).into_iter().for_each(|busy| busy.ended(now));
+        }
+        self.running = self.running.saturating_sub(1);
+        true
+    }
+
+    /// Removes an operation that ended. Returns it, and those that may run now.
+    pub(super) fn remove(&mut self, op: OpId) -> Option<(PendingOp, Vec<OpId>)> {
+        let pending = self.pending.remove(op)?;
+        if let Work::Run(Operation::Demote { sample, .. }) = &pending.work
+            && self.writers.get(sample) == Some(&op)
+        {
+            self.writers.remove(sample);
+        }
+        Some((pending, self.dependencies.remove(op)))
+    }
+
+    /// Whether a sample is on its way to its place in a tier.
+    pub(super) fn is_written(&self, sample: SampleId) -> bool {
+        self.writers.contains_key(&sample)
+    }
+
+    /// Notes that a sample has no place in any tier any more.
+    pub(super) fn note_evicted(&mut self, sample: SampleId) {
+        self.writers.remove(&sample);
+    }
+
+    /// Notes that an operation failed, so that those that read the bytes which it was to bring do not.
+    pub(super) fn lose_source(&mut self, op: OpId, fault: Fault) {
+        for pending in self.pending.values_mut().filter(|pending| pending.source == Some(op)) {
+            pending.lost = Some(fault);
+        }
+    }
+
+    /// Notes that a chunk could not be had, so that what waits for it to come does not use it.
+    pub(super) fn lose_chunk(&mut self, tier: TierId, chunk: ChunkId, fault: Fault) {
+        for pending in self.pending.values_mut() {
+            if pending.state == State::Blocked && pending.work.needs_chunk(tier, chunk) {
+                pending.lost = Some(fault);
+            }
+        }
+    }
+
+    /// Notes that what an entry was to read in place is broken. Returns whether it still waits for it.
+    pub(super) fn lose_in_place(&mut self, entry: EntryRef, fault: Fault) -> bool {
+        let reads_it = |pending: &&mut PendingOp| {
+            matches!(pending.work, Work::ReadInPlace { .. }) && pending.entry == Some(entry)
+        };
+        let waiting = self.pending.values_mut().find(reads_it);
+        waiting.map(|pending| pending.lost = Some(fault)).is_some()
+    }
+
+    /// The arrivals that no copy into a tier waits for, with their batches. Linear in all operations.
+    pub(super) fn arrivals_without_copy(&self) -> Vec<(OpId, BatchId)> {
+        let sources: BTreeSet<OpId> =
+            self.pending.iter().filter_map(|(_, pending)| pending.source).collect();
+        let arrivals = self.pending.iter().filter(|(_, pending)| pending.work.is_arrival());
+        let unread = arrivals.filter(|(op, _)| !sources.contains(op));
+        unread.filter_map(|(op, pending)| Some((op, pending.entry?.batch))).collect()
+    }
+
+    /// Removes an operation that was not given out. Returns it as [`Self::remove`] does, or `None` if it runs.
+    pub(super) fn cancel(&mut self, op: OpId) -> Option<(PendingOp, Vec<OpId>)> {
+        let pending = self.pending.get(op)?;
+        let waits = match (pending.state, pending.work.channel(), pending.due) {
+            (State::Queued, Some(channel), Some(due)) => self.scheduler.cancel(channel, op, due),
+            (state, ..) => state == State::Blocked,
+        };
+        if waits { self.remove(op) } else { None }
+    }
+}

@@ -1,0 +1,273 @@
+//! What the node reads and keeps: the orders of epochs, their plans, and the cache that follows them.
+//!
+//! To permute an epoch and to plan it takes longer than trainers may wait for the loop, so both are jobs:
+//! values that any thread can run. While a job of an epoch runs, its batches are not staged; those of other
+//! epochs are. The next epoch is begun when half of the current one is staged.
+//!
+//! The node is in one epoch, [`Planner::main`], of which there is one plan. A rank that is in another epoch
+//! reads samples where they lie and leaves them there, so that one trainer which jumps between epochs costs
+//! the others nothing; only when most of the ranks that ask are elsewhere does the node follow them.
+//!
+//! A decision follows from the orders and the reads before it, never from when a job ends.
+
+use alloc::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
+
+use super::{Settings, operations::EntryRef};
+use crate::{
+    id::{BatchId, Epoch, Rank, SampleId},
+    order::Spec,
+    retention::{
+        cache::Cache,
+        future_accesses::{
+            DRIFT_MAX, Dropped, Expanded, Expansion, FutureAccesses, Publication, Reach,
+        },
+        policy::{self, Need, Planned, Preparation, Read},
+        wear::Wear,
+    },
+};
+
+/// Work for another thread.
+#[derive(Debug)]
+pub enum Job {
+    /// Works out what the node reads in an epoch.
+    Expand(Expansion),
+    /// Plans what an epoch keeps.
+    Plan(policy::Job),
+    /// Drops orders, which gives their memory back.
+    Drop(Vec<Dropped>),
+}
+
+/// The result of a job.
+#[derive(Debug)]
+pub enum Finished {
+    /// An epoch that is worked out.
+    Expanded(Expanded),
+    /// An epoch that is planned.
+    Planned(Planned),
+    /// Memory was given back; there is no result.
+    Dropped,
+}
+
+impl Job {
+    /// Does the work: for millions of samples that takes up to some seconds.
+    #[must_use]
+    pub fn run(self) -> Finished {
+        match self {
+            Self::Expand(expansion) => Finished::Expanded(expansion.run()),
+            Self::Plan(job) => Finished::Planned(job.run()),
+            Self::Drop(dropped) => {
+                drop(dropped);
+                Finished::Dropped
+            }
+        }
+    }
+}
+
+/// How a batch is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// In the epoch that the node is in, or near it: the policy decides what stays.
+    Planned,
+    /// In another epoch: nothing is kept and nothing is evicted.
+    Stray,
+}
+
+/// The future accesses of the node, its cache, and the jobs that prepare both.
+#[derive(Debug)]
+pub(super) struct Planner {
+    future: FutureAccesses,
+    cache: Cache,
+    jobs: VecDeque<Job>,
+    /// The epoch that the node is in.
+    main: Epoch,
+    /// Whether the epoch after it was begun.
+    has_begun_next: bool,
+    /// Ranks whose next batch waits for a job.
+    unprepared: BTreeSet<Rank>,
+}
+
+impl Planner {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let order = settings.order;
+        let policy = policy::build(settings.policy, &settings.policy_setting());
+        let future = FutureAccesses::new(order, settings.node, policy.lookahead())
+            .with_next_uses(policy.next_uses());
+        let sizes = Arc::clone(&settings.sizes);
+        Self {
+            future,
+            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
+                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
+            jobs: VecDeque::new(),
+            main: order.start.epoch,
+            has_begun_next: false,
+            unprepared: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn spec(&self) -> &Spec {
+        self.future.spec()
+    }
+
+    pub(super) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    pub(super) fn cache_mut(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    /// Whether the order of an epoch is there, or comes from the trainer.
+    pub(super) fn holds(&self, epoch: Epoch) -> bool {
+        self.future.holds(epoch)
+    }
+
+    /// The samples of a batch, or `None` if its order is not known yet.
+    pub(super) fn samples(&self, batch: BatchId) -> Option<&[SampleId]> {
+        self.future.batch(batch)
+    }
+
+    /// Lets the policy decide what stays of a sample that a batch reads.
+    pub(super) fn read(&mut self, entry: EntryRef, sample: SampleId) {
+        let read = Read { sample, at: self.future.read_of(entry.batch, entry.index) };
+        self.cache.read(read, &self.future);
+    }
+
+    /// Takes the order that a trainer handed over.
+    pub(super) fn publish(
+        &mut self,
+        rank: Rank,
+        epoch: Epoch,
+        samples: Arc<Vec<SampleId>>,
+    ) -> Publication {
+        let publication = self.future.publish(rank, epoch, samples);
+        self.drop_orders();
+        publication
+    }
+
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        self.jobs.pop_front()
+    }
+
+    /// Takes the result of a job. Returns the ranks that waited for one, or `None` if none can have waited
+    /// for this.
+    pub(super) fn finish(&mut self, finished: Finished) -> Option<BTreeSet<Rank>> {
+        match finished {
+            Finished::Expanded(expanded) => self.future.expanded(expanded),
+            Finished::Planned(planned) => self.cache.prepared(planned),
+            Finished::Dropped => return None,
+        }
+        if self.has_begun_next {
+            self.begin_next();
+        }
+        Some(core::mem::take(&mut self.unprepared))
+    }
+
+    /// How a batch is to be read, once everything is there that it needs; else `None`, and the rank must
+    /// wait. `requested` are the batches that ranks ask for.
+    pub(super) fn prepare(
+        &mut self,
+        batch: BatchId,
+        requested: impl Iterator<Item = BatchId>,
+    ) -> Option<Reading> {
+        let reading = self.reading(batch.epoch, requested);
+        let reach = match reading {
+            Reading::Planned => Reach::View,
+            Reading::Stray => Reach::Epoch,
+        };
+        let is_ready = self.expand(batch.epoch, reach)
+            && (reading == Reading::Stray || self.plan_epoch(batch.epoch, Need::Now));
+        if !is_ready {
+            self.unprepared.insert(batch.rank);
+            return None;
+        }
+        if reading == Reading::Planned && batch.epoch > self.main {
+            self.enter(batch.epoch);
+        }
+        Some(reading)
+    }
+
+    /// Notes that a batch was staged: begins the next epoch when half of this one was.
+    pub(super) fn note_staged(&mut self, batch: BatchId) {
+        let steps = self.spec().steps_in(batch.epoch);
+        if batch.epoch == self.main && batch.step.0 >= steps / 2 && !self.has_begun_next {
+            self.has_begun_next = true;
+            self.begin_next();
+        }
+    }
+
+    fn reading(&mut self, epoch: Epoch, requested: impl Iterator<Item = BatchId>) -> Reading {
+        // Of these epochs all orders are held that the policy looks into.
+        let is_held = epoch.0 + 1 >= self.main.0 && epoch.0 <= self.main.0 + 1;
+        if is_held {
+            return Reading::Planned;
+        }
+        if self.is_near(epoch) || !self.is_left(requested) {
+            return Reading::Stray;
+        }
+        self.enter(epoch);
+        Reading::Planned
+    }
+
+    /// Whether ranks in an epoch count as being where the node is.
+    fn is_near(&self, epoch: Epoch) -> bool {
+        epoch.0 <= self.main.0 + 1 && epoch.0 + DRIFT_MAX >= self.main.0
+    }
+
+    /// Whether most ranks that ask for batches are elsewhere.
+    fn is_left(&self, requested: impl Iterator<Item = BatchId>) -> bool {
+        let (near, far): (Vec<_>, Vec<_>) = requested.partition(|it| self.is_near(it.epoch));
+        near.is_empty() || far.len() > near.len()
+    }
+
+    fn enter(&mut self, epoch: Epoch) {
+        self.main = epoch;
+        self.has_begun_next = false;
+        self.future.follow(epoch);
+        self.drop_orders();
+    }
+
+    fn begin_next(&mut self) {
+        let next = Epoch(self.main.0 + 1);
+        if next.0 < self.spec().epochs && self.expand(next, Reach::View) {
+            self.plan_epoch(next, Need::Soon);
+        }
+    }
+
+    /// Begins what is missing of the orders from `epoch` on; returns whether nothing is.
+    fn expand(&mut self, epoch: Epoch, reach: Reach) -> bool {
+        let expansions = self.future.expand(epoch, reach);
+        self.jobs.extend(expansions.into_iter().map(Job::Expand));
+        self.future.is_expanded(epoch, reach)
+    }
+
+    /// Begins the plan of an epoch if it is missing; returns whether it is not.
+    fn plan_epoch(&mut self, epoch: Epoch, need: Need) -> bool {
+        match self.cache.prepare(epoch, need, &self.future) {
+            Preparation::Ready => true,
+            Preparation::Pending => false,
+            Preparation::Job(job) => {
+                self.jobs.push_back(Job::Plan(job));
+                false
+            }
+        }
+    }
+
+    /// Has another thread drop the orders that are not needed any more.
+    fn drop_orders(&mut self) {
+        let dropped = self.future.take_dropped();
+        if !dropped.is_empty() {
+            self.jobs.push_back(Job::Drop(dropped));
+        }
+    }
+}
+
+#[cfg(test)]
+impl Planner {
+    pub(super) fn main(&self) -> Epoch {
+        self.main
+    }
+}

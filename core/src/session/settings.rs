@@ -1,0 +1,81 @@
+//! What a session is built from.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use super::Windows;
+use crate::{
+    id::{NodeId, TierId},
+    order::Spec,
+    retention::policy,
+    tier::Buffer,
+    units::Bytes,
+};
+
+/// Batches that each rank may have staged however short memory is: the one that its trainer works with,
+/// and the next.
+pub const STAGED_MIN: u32 = 2;
+
+/// What happens when a sample cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The batch is refused with the name of the sample.
+    Fail,
+    /// The batch is handed over without the sample.
+    Skip,
+}
+
+/// What a session is built from.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The order of the job.
+    pub order: Spec,
+    /// The node that the session works for.
+    pub node: NodeId,
+    /// The length of every sample, by [`SampleId`].
+    pub sizes: Arc<[Bytes]>,
+    /// The cache tiers of this node, fastest first.
+    pub tiers: Vec<Buffer>,
+    /// The unit in which tiers take memory.
+    pub chunk: Bytes,
+    /// The rule of retention.
+    pub policy: policy::Kind,
+    /// Batches staged ahead per rank, the one that the trainer works with included.
+    pub staged_batches: u32,
+    /// Staging memory of each rank. Below twice the largest batch a trainer that asks ahead is
+    /// refused now and then.
+    pub arena: Bytes,
+    /// What happens when a sample cannot be read.
+    pub on_error: OnError,
+    /// Operations that are given out at a time.
+    pub windows: Windows,
+    /// What the policy should mind beside the bytes that are read cold.
+    pub aim: policy::Aim,
+    /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
+    /// of which it is not known how long a sample stays ([`policy::Kind::stay`]).
+    pub in_place_tiers: Vec<TierId>,
+}
+
+impl Settings {
+    /// Operations that run at a time: each staged sample may be read and copied once, and a few chunks
+    /// and arenas may be on their way.
+    #[must_use]
+    pub fn operations_max(&self) -> usize {
+        let Spec { batch_size, world, .. } = self.order;
+        let samples = u64::from(batch_size)
+            .saturating_mul(u64::from(self.staged_batches))
+            .saturating_mul(u64::from(world.ranks_per_node));
+        usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
+    }
+
+    /// The setting of a policy that decides as the session does.
+    #[must_use]
+    pub fn policy_setting(&self) -> policy::Setting {
+        policy::Setting {
+            order: self.order,
+            node: self.node,
+            sizes: Arc::clone(&self.sizes),
+            capacities: self.tiers.iter().map(|tier| tier.capacity(self.chunk)).collect(),
+            aim: self.aim.clone(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A histogram of waits.
+
+use alloc::collections::BTreeMap;
+
+use crate::units::Nanoseconds;
+
+/// Buckets in each doubling of the wait: a percentile is at most 1/16 too high.
+const BUCKETS_PER_OCTAVE: u64 = 16;
+
+/// A histogram of waits, in buckets that grow with the wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waits {
+    buckets: BTreeMap<u64, u64>,
+    count: u64,
+    sum: Nanoseconds,
+    max: Nanoseconds,
+}
+
+impl Waits {
+    /// Counts one wait.
+    pub fn record(&mut self, wait: Nanoseconds) {
+        self.record_several(wait, 1);
+    }
+
+    pub(super) fn record_several(&mut self, wait: Nanoseconds, count: u64) {
+        *self.buckets.entry(bucket(wait.0)).or_default() += count;
+        self.count += count;
+        self.sum.0 = self.sum.0.saturating_add(wait.0.saturating_mul(count));
+        self.max = self.max.max(wait);
+    }
+
+    /// The number of waits recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The sum of all waits.
+    #[must_use]
+    pub fn sum(&self) -> Nanoseconds {
+        self.sum
+    }
+
+    /// The longest wait recorded.
+    #[must_use]
+    pub fn max(&self) -> Nanoseconds {
+        self.max
+    }
+
+    /// A wait that at least `percent` of all waits do not exceed.
+    #[must_use]
+    pub fn percentile(&self, percent: u8) -> Nanoseconds {
+        let rank = (self.count * u64::from(percent)).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (bucket, count) in &self.buckets {
+            seen += count;
+            if seen >= rank {
+                return Nanoseconds(upper_end(*bucket)).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    /// Adds the waits of another node.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, count) in &other.buckets {
+            *self.buckets.entry(*bucket).or_default() += count;
+        }
+        self.count += other.count;
+        self.sum.0 = self.sum.0.saturating_add(other.sum.0);
+        self.max = self.max.max(other.max);
+    }
+
+    /// The buckets as (longest wait in it, count), for the wire.
+    pub fn buckets(&self) -> impl Iterator<Item = (Nanoseconds, u64)> + '_ {
+        self.buckets.iter().map(|(bucket, count)| (Nanoseconds(upper_end(*bucket)), *count))
+    }
+
+    /// The waits that [`Self::buckets`], [`Self::sum`] and [`Self::max`] describe.
+    #[must_use]
+    pub fn from_buckets(
+        buckets: &[(Nanoseconds, u64)],
+        sum: Nanoseconds,
+        max: Nanoseconds,
+    ) -> Self {
+        let mut waits = Self { sum, max, ..Self::default() };
+        for (wait, count) in buckets {
+            *waits.buckets.entry(bucket(wait.0)).or_default() += count;
+            waits.count += count;
+        }
+        waits
+    }
+}
+
+fn bucket(value: u64) -> u64 {
+    if value < BUCKETS_PER_OCTAVE {
+        return value;
+    }
+    let shift = u64::from(value.ilog2() - BUCKETS_PER_OCTAVE.ilog2());
+    (shift << 32) | (value >> shift)
+}
+
+fn upper_end(bucket: u64) -> u64 {
+    let (shift, mantissa) = (bucket >> 32, bucket & 0xffff_ffff);
+    (mantissa << shift) + ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn percentiles_are_at_most_a_sixteenth_too_high(
+            mut waits in prop::collection::vec(0_u64..10_000_000_000, 1..200), percent in 1_u8..=100,
+        ) {
+            let mut recorded = Waits::default();
+            waits.iter().for_each(|wait| recorded.record(Nanoseconds(*wait)));
+            waits.sort_unstable();
+            let rank = (waits.len() * usize::from(percent)).div_ceil(100).max(1);
+            let exact = waits[rank - 1];
+            let reported = recorded.percentile(percent).0;
+            prop_assert!(exact <= reported && reported <= exact + exact / 16, "{exact} {reported}");
+            let buckets: Vec<_> = recorded.buckets().collect();
+            let (sum, max) = (recorded.sum(), recorded.max());
+            prop_assert_eq!(sum.0, waits.iter().sum::<u64>());
+            prop_assert_eq!(Waits::from_buckets(&buckets, sum, max), recorded);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! How many operations are given out at a time.
+
+use core::num::NonZeroU32;
+
+use super::assignment::Assignment;
+
+/// Operations that are given out at a time, by channel. Fewer let a late rank overtake sooner; too few
+/// leave a channel idle between an operation and the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// Reads from the cold store.
+    pub cold: NonZeroU32,
+    /// Copies from or into each tier.
+    pub tier: NonZeroU32,
+    /// How reads from the cold store are divided over ranks. [`Assignment::Lobster`] needs rates that the
+    /// session does not know: then the caller divides ([`super::Session::divide`]).
+    pub assignment: Assignment,
+    /// Whether the window of the cold store follows what is measured.
+    pub adaptation: Adaptation,
+}
+
+/// Whether the window of the cold store changes while it is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adaptation {
+    /// It stays as it is.
+    Fixed,
+    /// It is made as large as throughput gains by it, up to `max`.
+    Measured {
+        /// The upper bound of the window.
+        max: NonZeroU32,
+    },
+}
+
+/// Operations in the window for each thread that executes them.
+const QUEUED_PER_THREAD: NonZeroU32 = NonZeroU32::new(16).expect("16 is not 0");
+
+/// The same for the cold store at the start, where the window grows if that raises throughput.
+const COLD_QUEUED_PER_THREAD: NonZeroU32 = NonZeroU32::new(2).expect("2 is not 0");
+
+/// Upper bound of the window of the cold store: small samples from a
+/// far store need as many, and the rings of the prefetcher hold no more.
+const COLD_MAX: NonZeroU32 = NonZeroU32::new(256).expect("256 is not 0");
+
+impl Windows {
+    /// Windows for channels with this many threads, one pool for all ranks. Each thread has a few operations
+    /// queued: copying a small sample takes less time than a round trip to the session. The window of the
+    /// cold store starts with this and follows what is measured.
+    #[must_use]
+    pub fn for_threads(cold: NonZeroU32, tier: NonZeroU32) -> Self {
+        let (cold, tier) =
+            (cold.saturating_mul(COLD_QUEUED_PER_THREAD), tier.saturating_mul(QUEUED_PER_THREAD));
+        let adaptation = Adaptation::Measured { max: COLD_MAX.max(cold) };
+        Self { cold, tier, assignment: Assignment::Shared, adaptation }
+    }
+}
+
+impl Default for Windows {
+    /// Windows that keep a cold store of 10 ms and 2.5 GB/s busy with samples of 100 kB, and any memory. They
+    /// are fixed.
+    fn default() -> Self {
+        let window = |count| NonZeroU32::new(count).expect("a window is not empty");
+        Self {
+            cold: window(256),
+            tier: window(64),
+            assignment: Assignment::Shared,
+            adaptation: Adaptation::Fixed,
+        }
+    }
+}
