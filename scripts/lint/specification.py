@@ -129,7 +129,8 @@ def wrong_bench(words: list[str]) -> str | None:
     if "flatten" in fields:
         fields += Path("benchmarks/harness/src/output.rs").read_text(encoding="utf-8")
     for option in options_of(words):
-        if not re.search(rf"^    (?:pub\(crate\) )?{option[2:].replace('-', '_')}:", fields, re.MULTILINE):
+        field = option[2:].replace("-", "_")
+        if not re.search(rf"^    (?:pub\(crate\) )?{field}:", fields, re.MULTILINE):
             return f"`tierfeed-bench {words[1]}` has no option {option}"
     return None
 
