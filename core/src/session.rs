@@ -18,7 +18,7 @@
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. Every batch that is asked for is leased or refused, once, whatever fails, and every connection gets
+//! 1. Every batch that is asked for is leased or refused, once, under every fault, and every connection gets
 //!    its answers in the order of its requests.
 //! 2. A batch is leased only when every sample of it arrived or was skipped.
 //! 3. A place is never written while it is read, nor read before it was written.
