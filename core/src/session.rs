@@ -18,7 +18,7 @@
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. Every batch that is asked for is leased or refused, once, whatever fails, and every connection gets
+//! 1. Every batch that is asked for is leased or refused, once, under every fault, and every connection gets
 //!    its answers in the order of its requests.
 //! 2. A batch is leased only when every sample of it arrived or was skipped.
 //! 3. A place is never written while it is read, nor read before it was written.
@@ -126,12 +126,13 @@ impl Session {
         assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
         assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
         let ranks: Vec<Rank> = order.world.ranks_of(settings.node).collect();
+        let first = *ranks.first().expect("a node has ranks");
         let mut session = Self {
             planner: Planner::new(&settings),
             staging: Staging::new(&settings),
             operations: Operations::new(&settings),
             answers: Answers::default(),
-            deadlines: Deadlines::new(ranks[0], order.world.ranks_per_node),
+            deadlines: Deadlines::new(first, order.world.ranks_per_node),
             jumps: JumpBudget::default(),
             progress: Progress::new(order.epochs, settings.tiers.len()),
             slice: None,

@@ -24,7 +24,7 @@ use crate::units::{Bytes, Nanoseconds};
 pub enum Assignment {
     /// One pool for all ranks, earliest deadline first.
     Shared,
-    /// In proportion to the requests in line.
+    /// In proportion to the queued requests.
     Proportional,
     /// Algorithm 1 of Lobster.
     Lobster,
@@ -84,7 +84,7 @@ impl FromStr for Assignment {
     }
 }
 
-/// What is in line for one rank, and what its next batch is predicted to cost.
+/// What is queued for one rank, and what its next batch is predicted to cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queue {
     /// Samples that wait to be read.

@@ -147,7 +147,7 @@ pub(super) struct PendingOp {
 /// What became of an operation that nothing blocks any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Started {
-    /// It waits for its turn, or was given out.
+    /// It waits for a slot, or was given out.
     Queued,
     /// It ended at once.
     Ended(Result<(), Fault>),

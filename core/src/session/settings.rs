@@ -31,7 +31,7 @@ pub struct Settings {
     pub order: Spec,
     /// The node that the session works for.
     pub node: NodeId,
-    /// The length of every sample, by [`SampleId`].
+    /// The length of every sample, by [`SampleId`](crate::id::SampleId).
     pub sizes: Arc<[Bytes]>,
     /// The cache tiers of this node, fastest first.
     pub tiers: Vec<Buffer>,

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_took_was_read_in_vain() {
+    fn what_no_trainer_took_was_read_in_vain() {
         let mut timeline = timeline();
         assert_eq!((timeline.wasted(), timeline.held(Nanoseconds(90))), (Bytes(26), None));
         timeline.delivered(Wait::ending(Nanoseconds(83), Nanoseconds(0)));

@@ -60,9 +60,9 @@ fn windows(cold: u32, tier: u32) -> Windows {
     Windows { cold: window(cold), tier: window(tier), ..Windows::default() }
 }
 
-/// A body that checks what the brain asks for: places hold what was put there, or nothing.
+/// A data plane that checks what the session asks for: each place holds what was put there.
 #[derive(Debug, Default)]
-struct Body {
+struct CheckedPlane {
     running: Vec<(OpId, Operation)>,
     /// What lies where: one entry for each grain.
     tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
@@ -88,7 +88,7 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
     })
 }
 
-impl Body {
+impl CheckedPlane {
     fn arrive(&mut self, sample: SampleId, slot: Slot) {
         if slot.len.0 > 0 {
             let mut pages = pages(slot.rank, slot.offset, slot.len);
@@ -207,7 +207,7 @@ impl Trainer {
 
 struct Play {
     session: Session,
-    body: Body,
+    plane: CheckedPlane,
     trainers: Vec<Trainer>,
     skipped: u64,
     now: Nanoseconds,
@@ -229,7 +229,7 @@ impl Play {
         let ranks = settings.order.world.ranks_per_node;
         let mut world = Self {
             session: Session::new(settings.clone()),
-            body: Body::default(),
+            plane: CheckedPlane::default(),
             trainers: (0..ranks).map(Trainer::new).collect(),
             skipped: 0,
             now: Nanoseconds(0),
@@ -255,7 +255,7 @@ impl Play {
             None => self.session.run_jobs(),
         }
         while let Some(command) = self.session.poll_command() {
-            self.obey(command);
+            self.carry_out(command);
         }
     }
 
@@ -279,7 +279,7 @@ impl Play {
         true
     }
 
-    fn obey(&mut self, command: Command) {
+    fn carry_out(&mut self, command: Command) {
         match command {
             Command::Start { op, operation } => self.start(op, operation),
             Command::Free(Memory::Chunk(tier, chunk)) => {
@@ -287,12 +287,12 @@ impl Play {
                 let is_named =
                     self.named().filter_map(|at| self.entry(at)?.in_place).any(|it| names_it(&it));
                 assert!(!is_named, "invariant 9: {chunk:?} is named");
-                let was_there = self.body.chunks.remove(&(tier, chunk));
+                let was_there = self.plane.chunks.remove(&(tier, chunk));
                 assert!(was_there, "{chunk:?} was dropped before it was added");
             }
             Command::Free(Memory::Arena(rank)) => {
-                self.body.arenas.retain(|(other, _), _| *other != rank);
-                self.body.trimmed.retain(|(other, _)| *other != rank);
+                self.plane.arenas.retain(|(other, _), _| *other != rank);
+                self.plane.trimmed.retain(|(other, _)| *other != rank);
             }
             Command::Answer(answer) => self.hear(answer),
         }
@@ -304,7 +304,7 @@ impl Play {
             Answer::Reject { .. } => panic!("no connection is rejected"),
             Answer::Lease { connection, lease, offset, batch } => {
                 for entry in &batch.entries {
-                    let is_broken = |it: InPlace| self.body.broken.contains(&(it.tier, it.chunk));
+                    let is_broken = |it: InPlace| self.plane.broken.contains(&(it.tier, it.chunk));
                     assert!(!entry.in_place.is_some_and(is_broken), "{entry:?} is known as broken");
                     let key = (batch.id.rank, offset.0 + entry.offset.0);
                     match entry.len {
@@ -313,7 +313,7 @@ impl Play {
                         // The trainer writes over it at once, as one that normalises in place: what
                         // reads it later finds no sample there.
                         Some(_) => {
-                            assert_eq!(self.body.arenas.remove(&key), Some(entry.sample));
+                            assert_eq!(self.plane.arenas.remove(&key), Some(entry.sample));
                         }
                         None => self.skipped += 1,
                     }
@@ -335,7 +335,7 @@ impl Play {
             *self.moves.entry(moved).or_default() += 1;
         }
         if let Operation::TrimArena { rank, offset, len } = operation {
-            self.body.trimmed.extend(pages(rank, offset, len));
+            self.plane.trimmed.extend(pages(rank, offset, len));
             let range = offset.0..offset.0 + len.0;
             let staged = self.session.staging.get(rank).unwrap().staged().values();
             for piece in staged.map(|staged| staged.piece) {
@@ -343,10 +343,12 @@ impl Play {
                     piece.offset.0 >= range.end || piece.offset.0 + piece.len.0 <= range.start;
                 assert!(is_apart, "{piece:?} is staged where {range:?} is given back");
             }
-            self.body.arenas.retain(|(other, offset), _| *other != rank || !range.contains(offset));
+            self.plane
+                .arenas
+                .retain(|(other, offset), _| *other != rank || !range.contains(offset));
         }
-        self.body.running.push((op, operation));
-        let running = self.body.running.iter();
+        self.plane.running.push((op, operation));
+        let running = self.plane.running.iter();
         let on = |channel| {
             running.clone().filter(|(_, other)| channel_of(other) == Some(channel)).count()
         };
@@ -364,7 +366,7 @@ impl Play {
     /// One step of the world, chosen by `pick`. Returns whether anything could happen.
     fn step(&mut self, pick: usize, faults: usize) -> bool {
         let which = pick % self.trainers.len();
-        let can_end = !self.body.running.is_empty();
+        let can_end = !self.plane.running.is_empty();
         match (pick >> 8) % 3 {
             _ if (pick >> 12).is_multiple_of(4) && self.end_job(pick >> 16) => true,
             _ if (pick >> 14).is_multiple_of(2) && self.stage_more() => true,
@@ -427,9 +429,9 @@ impl Play {
         assert!(place.offset.0.is_multiple_of(64));
         let piece = Piece { chunk: place.chunk, offset: place.offset, len: Space::rounded(len) };
         for grain in grains(&Place { tier: place.tier, pieces: vec![piece] }) {
-            let there = self.body.tiers.get(&grain);
+            let there = self.plane.tiers.get(&grain);
             assert_eq!(there, Some(&entry.sample), "invariant 9: {entry:?}");
-            assert!(self.body.chunks.contains(&(grain.0, grain.1)), "invariant 9: {entry:?}");
+            assert!(self.plane.chunks.contains(&(grain.0, grain.1)), "invariant 9: {entry:?}");
         }
     }
 
@@ -463,7 +465,7 @@ impl Play {
     }
 
     fn end_one(&mut self, pick: usize, faults: usize) {
-        let (op, operation) = self.body.running.swap_remove(pick % self.body.running.len());
+        let (op, operation) = self.plane.running.swap_remove(pick % self.plane.running.len());
         let may_fail = !matches!(operation, Operation::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
         let broken = match &operation {
@@ -475,17 +477,17 @@ impl Play {
         let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
         let outcome = if fails { Err(fault) } else { Ok(()) };
         if let Err(Fault::Poisoned(tier, chunk)) = outcome {
-            self.body.broken.insert((tier, chunk));
+            self.plane.broken.insert((tier, chunk));
         }
         self.assert_unnamed(&operation);
-        self.body.end(&operation, outcome);
+        self.plane.end(&operation, outcome);
         self.tell(Event::Completed { op, outcome });
     }
 
     /// Lets operations end until none is left; no trainer does anything.
     fn drain(&mut self) {
         loop {
-            if !self.body.running.is_empty() {
+            if !self.plane.running.is_empty() {
                 self.end_one(0, 0);
             } else if !self.stage_more() {
                 return;
@@ -522,8 +524,8 @@ fn staged_ahead(policy: policy::Kind, samples: u32) -> Play {
     settings.windows = windows(1, 1);
     let mut world = Play::new(&settings);
     let is_arena = |(_, operation): &_| matches!(operation, Operation::OpenArena { .. });
-    while let Some(at) = world.body.running.iter().position(is_arena) {
-        let (op, _) = world.body.running.remove(at);
+    while let Some(at) = world.plane.running.iter().position(is_arena) {
+        let (op, _) = world.plane.running.remove(at);
         world.tell(Event::Completed { op, outcome: Ok(()) });
     }
     world

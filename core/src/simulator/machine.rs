@@ -67,7 +67,7 @@ pub struct Machine {
 const THRESHOLD: u64 = 20;
 
 impl Machine {
-    /// How threads are divided for what is in line now; `None` if all serve all.
+    /// How threads are divided for what is queued now; `None` if all threads serve all ranks.
     pub(super) fn division(&self, session: &Session, windows: Windows) -> Option<Division> {
         if self.assignment == Assignment::Shared {
             return None;

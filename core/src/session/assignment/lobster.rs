@@ -37,7 +37,7 @@ pub enum Reading {
 ///
 /// # Source
 ///
-/// Lobster, Algorithm 1. Line 1: the initial count is proportional to the requests in line (section
+/// Lobster, Algorithm 1. Line 1: the initial count is proportional to the queued requests (section
 /// 4.4). Line 3 runs over the queues `0..M`. Line 4 is [`Costs::difference`]. Line 23 stands inside the
 /// `if` of line 5; a queue within the threshold keeps its initial count, so that every queue has one.
 ///

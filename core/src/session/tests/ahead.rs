@@ -22,7 +22,7 @@ fn an_unpublished_epoch_is_refused_and_a_published_one_is_served() {
 }
 
 #[test]
-fn batches_that_nobody_takes_do_not_end_the_look_ahead() {
+fn batches_that_are_not_taken_do_not_end_the_look_ahead() {
     let mut world = Play::new(&settings(policy::Kind::Gap, 50, 1, OnError::Fail));
     let connection = world.trainers[0].connection;
     world.drain();

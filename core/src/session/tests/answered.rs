@@ -73,9 +73,9 @@ proptest! {
         }
         prop_assume!(world.trainers[0].is_admitted);
         // All in one turn of the loop: what follows from the ends is not given out yet.
-        for (op, operation) in core::mem::take(&mut world.body.running) {
+        for (op, operation) in core::mem::take(&mut world.plane.running) {
             let outcome = Ok(());
-            world.body.end(&operation, outcome);
+            world.plane.end(&operation, outcome);
             world.session.handle(Event::Completed { op, outcome }, world.now);
         }
         let connection = world.trainers[0].connection;
@@ -114,7 +114,7 @@ proptest! {
                     world.take(who);
                 }
                 _ => {
-                    if !world.body.running.is_empty() {
+                    if !world.plane.running.is_empty() {
                         world.end_one((epoch * 7 + step) as usize, faults);
                     }
                 }
@@ -205,7 +205,7 @@ fn a_batch_that_waits_for_what_is_on_its_way_gets_its_room_in_the_end() {
             assert!(world.take(0));
         }
     }
-    assert!(!world.body.running.is_empty(), "the batch after the first is on its way");
+    assert!(!world.plane.running.is_empty(), "the batch after the first is on its way");
     world.drain();
     assert!(world.take(0), "{:?}", world.trainers[0].refused);
 }

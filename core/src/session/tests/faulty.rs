@@ -93,19 +93,19 @@ fn a_chunk_that_fails_late_takes_no_other_chunk_with_it() {
     let mut settings = settings(policy::Kind::Gap, 50, 1, OnError::Fail);
     settings.tiers.truncate(1);
     let mut world = Play::new(&settings);
-    let (op, arena) = world.body.running.swap_remove(0);
-    world.body.end(&arena, Ok(()));
+    let (op, arena) = world.plane.running.swap_remove(0);
+    world.plane.end(&arena, Ok(()));
     world.tell(Event::Completed { op, outcome: Ok(()) });
     let is_chunk = |(_, operation): &_| matches!(operation, Operation::AddChunk { .. });
     for chunks_max in [0, 2] {
         world.tell(Event::Resized { tier: TierId(0), chunks_max });
     }
-    let late = world.body.running.iter().position(is_chunk).unwrap();
-    let (op, _) = world.body.running.swap_remove(late);
+    let late = world.plane.running.iter().position(is_chunk).unwrap();
+    let (op, _) = world.plane.running.swap_remove(late);
     world.tell(Event::Completed { op, outcome: Err(Fault::NoSpace) });
     world.play(&[3, 5, 7], 0);
     let known = world.session.planner.cache().chunk_count(TierId(0));
-    assert_eq!(world.body.chunks.len(), known as usize);
+    assert_eq!(world.plane.chunks.len(), known as usize);
     assert_eq!(known, 2, "the tier may have two chunks and there is enough to keep");
 }
 
@@ -115,13 +115,13 @@ fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
     settings.tiers.truncate(1);
     let mut world = Play::new(&settings);
     let is_promotion = |(_, operation): &_| matches!(operation, Operation::Promote { .. });
-    while !world.body.running.iter().any(is_promotion) {
+    while !world.plane.running.iter().any(is_promotion) {
         world.take(0);
         world.ask(0);
         world.end_one(0, 0);
     }
-    let at = world.body.running.iter().position(is_promotion).unwrap();
-    let (op, promotion) = world.body.running.swap_remove(at);
+    let at = world.plane.running.iter().position(is_promotion).unwrap();
+    let (op, promotion) = world.plane.running.swap_remove(at);
     let Operation::Promote { sample, from, .. } = promotion else { unreachable!() };
     let chunk = from.pieces[0].chunk;
     let fault = Fault::Poisoned(from.tier, chunk);
@@ -130,7 +130,7 @@ fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
     let left = world.session.planner.cache().chunk_count(from.tier);
     assert_eq!(left, 1, "of two");
     world.play(&[3, 5, 7], 0);
-    assert!(!world.body.chunks.contains(&(from.tier, chunk)), "it was given back");
+    assert!(!world.plane.chunks.contains(&(from.tier, chunk)), "it was given back");
     assert_eq!(world.trainers[0].got, world.expected(0));
 }
 
@@ -140,7 +140,7 @@ fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
         let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
         world.end_one(0, 0);
         assert!(world.ask(0));
-        let (op, _) = world.body.running.remove(0);
+        let (op, _) = world.plane.running.remove(0);
         let outcome = Err(Fault::NoSpace);
         world.tell(Event::Completed { op, outcome });
         world.play(&[3, 5, 7], 0);

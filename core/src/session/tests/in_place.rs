@@ -25,7 +25,7 @@ fn read_in_place(world: &Play) -> u64 {
 proptest! {
     /// Batches are dropped and taken up again, and chunks break at any moment.
     #[test]
-    fn what_is_known_to_be_broken_is_handed_over_by_nobody(
+    fn what_is_known_to_be_broken_is_never_handed_over(
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_staying(),
         limits in prop::collection::vec(0_u32..5, 1..12),
@@ -65,7 +65,7 @@ proptest! {
         prop_assert!(world.named().next().is_none(), "nothing is named when all is done");
         for tier in 0..3 {
             let known = world.session.planner.cache().chunk_count(TierId(tier));
-            let there = world.body.chunks.iter().filter(|(of, _)| *of == TierId(tier)).count();
+            let there = world.plane.chunks.iter().filter(|(of, _)| *of == TierId(tier)).count();
             prop_assert_eq!(known as usize, there, "every chunk that left was given back");
         }
     }
@@ -181,14 +181,14 @@ fn what_breaks_before_it_is_handed_over_is_read_cold_instead() {
     let place = named.in_place.unwrap();
     world.session.end_with_poison(place.tier, place.chunk);
     while let Some(command) = world.session.poll_command() {
-        world.obey(command);
+        world.carry_out(command);
     }
     let is_fetch = |(_, operation): &_| matches!(operation, Operation::Fetch { sample, .. } if *sample == named.sample);
-    assert!(world.body.running.iter().any(is_fetch), "{:?}", world.body.running);
+    assert!(world.plane.running.iter().any(is_fetch), "{:?}", world.plane.running);
     let staged = &world.session.staging.get(Rank(0)).unwrap().staged()[&batch];
     assert_eq!(staged.batch.entries[entry].in_place, None);
     world.play(&[3, 5, 7], 0);
-    assert!(!world.body.chunks.contains(&(place.tier, place.chunk)), "it was given back");
+    assert!(!world.plane.chunks.contains(&(place.tier, place.chunk)), "it was given back");
     assert_eq!(world.trainers[0].got, world.expected(0));
 }
 
@@ -215,11 +215,11 @@ fn a_chunk_leaves_when_the_last_batch_that_names_it_is_back() {
     let (tier, chunk) = (place.tier, place.chunk);
     world.tell(Event::Resized { tier, chunks_max: 0 });
     world.drain();
-    assert!(world.body.chunks.contains(&(tier, chunk)), "a trainer reads there");
+    assert!(world.plane.chunks.contains(&(tier, chunk)), "a trainer reads there");
     let lease = world.trainers[0].kept[0].0;
     world.give_back(0, lease);
     world.drain();
-    assert!(!world.body.chunks.contains(&(tier, chunk)), "no trainer reads there any more");
+    assert!(!world.plane.chunks.contains(&(tier, chunk)), "no trainer reads there any more");
 }
 
 /// A world in which a batch was dropped that names a place and waits for bytes that are not cancelled.
@@ -245,9 +245,9 @@ fn dropped_in_place() -> (Play, InPlace) {
 fn a_dropped_batch_that_names_what_broke_is_not_taken_up_again() {
     let (mut world, place) = dropped_in_place();
     world.session.end_with_poison(place.tier, place.chunk);
-    world.body.broken.insert((place.tier, place.chunk));
+    world.plane.broken.insert((place.tier, place.chunk));
     world.tell(Event::StagingLimited { batches: 3 });
-    // It is asked for while its bytes are still on their way, and `Play::obey` sees what is handed over.
+    // It is asked for while its bytes are still on their way, and `Play::carry_out` sees what is handed over.
     while world.ask(0) {}
     world.drain();
     world.play(&[3, 5, 7], 0);

@@ -17,7 +17,7 @@ fn limit(world: &mut Play, batches: u32) {
 }
 
 fn trimmed(world: &Play) -> usize {
-    world.body.trimmed.len()
+    world.plane.trimmed.len()
 }
 
 proptest! {
@@ -54,7 +54,7 @@ proptest! {
         for batch in world.expected(0) {
             world.trainers[0].asked.insert(batch);
             world.tell(Event::Requested { connection, batch });
-            while !world.body.running.is_empty() {
+            while !world.plane.running.is_empty() {
                 world.end_one(picks[leases.len() % picks.len()], 0);
             }
             prop_assert!(world.trainers[0].asked.is_empty(), "{:?} waits", batch);
@@ -73,7 +73,7 @@ proptest! {
 }
 
 #[test]
-fn a_limit_drops_what_nobody_asked_for_and_gives_the_end_of_the_arena_back() {
+fn a_limit_drops_unclaimed_batches_and_gives_the_end_of_the_arena_back() {
     let mut world = Play::new(&deep(policy::Kind::None, 1));
     world.trainers[0].next = None;
     world.drain();

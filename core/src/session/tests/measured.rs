@@ -58,7 +58,7 @@ fn a_batch_that_was_ready_has_a_lead_and_one_that_was_read_late_a_cause() {
 fn only_what_is_behind_a_batch_that_was_not_ready_waits_for_its_turn() {
     let mut world = Play::new(&settings(policy::Kind::None, 400, 1, OnError::Fail));
     world.end_one(0, 0);
-    while world.body.running.len() > 1 {
+    while world.plane.running.len() > 1 {
         world.end_one(1, 0);
     }
     assert!(world.ask(0) && world.ask(0));
@@ -140,5 +140,5 @@ fn what_an_epoch_writes_is_what_arrives_in_the_tiers() {
     let epochs = &world.session.progress().epochs;
     let all: u64 = epochs.iter().flat_map(|epoch| &epoch.written).map(|bytes| bytes.0).sum();
     assert!(epochs[0].written[0].0 > 0, "the first epoch fills the tiers");
-    assert_eq!(all, world.body.demoted, "whole grains, each copy once");
+    assert_eq!(all, world.plane.demoted, "whole grains, each copy once");
 }

@@ -1,4 +1,4 @@
-//! Whose operation has its turn: few enough at a time, and what is asked for before what is not.
+//! Which operations are given out: no more than the windows allow, and requested batches first.
 
 use super::*;
 
@@ -16,8 +16,8 @@ fn no_more_operations_run_than_the_settings_say() {
         world.tell(Event::Requested { connection, batch });
     }
     let mut most = 0;
-    while !world.body.running.is_empty() {
-        most = most.max(world.body.running.len());
+    while !world.plane.running.is_empty() {
+        most = most.max(world.plane.running.len());
         world.end_one(0, 0);
     }
     assert_eq!(most, operations_max);
@@ -27,8 +27,8 @@ fn no_more_operations_run_than_the_settings_say() {
 /// What is given out until nothing more has a turn, ended at once; commands for trainers left out.
 fn given_out(world: &mut Play) -> Vec<Operation> {
     let mut given = Vec::new();
-    while !world.body.running.is_empty() {
-        given.push(world.body.running[0].1.clone());
+    while !world.plane.running.is_empty() {
+        given.push(world.plane.running[0].1.clone());
         world.end_one(0, 0);
     }
     given
@@ -72,7 +72,7 @@ fn a_rank_that_used_up_what_was_staged_overtakes() {
     (0..2).for_each(|which| while world.ask(which) {});
     world.drain();
     // Rank 1 frees the place of one batch, then rank 0 those of three, and has none left.
-    let already = world.body.running.len();
+    let already = world.plane.running.len();
     for which in [1, 0, 0, 0] {
         assert!(world.take(which));
     }
