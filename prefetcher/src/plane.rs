@@ -61,7 +61,7 @@ impl DataPlane {
     /// Opens the directories of the tiers and starts all threads. Takes no memory yet.
     ///
     /// `completed` is called from many threads, once for every operation that ended; for an operation that
-    /// no queue accepts, from within [`Self::start_command`]. It must neither block nor panic.
+    /// no queue accepts, from within [`Self::execute`]. It must neither block nor panic.
     ///
     /// # Errors
     ///

@@ -280,26 +280,26 @@ impl Cache {
 
     fn has_chunk(&self, tier: TierId, chunk: ChunkId) -> bool {
         let tier = self.tiers.get(usize::from(tier.0));
-        tier.is_some_and(|residency| residency.space.chunks().any(|other| other == chunk))
+        tier.is_some_and(|of_tier| of_tier.space.chunks().any(|other| other == chunk))
     }
 
     /// Removes a chunk in which no sample lies, and its capacity.
     fn shrink_by(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
         self.remove_chunk(tier, chunk, presence);
-        let residency = &mut self.tiers[usize::from(tier.0)];
-        residency.chunks_max = residency.space.chunk_count();
+        let of_tier = &mut self.tiers[usize::from(tier.0)];
+        of_tier.chunks_max = of_tier.space.chunk_count();
         self.residency
-            .resize(tier, Bytes(u64::from(residency.chunks_max).saturating_mul(self.chunk.0)));
+            .resize(tier, Bytes(u64::from(of_tier.chunks_max).saturating_mul(self.chunk.0)));
     }
 
     /// Removes a chunk in which no sample lies; pinned places there stay until their batches are gone.
     fn remove_chunk(&mut self, tier: TierId, chunk: ChunkId, presence: Presence) {
-        let residency = &mut self.tiers[usize::from(tier.0)];
-        if residency.pins.remove_chunk(chunk, presence) {
-            residency.space.abandon_chunk(chunk);
+        let of_tier = &mut self.tiers[usize::from(tier.0)];
+        if of_tier.pins.remove_chunk(chunk, presence) {
+            of_tier.space.abandon_chunk(chunk);
             return;
         }
-        residency.space.remove_chunk(chunk);
+        of_tier.space.remove_chunk(chunk);
         if presence == Presence::There {
             self.changes.push(Change::ChunkDropped { tier, chunk });
         }
@@ -331,23 +331,21 @@ impl Cache {
 
     /// Takes a place in `tier`, with new chunks if need be.
     fn occupy(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
-        let residency = self.tiers.get_mut(usize::from(tier.0))?;
+        let of_tier = self.tiers.get_mut(usize::from(tier.0))?;
         if Space::rounded(len).0 > self.chunk.0.saturating_mul(PIECES_MAX as u64) {
             return None;
         }
         let pieces = loop {
-            let pieces = residency.space.take(len);
-            if pieces.is_some() || residency.chunk_count() >= residency.chunks_max {
+            let pieces = of_tier.space.take(len);
+            if pieces.is_some() || of_tier.chunk_count() >= of_tier.chunks_max {
                 break pieces;
             }
-            let chunk = residency.add_chunk(self.chunk);
+            let chunk = of_tier.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
         };
-        if residency.space.free().0 < self.chunk.0 / 2
-            && residency.chunk_count() < residency.chunks_max
-        {
+        if of_tier.space.free().0 < self.chunk.0 / 2 && of_tier.chunk_count() < of_tier.chunks_max {
             // Ahead of need: filling a chunk with pages takes longer than filling it with bytes.
-            let chunk = residency.add_chunk(self.chunk);
+            let chunk = of_tier.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
         }
         Some(Place { tier, pieces: pieces? })

@@ -2,7 +2,7 @@
 //!
 //! A sample is read in place if its tier is one that trainers map, if it lies in one piece, and if the
 //! policy lets it stay there. Nothing moves then: the batch is complete as soon as the sample is in its
-//! place. A pin keeps the place until the batch is gone. It is held in the residency of the cache and is not
+//! place. A pin keeps the place until the batch is gone. It is held by the cache and is not
 //! an operation that others wait for: a trainer may hold one batch while it asks for the next.
 //!
 //! A sample that the policy may give up when it is read again is copied in the last steps of an epoch.
