@@ -279,7 +279,19 @@ impl Kind {
             (Self::Pinned, _) => Stay::ForGood,
             (Self::Gap, Shuffle::Published) => Stay::Unknown,
             (Self::Gap, _) => Stay::UntilRead,
-            _ => Stay::Unknown,
+            (
+                Self::DeepMemory
+                | Self::Lobster
+                | Self::LobsterLazy
+                | Self::NoPfs
+                | Self::Deli
+                | Self::Belady
+                | Self::Fifo
+                | Self::Lru
+                | Self::PageCache
+                | Self::None,
+                _,
+            ) => Stay::Unknown,
         }
     }
 
