@@ -113,8 +113,7 @@ impl AgentConnection {
     }
 
     fn batch(&self, leased: LeasedBatch) -> Batch {
-        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers } =
-            leased;
+        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers } = leased;
         let lease = Lease::new(Arc::clone(&self.client), lease_id);
         let memory = ViewMemory::leased(lease, arena, offset, len, shared_tiers);
         self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));

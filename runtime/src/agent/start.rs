@@ -146,8 +146,8 @@ fn start_plane(
 
 /// The layout without direct use where memory cannot be mapped; logs each tier.
 fn announced(job: &Job, layout: Layout, shared_tiers: &[SharedTier]) -> Layout {
-    let layout =
-        layout.without_direct_use(|at| shared_tiers.iter().any(|it| usize::from(it.tier().0) == at));
+    let layout = layout
+        .without_direct_use(|at| shared_tiers.iter().any(|it| usize::from(it.tier().0) == at));
     layout.tiers.iter().for_each(log_tier);
     layout.unused_tiers(job).iter().for_each(|unused| tracing::warn!("{unused}"));
     layout
