@@ -42,7 +42,7 @@ suite rust cargo nextest run --workspace ${CI:+--profile ci}
 suite examples cargo test --workspace --doc --no-fail-fast
 suite python bash -c 'again "$@"' again .venv/bin/python -m pytest -c python/pyproject.toml python/tests
 suite demo .venv/bin/python -m pytest -c python/pyproject.toml demo/tests
-# Every command of SPECIFICATION.md selects a test; those are built by now.
+# Every command of SPECIFICATION.md and docs/figures.md selects a test; those are built by now.
 suite specification .venv/bin/python scripts/lint/specification.py --tests
 
 printf '\ntest: skipped: %s\n' "$(wc -l <"$TIERFEED_SKIPS")" >&2

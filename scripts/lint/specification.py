@@ -1,9 +1,10 @@
-"""Checks that the commands of SPECIFICATION.md exist, and that its quoted tolerances are the constants.
+"""Checks that the commands of SPECIFICATION.md and docs/figures.md exist, and their quoted constants.
 
 Without arguments it looks at the source: named files, benches, options of `tierfeed-bench`, make
 targets, and constants written as `NAME` = VALUE, with their module where several have the name. Every
-row under "Kept" must name a command that shows it. With --tests it asks cargo nextest and pytest which
-tests there are (they must have been built), and each command must select at least one.
+row under "Kept" must name a command that shows it, every row must be short and link to its section of
+docs/figures.md, and every section there must have a row. With --tests it asks cargo nextest and pytest
+which tests there are (they must have been built), and each command must select at least one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from limits import all_constants, numbers_in, value_of
 
 PAGE = Path("SPECIFICATION.md")
+FIGURES = Path("docs/figures.md")
+ROW_WORDS_MAX = 25
 TEST_FILE = re.compile(r"^[\w/-]+/tests/[\w/*-]+(?:\.(?:rs|py))?$")
 TOLERANCE = re.compile(r"`((?:\w+::)*[A-Z][A-Z0-9_]+)` = ([^;,)|]+)")
 
@@ -56,16 +59,63 @@ def is_command(words: list[str]) -> bool:
     return False
 
 
+def body_rows(text: str) -> Iterator[tuple[int, str]]:
+    """The rows of all tables, without their headers, with the line that each stands in."""
+    is_body = False
+    for number, line in enumerate(text.splitlines(), 1):
+        is_separator = line.startswith("|--")
+        is_body = line.startswith("|") and (is_body or is_separator)
+        if is_body and not is_separator:
+            yield number, line
+
+
 def kept_without_command(text: str) -> Iterator[tuple[int, str]]:
     """The line and the promise of every row under "Kept" that no command shows."""
     shown = {line for line, words in commands(text, column=1) if is_command(words)}
-    is_kept, is_body = False, False
+    bodies = dict(body_rows(text))
+    is_kept = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("## "):
             is_kept = line == "## Kept"
-        is_body = line.startswith("|") and (is_body or line.startswith("|--"))
-        if is_kept and is_body and not line.startswith("|--") and number not in shown:
+        if is_kept and number in bodies and number not in shown:
             yield number, cells(line)[0]
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def wrong_rows(text: str, figures: str) -> Iterator[str]:
+    """Rows that are long or link to no section of the figures, and sections without a row."""
+    headings = [heading.strip() for heading in re.findall(r"^### (.+)$", figures, re.MULTILINE)]
+    unlinked = {anchor_of(heading): heading for heading in headings}
+    if len(unlinked) < len(headings):
+        yield f"{FIGURES}: two sections have the same name"
+    anchors = set(unlinked)
+    for number, row in body_rows(text):
+        linked = re.findall(rf"\]\({re.escape(str(FIGURES))}#([\w-]+)\)", row)
+        if len(linked) != 1 or linked[0] not in anchors:
+            yield f"{PAGE}:{number}: must link to one section of {FIGURES}: {cells(row)[0]}"
+        unlinked = {anchor: name for anchor, name in unlinked.items() if anchor not in linked}
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(cells(row)))
+        if len(shown.split()) > ROW_WORDS_MAX:
+            words = f"{len(shown.split())} words, at most {ROW_WORDS_MAX}"
+            yield f"{PAGE}:{number}: {words}; details belong into {FIGURES}: {cells(row)[0]}"
+    for name in unlinked.values():
+        yield f"{FIGURES}: no row of {PAGE} links to the section {name}"
+
+
+def wrong_constants(page: Path, text: str, constants: dict[str, list[str]]) -> Iterator[str]:
+    """Quoted constants that the source does not have, or with another value."""
+    for line, row in enumerate(text.splitlines(), 1):
+        for name, quoted in TOLERANCE.findall(row):
+            known = constants.get("::".join(name.split("::")[-2:]), [])
+            values = {it for one in known for it in value_of(one, constants)}
+            if len(values) > 1:
+                yield f"{page}:{line}: {name} is {', '.join(known)}: write the module before it"
+            elif not values & numbers_in(quoted):
+                found = ", ".join(known) or "no constant"
+                yield f"{page}:{line}: {name} is {found}, not {quoted}"
 
 
 def options_of(words: list[str]) -> dict[str, str]:
@@ -179,31 +229,24 @@ def wrong_selection(words: list[str], tests: list[Test], collected: dict[str, in
 
 
 def main() -> int:
-    text = PAGE.read_text(encoding="utf-8")
-    wrong = []
+    texts = {page: page.read_text(encoding="utf-8") for page in (PAGE, FIGURES)}
+    wrong = list(wrong_rows(texts[PAGE], texts[FIGURES]))
     tests: list[Test] = []
     collected: dict[str, int] = {}
     has_tests = "--tests" in sys.argv[1:]
     if has_tests:
         tests, collected = built_tests(), collected_tests()
-    for line, words in commands(text):
-        problem = wrong_command(words)
-        if problem is None and has_tests:
-            problem = wrong_selection(words, tests, collected)
-        if problem:
-            wrong.append(f"{PAGE}:{line}: {problem}")
-    for line, promise in kept_without_command(text):
+    for line, promise in kept_without_command(texts[PAGE]):
         wrong.append(f"{PAGE}:{line}: no command shows that it is kept: {promise}")
     constants = all_constants()
-    for line, row in enumerate(text.splitlines(), 1):
-        for name, quoted in TOLERANCE.findall(row):
-            known = constants.get("::".join(name.split("::")[-2:]), [])
-            values = {it for one in known for it in value_of(one, constants)}
-            if len(values) > 1:
-                wrong.append(f"{PAGE}:{line}: {name} is {', '.join(known)}: write the module before it")
-            elif not values & numbers_in(quoted):
-                found = ", ".join(known) or "no constant"
-                wrong.append(f"{PAGE}:{line}: {name} is {found}, not {quoted}")
+    for page, text in texts.items():
+        wrong += wrong_constants(page, text, constants)
+        for line, words in commands(text):
+            problem = wrong_command(words)
+            if problem is None and has_tests:
+                problem = wrong_selection(words, tests, collected)
+            if problem:
+                wrong.append(f"{page}:{line}: {problem}")
     print(*wrong, sep="\n", file=sys.stderr, end="\n" if wrong else "")
     return 1 if wrong else 0
 
