@@ -1,8 +1,8 @@
-//! What becomes of the samples whose next use is equally many epochs away.
+//! The decision about samples whose next use is equally many epochs away.
 
 use alloc::{vec, vec::Vec};
 
-/// How much there is, and how much of it stays where.
+/// The bytes of a class, and how many of them stay in each tier.
 #[derive(Debug, Clone)]
 pub(super) struct Class {
     pub(super) supply: u64,
@@ -10,12 +10,12 @@ pub(super) struct Class {
     pub(super) tiers: Vec<u64>,
 }
 
-/// What was dealt of a class so far.
+/// The part of a class that is distributed so far.
 #[derive(Debug)]
 pub(super) struct Dealt {
-    /// Room for what lies there already.
+    /// Remaining room of each tier for samples that lie there already.
     stays: Vec<u64>,
-    /// What comes to each tier, and to all.
+    /// Bytes that enter each tier, and their sum.
     comes: Vec<u64>,
     supply: u64,
     seen: u64,
@@ -40,8 +40,8 @@ impl Class {
         (1..self.supply).contains(&self.kept())
     }
 
-    /// Of a class that is kept: takes the room of what lies in its tier and may stay there. What may not
-    /// is dealt like what comes.
+    /// For a class that is kept: reserves the room of samples that lie in their tier and may stay
+    /// there. The others are distributed like samples that enter.
     pub(super) fn undealt(&self, lying: &[u64]) -> Dealt {
         let tiers = self.tiers.iter().zip(lying);
         let comes: Vec<_> = tiers.map(|(tier, lying)| tier.saturating_sub(*lying)).collect();
@@ -66,7 +66,7 @@ impl Dealt {
         fits
     }
 
-    /// The tier of the next sample that comes: the one that is farthest behind its share, so that each
+    /// The tier of the next sample that enters: the one farthest behind its share, so that each
     /// fills evenly over the epoch.
     pub(super) fn comes(&mut self, len: u64) -> u8 {
         self.seen += len;

@@ -1,4 +1,4 @@
-//! What the rule reads, against what no rule can undercut.
+//! The cold reads of the policy, compared with lower bounds.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ fn equal(samples: usize) -> Arc<[Bytes]> {
     vec![Bytes(1 << 16); samples].into()
 }
 
-/// From a tenth to twice of 64 KiB.
+/// Lengths from a tenth to twice of 64 KiB.
 fn unequal(samples: u64) -> Arc<[Bytes]> {
     let size = |i: u64| 6_400 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 124_600;
     (0..samples).map(|i| Bytes(size(i) / 64 * 64)).collect()
