@@ -236,8 +236,7 @@ impl Cluster {
         });
     }
 
-    /// The one of two nodes that reads sooner; if both gaps are unknown, the one that has less to
-    /// send.
+    /// The one of two nodes that reads sooner; on a tie, the one that has less to send.
     fn choose(
         &mut self,
         holder: Option<Held>,
