@@ -5,7 +5,7 @@
 //! epoch or after many, and room is best spent on the short gaps (`quota`). In both cases what
 //! stays does not depend on the position in the epoch, so the cold reads are spread evenly over it;
 //! Belady's rule reads as little, but all of it at the end of each epoch. Among samples of equal
-//! worth those are chosen with which the batches of all ranks and steps miss equally many bytes
+//! worth it chooses those with which the batches of all ranks and steps miss equally many bytes
 //! (`balance`).
 //!
 //! An epoch is planned before its first sample is read, from the orders, from the capacities of the
@@ -170,7 +170,7 @@ impl Gap {
     fn unplanned(
         &mut self,
         read: Read,
-        lies: Option<TierId>,
+        tier: Option<TierId>,
         future: &FutureAccesses,
         residency: &Residency,
     ) -> Option<TierId> {
@@ -180,7 +180,7 @@ impl Gap {
         if !is_read_next {
             return None;
         }
-        match lies {
+        match tier {
             Some(tier) => self.growth.take_in(tier, len),
             None => self.growth.take(len),
         }
@@ -274,9 +274,9 @@ impl Policy for Gap {
         self.follow_resizes(residency);
         let first = self.unused.len().saturating_sub(LEAVING);
         self.unused.drain(first..).for_each(|sample| residency.take_out(sample));
-        let lies = residency.tier_of(sample);
+        let resident_in = residency.tier_of(sample);
         if self.fits {
-            let tier = lies.or_else(|| first_with_room(sample, residency));
+            let tier = resident_in.or_else(|| first_with_room(sample, residency));
             tier.into_iter().for_each(|tier| Self::keep(sample, tier, residency));
             return;
         }
@@ -284,7 +284,7 @@ impl Policy for Gap {
         let Some(table) = self.tables.get(&at.epoch) else { return };
         if let Some(tier) = table.tier_after(sample) {
             Self::keep(sample, tier, residency);
-        } else if let Some(tier) = self.unplanned(read, lies, future, residency) {
+        } else if let Some(tier) = self.unplanned(read, resident_in, future, residency) {
             Self::keep(sample, tier, residency);
         } else {
             residency.take_out(sample);

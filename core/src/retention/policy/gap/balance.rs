@@ -81,11 +81,11 @@ pub(super) enum Fill {
 
 /// The decision about a candidate that is kept, or was kept before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Decision {
     /// It stays in the tier in which it lies.
     Stays,
     /// It enters a tier.
-    Comes,
+    Enters,
     /// It leaves its tier.
     Leaves,
 }
@@ -106,7 +106,7 @@ impl Chooser {
         &mut self,
         batch: Batch,
         candidates: &mut [Candidate],
-        tell: &mut dyn FnMut(&Candidate, Fate),
+        tell: &mut dyn FnMut(&Candidate, Decision),
     ) {
         let wanted = signed(batch.above(self.level)) + self.carry;
         let lies = |it: &Candidate| it.origin != Origin::Cold;
@@ -122,14 +122,14 @@ impl Chooser {
             match candidate.origin {
                 Origin::Tier if kept > wanted && len < 2 * (kept - wanted) => {
                     kept -= len;
-                    tell(candidate, Fate::Leaves);
+                    tell(candidate, Decision::Leaves);
                 }
                 Origin::Cold if kept < wanted && len <= 2 * (wanted - kept) => {
                     kept += len;
-                    tell(candidate, Fate::Comes);
+                    tell(candidate, Decision::Enters);
                 }
                 Origin::Cold => {}
-                Origin::Tier | Origin::Worn => tell(candidate, Fate::Stays),
+                Origin::Tier | Origin::Worn => tell(candidate, Decision::Stays),
             }
         }
         self.carry = wanted - kept;

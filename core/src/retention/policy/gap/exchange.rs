@@ -31,7 +31,7 @@ pub(super) struct Exchange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Leaves { sample: SampleId, len: i64, tier: u8 },
-    Comes { sample: SampleId, len: i64 },
+    Enters { sample: SampleId, len: i64 },
 }
 
 /// A change of the free room in a tier.
@@ -67,9 +67,9 @@ impl Exchange {
         }
     }
 
-    pub(super) fn comes(&mut self, candidate: &Candidate) {
+    pub(super) fn enters(&mut self, candidate: &Candidate) {
         let Candidate { sample, place, .. } = *candidate;
-        self.events.push((place, Event::Comes { sample, len: signed(candidate.len) }));
+        self.events.push((place, Event::Enters { sample, len: signed(candidate.len) }));
     }
 
     /// Calls `keep` for each sample that enters, or stays after all, with its tier.
@@ -82,7 +82,7 @@ impl Exchange {
                     self.rooms[usize::from(tier)] += len;
                     changes.push(Change { tier, gained: len, sample });
                 }
-                Event::Comes { sample, len } => match self.widest(len) {
+                Event::Enters { sample, len } => match self.tier_with_room(len) {
                     Some(tier) => {
                         self.rooms[usize::from(tier)] -= len;
                         changes.push(Change { tier, gained: -len, sample });
@@ -117,7 +117,7 @@ impl Exchange {
     }
 
     /// The tier with the most room, the fastest of equals, if the room is enough.
-    fn widest(&self, len: i64) -> Option<u8> {
+    fn tier_with_room(&self, len: i64) -> Option<u8> {
         let tiers = (0_u8..).zip(&self.rooms);
         let widest = tiers.max_by_key(|(tier, room)| (**room, core::cmp::Reverse(*tier)));
         widest.filter(|(_, room)| **room >= len).map(|(tier, _)| tier)

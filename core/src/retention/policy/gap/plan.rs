@@ -6,7 +6,7 @@
 use alloc::{vec, vec::Vec};
 
 use super::{
-    balance::{Batch, Candidate, Chooser, Fate, Fill, Origin},
+    balance::{Batch, Candidate, Chooser, Decision, Fill, Origin},
     class::Class,
     exchange::{Exchange, Turnover},
     quota::{self, Boundaries},
@@ -233,21 +233,22 @@ impl Plan {
     fn deal(&mut self, classes: &[Class], orders: &Orders) {
         let Some(order) = orders.get(&self.planned) else { return };
         let tiers = classes.first().map_or(0, |class| class.tiers.len());
-        let mut lying = vec![vec![0; tiers]; classes.len()];
+        let mut resident = vec![vec![0; tiers]; classes.len()];
         for sample in order.samples() {
             let state = &self.samples[sample.0 as usize];
-            if let (Some(gap), Some(tier)) = (state.gap(), state.lies()) {
-                lying[gap - 1][usize::from(tier)] += state.len();
+            if let (Some(gap), Some(tier)) = (state.gap(), state.tier()) {
+                resident[gap - 1][usize::from(tier)] += state.len();
             }
         }
-        let dealt = classes.iter().zip(&lying).map(|(class, lying)| class.undealt(lying));
-        let mut dealt: Vec<_> = dealt.collect();
+        let distributions =
+            classes.iter().zip(&resident).map(|(class, resident)| class.distribution(resident));
+        let mut distributions: Vec<_> = distributions.collect();
         for sample in order.samples() {
             let state = &mut self.samples[sample.0 as usize];
             if let Some(gap) = state.gap().filter(|gap| classes[gap - 1].is_kept()) {
-                let (dealt, len) = (&mut dealt[gap - 1], state.len());
-                let stays = state.lies().filter(|tier| dealt.stays(*tier, len));
-                let tier = stays.unwrap_or_else(|| dealt.comes(len));
+                let (distribution, len) = (&mut distributions[gap - 1], state.len());
+                let stays = state.tier().filter(|tier| distribution.stays(*tier, len));
+                let tier = stays.unwrap_or_else(|| distribution.enters(len));
                 state.decide(Some(tier));
             }
         }
@@ -272,14 +273,14 @@ impl Plan {
                 }
             }
             let batch = batches.next().expect("as many as were surveyed");
-            chooser.choose(batch, &mut candidates, &mut |candidate, fate| {
+            chooser.choose(batch, &mut candidates, &mut |candidate, decision| {
                 let state = &mut states[candidate.sample.0 as usize];
-                match (fate, state.lies()) {
-                    (Fate::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
+                match (decision, state.tier()) {
+                    (Decision::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
                         state.decide(Some(tier));
                     }
-                    (Fate::Leaves, Some(tier)) => exchange.leaves(candidate, tier),
-                    _ => exchange.comes(candidate),
+                    (Decision::Leaves, Some(tier)) => exchange.leaves(candidate, tier),
+                    _ => exchange.enters(candidate),
                 }
             });
         });
@@ -299,7 +300,7 @@ impl Plan {
                         batch.cold += state.len();
                         batch.open += state.len();
                         survey.shortest = survey.shortest.min(state.len());
-                        if state.lies().is_some() {
+                        if state.tier().is_some() {
                             survey.fill = Fill::Full;
                         }
                     }
@@ -340,7 +341,7 @@ struct Survey {
 }
 
 fn candidate(sample: SampleId, state: &State, wears: &[bool]) -> Candidate {
-    let origin = match state.lies() {
+    let origin = match state.tier() {
         None => Origin::Cold,
         Some(tier) if wears.get(usize::from(tier)) == Some(&true) => Origin::Worn,
         Some(_) => Origin::Tier,

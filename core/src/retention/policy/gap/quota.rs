@@ -66,19 +66,19 @@ pub(super) fn quota(boundaries: &Boundaries<'_>) -> Vec<u64> {
         }
         let total = fresh.from(boundary) + later.from(boundary);
         let mut excess = (total + old[boundary..ends].iter().sum::<u64>()).saturating_sub(capacity);
-        for tier in [Worth::Rest, Worth::First] {
+        for priority in [Priority::Rest, Priority::First] {
             for end in (boundary..ends).rev() {
                 // Of intervals with the same end the youngest stays: it spans the fewest
                 // boundaries.
-                fresh.give_up(tier, end, &mut excess);
-                later.give_up(tier, end, &mut excess);
+                fresh.reduce(priority, end, &mut excess);
+                later.reduce(priority, end, &mut excess);
             }
         }
         // Samples that lie in a tier already are dropped last: they have spanned their boundaries.
         for end in (boundary..ends).rev() {
-            let given_up = excess.min(old[end]);
-            old[end] -= given_up;
-            excess -= given_up;
+            let removed = excess.min(old[end]);
+            old[end] -= removed;
+            excess -= removed;
         }
     }
     let mut all = fresh.all();
@@ -93,7 +93,7 @@ struct Pool {
 }
 
 #[derive(Clone, Copy)]
-enum Worth {
+enum Priority {
     First,
     Rest,
 }
@@ -120,14 +120,14 @@ impl Pool {
         self.first[boundary..].iter().chain(&self.rest[boundary..]).sum()
     }
 
-    fn give_up(&mut self, worth: Worth, end: usize, excess: &mut u64) {
-        let pool = match worth {
-            Worth::First => &mut self.first[end],
-            Worth::Rest => &mut self.rest[end],
+    fn reduce(&mut self, priority: Priority, end: usize, excess: &mut u64) {
+        let pool = match priority {
+            Priority::First => &mut self.first[end],
+            Priority::Rest => &mut self.rest[end],
         };
-        let given_up = (*excess).min(*pool);
-        *pool -= given_up;
-        *excess -= given_up;
+        let removed = (*excess).min(*pool);
+        *pool -= removed;
+        *excess -= removed;
     }
 
     fn all(&self) -> Vec<u64> {

@@ -106,9 +106,9 @@ impl State {
     }
 
     /// Replaces the planned tier by the actual one.
-    pub(super) fn forget_plan(&mut self, lies: Option<TierId>) {
-        let lies = lies.map_or(OUT, |tier| tier.0.min(OUT));
-        (self.gap, self.next, self.latest) = (0, lies, lies);
+    pub(super) fn forget_plan(&mut self, tier: Option<TierId>) {
+        let tier = tier.map_or(OUT, |tier| tier.0.min(OUT));
+        (self.gap, self.next, self.latest) = (0, tier, tier);
     }
 
     pub(super) fn decide(&mut self, tier: Option<u8>) {
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// The tier in which it lies when the planned epoch reads it.
-    pub(super) fn lies(&self) -> Option<u8> {
+    pub(super) fn tier(&self) -> Option<u8> {
         (self.latest != OUT).then_some(self.latest)
     }
 }
