@@ -107,7 +107,7 @@ pub struct Progress {
 /// The reply to a progress report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// The agent goes on with its work.
+    /// The agent continues its work.
     Continue,
     /// Hand out the promised batches, write the report, and end.
     Drain,

@@ -48,24 +48,24 @@ impl Cluster {
         room: &mut [u64],
         now: Epoch,
         progress: Progress,
-    ) -> Vec<Wish> {
+    ) -> Vec<SecondCopy> {
         let Some(surplus) = &self.surplus else { return Vec::new() };
         let is_first = now == self.setting.order.start.epoch;
-        let mut wishes = Vec::new();
+        let mut candidates = Vec::new();
         for (number, item) in items.iter().enumerate() {
             let holder = item.holder.map(|holder| (holder.node, item.there));
             let nodes = holder.into_iter().filter(|(node, _)| *node != item.reader);
             for (node, gap) in nodes.chain([(item.reader, item.here)]) {
                 let is_covered = item.is_settled || item.place.is_some();
                 if gap != Gap::FAR && is_covered && item.place != Some(node) {
-                    wishes.push(Wish { gap, item: number, node });
+                    candidates.push(SecondCopy { gap, item: number, node });
                 }
             }
         }
-        wishes.sort_unstable();
+        candidates.sort_unstable();
         let uncovered = self.copies.uncovered();
         let seconds = &mut self.seconds;
-        wishes.retain(|wish| {
+        candidates.retain(|wish| {
             let (node, len) = (wish.node.0 as usize, items[wish.item].len);
             let limit = if is_first { progress.share_of(surplus[node]) } else { surplus[node] };
             let is_granted = len <= room[node] && (uncovered == 0 || seconds[node] + len <= limit);
@@ -75,11 +75,11 @@ impl Cluster {
             }
             is_granted
         });
-        wishes
+        candidates
     }
 
     /// Updates copies and rooms to the decisions.
-    fn apply(&mut self, items: &[Item], seconds: &[Wish], now: Epoch) {
+    fn apply(&mut self, items: &[Item], seconds: &[SecondCopy], now: Epoch) {
         let mut arrivals = Vec::with_capacity(items.len());
         let mut stays = vec![Stay::No; items.len()];
         for (number, item) in items.iter().enumerate() {
@@ -159,7 +159,7 @@ enum Stay {
 
 /// A second copy that would save a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Wish {
+struct SecondCopy {
     gap: Gap,
     item: usize,
     node: NodeId,

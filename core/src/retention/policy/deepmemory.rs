@@ -1,4 +1,4 @@
-//! Algorithm 1 of DeepMemoryDL (ICPP 2022, doi:10.1145/3545008.3545054), as far as it says what stays.
+//! The retention part of algorithm 1 of DeepMemoryDL (ICPP 2022, doi:10.1145/3545008.3545054).
 //!
 //! How its lines are carried out here:
 //!

@@ -58,11 +58,11 @@ impl Farthest {
     ) {
         self.renew(read.at, future, residency);
         let carried = Carried { sample: read.sample, key: key(next), now: read.at };
-        let home = residency.tier_of(read.sample);
-        if let Some(home) = home {
-            self.heaps.leave(read.sample, home);
+        let current = residency.tier_of(read.sample);
+        if let Some(current) = current {
+            self.heaps.leave(read.sample, current);
         }
-        self.settle(carried, None, home, future, residency);
+        self.settle(carried, None, current, future, residency);
     }
 
     /// Follows a move that the policy did not make.
@@ -75,25 +75,25 @@ impl Farthest {
     }
 
     /// Puts a sample into the first tier below `above` where samples with farther next uses can
-    /// make room for it, and demotes those; evicts it if there is no such tier. A sample that was
-    /// read has its `home` in the tier where it lies.
+    /// make room for it, and demotes those; evicts it if there is no such tier. `current`
+    /// is the tier of a sample that was just read, if any.
     fn settle(
         &mut self,
         carried: Carried,
         above: Option<TierId>,
-        home: Option<TierId>,
+        current: Option<TierId>,
         future: &FutureAccesses,
         residency: &mut Residency,
     ) {
         let Carried { sample, key, .. } = carried;
         let mut tier = slower(above, sample, residency);
         while let Some(here) = tier {
-            if home == Some(here) {
+            if current == Some(here) {
                 self.heaps.enter(sample, here, key);
                 return;
             }
             if let Some(farther) = self.make_way(carried, here, future, residency) {
-                if home.is_some() {
+                if current.is_some() {
                     // It lies in staging; the demoted samples need its place.
                     residency.take_out(sample);
                 }

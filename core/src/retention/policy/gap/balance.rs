@@ -32,7 +32,7 @@ impl Batch {
 fn level(batches: &[Batch], quota: u64) -> u64 {
     let kept = |level| batches.iter().map(|batch| batch.above(level)).sum::<u64>();
     let (mut low, mut high) = (0, batches.iter().map(|batch| batch.cold).max().unwrap_or(0));
-    // The least level at which no more is kept than allowed.
+    // Binary search: a higher level keeps fewer bytes.
     while low < high {
         let middle = low + (high - low) / 2;
         if kept(middle) <= quota { high = middle } else { low = middle + 1 }

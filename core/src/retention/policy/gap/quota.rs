@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn room_that_nearer_uses_will_need_is_not_given_away() {
-        // The second boundary will be full of what is used right after it.
+        // The second boundary will be filled by samples with their next use right after it.
         let boundaries = Boundaries {
             capacity: 10,
             supply: &[2, 8],
