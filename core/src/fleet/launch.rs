@@ -156,7 +156,7 @@ impl Identity {
     /// # Example
     ///
     /// ```
-    /// use tierfeed_core::launch::Identity;
+    /// use tierfeed_core::fleet::launch::Identity;
     ///
     /// let variables = |name: &str| match name {
     ///     "RANK" => Some("3".to_string()),
@@ -165,7 +165,7 @@ impl Identity {
     /// };
     /// let identity = Identity::read(&variables)?;
     /// assert_eq!(identity.rank.unwrap().to_string(), "RANK=3 of torchrun");
-    /// # Ok::<(), tierfeed_core::launch::LaunchError>(())
+    /// # Ok::<(), tierfeed_core::fleet::launch::LaunchError>(())
     /// ```
     pub fn read(lookup: Lookup<'_>) -> Result<Self, LaunchError> {
         let argument = table::ARGUMENT.read(lookup)?;
