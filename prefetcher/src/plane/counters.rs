@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierfeed_core::{
-    id::TierId,
+    id::{ChunkId, TierId},
     session::Fault,
     tier::Kind,
     units::{Bytes, Nanoseconds},
