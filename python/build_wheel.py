@@ -40,4 +40,4 @@ class BuiltByCargo(BuildHookInterface):  # type: ignore[type-arg]
             cwd=workspace,
             check=True,
         )
-        return Path(os.environ.get("CARGO_TARGET_DIR", workspace / "target")) / "release"
+        return workspace / os.environ.get("CARGO_TARGET_DIR", "target") / "release"

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path, PurePath
 
 FUNCTION_LINES_MAX = 70
-OF_TESTS = re.compile(r"(^|/)(tests|benches|examples|test_server|injection|tests_support)(/|\.rs$)")
+OF_TESTS = re.compile(r"(^|/)(tests|benches|examples|test_server|tests_support)(/|\.rs$)")
 TEST_MODULE = re.compile(
     r"^ *#\[cfg\((?:all\()?test\b.*\]\n(?: *#\[.*\]\n)*(?:pub(?:\(.*\))? )?mod \w+ \{", re.MULTILINE
 )

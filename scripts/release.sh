@@ -20,8 +20,11 @@ stated=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 [ "$stated" = "$version" ] || fail "Cargo.toml says version = \"$stated\": write \"$version\" there"
 grep -q "^## \[*$version\]*\( \|$\)" CHANGELOG.md || fail "CHANGELOG.md has no section '## $version'"
 
+cargo metadata --locked --format-version 1 >/dev/null ||
+  fail "Cargo.lock does not match the manifests: cargo update --workspace, and commit it"
+
 .ci/run
-make --no-print-directory wheel
+wheel=$(CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} make --no-print-directory wheel | tail -n 1)
+[ -z "$(git status --porcelain)" ] || fail "the gate or the build changed tracked files: git status"
 git tag --annotate "$tag" --message "tierfeed $version"
-printf 'release: tagged %s; to publish: git push origin main %s, and upload %s\n' "$version" "$tag" \
-  "$(ls target/wheel/*.whl)"
+printf 'release: tagged %s; to publish: git push origin main %s, and upload %s\n' "$version" "$tag" "$wheel"

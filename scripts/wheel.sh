@@ -4,8 +4,8 @@
 #
 # usage: wheel.sh [FOLDER]       where the wheel goes, target/wheel without it
 #
-# TIERFEED_PROFILE=dev packs what the tests built; else all is built with the profile `dist`, and
-# symbols for debuggers go to FOLDER/debug.
+# TIERFEED_PROFILE=dev packs what the tests built; else all is built with the profile `dist`.
+# Symbols for debuggers go to FOLDER/debug.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${CARGO_TARGET_DIR:?is not set: start this through \`make wheel\`}"

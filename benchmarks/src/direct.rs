@@ -171,9 +171,9 @@ impl Memory {
             locality,
             name: "tierfeed-bench-tier",
         };
-        let shelf = Arc::new(SharedPool::reserve(&request)?);
-        let tier = shelf.take()?;
-        let seen = ReadView::map(shelf.fd().try_clone_to_owned()?, shelf.len())?;
+        let pool = Arc::new(SharedPool::reserve(&request)?);
+        let tier = pool.take()?;
+        let seen = ReadView::map(pool.fd().try_clone_to_owned()?, pool.len())?;
         let staging = Region::allocate(&Request {
             len: settings.chunk,
             locality: Locality::Anywhere,

@@ -1,8 +1,9 @@
-//! How a batch lies in staging memory: samples on 64-byte boundaries, then a table that names them.
+//! The layout of a batch in staging memory: samples on 64-byte boundaries, then a table that
+//! locates them.
 //!
-//! The agent writes this layout and the trainer's client reads it; both take it from here. A sample that
-//! is read where it is cached has its place in the layout all the same: should it have to be fetched
-//! after all, it goes there.
+//! The agent writes this layout and the trainer's client reads it; both take it from here. A sample
+//! that is read in place still has room in the layout: if it has to be fetched after all, it goes
+//! there.
 
 use alloc::vec::Vec;
 
@@ -11,52 +12,53 @@ use crate::{
     units::Bytes,
 };
 
-/// Every tensor starts on a multiple of this: TensorFlow aborts on less.
+/// Every tensor starts on a multiple of this: TensorFlow aborts on smaller alignments.
 pub const SAMPLE_ALIGN: u64 = 64;
 
 /// Every batch starts on a multiple of this.
 pub const BATCH_ALIGN: u64 = 4096;
 
-/// The longest sample that an index or a job may name, 1 TiB: so a batch of the most samples that a job may
-/// ask for can be counted in 64 bits.
+/// The longest sample that an index or a job may have, 1 TiB: so the length of a batch with the
+/// largest possible number of samples fits into 64 bits.
 pub const SAMPLE_BYTES_MAX: Bytes = Bytes(1 << 40);
 
 /// One row of the table: sample, label, offset and length, eight bytes each, little-endian.
 pub const TABLE_ROW_BYTES: u64 = 32;
 
-/// The length in the table of a sample that could not be read and that the job skips.
+/// The length that the table gives for a sample that could not be read and that the job skips.
 pub const SKIPPED: u64 = u64::MAX;
 
 /// One sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Which sample it is.
+    /// Id of the sample in the dataset.
     pub sample: SampleId,
     /// Where it starts, from the start of the batch.
     pub offset: Bytes,
     /// How long it is, or `None` if it could not be read and the job skips such samples.
     pub len: Option<Bytes>,
-    /// Where the trainer reads it instead, if it was not copied into the batch.
+    /// Where the trainer reads the sample if it was not copied into the batch.
     pub in_place: Option<InPlace>,
 }
 
-/// Where a cached sample lies that a batch reads in place: in one piece of a tier that trainers map.
+/// Where a cached sample lies that a batch reads in place: in one piece, in a tier that trainers
+/// map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InPlace {
-    /// Which tier.
+    /// The shared tier that holds the sample.
     pub tier: TierId,
-    /// Which chunk of it.
+    /// The chunk of that tier.
     pub chunk: ChunkId,
-    /// From the start of the chunk, a multiple of [`SAMPLE_ALIGN`].
+    /// Offset from the start of the chunk, a multiple of [`SAMPLE_ALIGN`].
     pub offset: Bytes,
 }
 
 /// The layout of one batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
-    /// Which batch it is.
+    /// Epoch, step and rank of the batch.
     pub id: BatchId,
-    /// Its samples in reading order.
+    /// The samples in reading order.
     pub entries: Vec<Entry>,
     /// Where the table starts, from the start of the batch.
     pub table_offset: Bytes,
@@ -65,8 +67,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Lays out `samples` with their sizes. What 64 bits cannot count gets the largest length that they
-    /// can, which no memory has: such a batch is refused as any that is too long.
+    /// Lays out `samples` with their sizes. A length that exceeds 64 bits becomes the largest
+    /// length that they hold, which no memory has: such a batch is refused like any batch that is
+    /// too long.
     #[must_use]
     pub fn lay_out(id: BatchId, samples: impl Iterator<Item = (SampleId, Bytes)>) -> Self {
         let mut end = 0_u64;
@@ -91,7 +94,7 @@ impl Batch {
 /// The largest length of a batch.
 const LEN_MAX: u64 = u64::MAX - u64::MAX % BATCH_ALIGN;
 
-/// The next multiple of `align`, a part of [`BATCH_ALIGN`]; at most [`LEN_MAX`].
+/// The next multiple of `align`, a divisor of [`BATCH_ALIGN`]; at most [`LEN_MAX`].
 fn aligned(bytes: u64, align: u64) -> u64 {
     bytes.checked_next_multiple_of(align).map_or(LEN_MAX, |next| next.min(LEN_MAX))
 }
@@ -103,7 +106,7 @@ mod tests {
 
     const ID: BatchId = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
 
-    /// The story: in a release build the offsets wrapped, and a sample lay in a batch beside its own.
+    /// Regression: in a release build the offsets wrapped, and a sample lay in another batch.
     #[test]
     fn a_batch_that_64_bits_cannot_count_is_longer_than_any_memory() {
         let huge = [u64::MAX, u64::MAX - 63, u64::MAX / 2 + 1];

@@ -1,22 +1,24 @@
-//! The manager's view of a job: which node runs which schedule, how far it is, what it lent out.
+//! The manager's view of a job: the schedule, progress and lent memory of each node.
 //!
 //! A schedule is small because an agent expands it itself: order, policy and depth are the same for
-//! all nodes, only the number differs. So the fleet decides little: who may work as a node, when a
-//! silent node counts as lost, how many chunks of CXL memory its workloads may hold.
+//! all nodes, only the node's number differs. So the fleet decides little: which agent works as
+//! which node, when a silent node counts as lost, and how many chunks of CXL memory its workloads
+//! may hold.
 //!
-//! An agent says which node it works as: numbers are never given out in the order of arrival, for trainers
-//! have theirs from their launcher. A node is also known by its `home` (the run directory on its host) and
-//! its `incarnation` (the process). The same home may come back as another process: that is a restart, and
-//! it gets the same schedule under the next generation.
+//! An agent states which node it works as: numbers are never assigned by order of arrival, because
+//! trainers get theirs from their launcher. A node is also identified by its `home` (the run
+//! directory on its host) and its `incarnation` (the process). If the same home comes back as
+//! another process, that is a restart, and it gets the same schedule under the next generation.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. A number below `world.nodes` belongs to at most one home at a time; no other number is taken.
+//! 1. A number below `world.nodes` belongs to at most one home at a time; other numbers are
+//!    refused.
 //! 2. A node that comes back keeps its schedule; its generation grows if the process is another.
 //! 3. A node never lends more chunks than it registered, and a new process starts with none lent.
 //! 4. A silent node is reported lost once per silence, and not after it drained.
 //!
-//! Deliberately absent: plans for single nodes and the memory itself; agents have both.
+//! Deliberately absent: plans for single nodes, and the memory itself; agents hold both.
 
 pub mod budget;
 pub mod launch;
@@ -35,46 +37,46 @@ pub use message::{Assignment, Direction, Notice, Origin, Progress, Refusal, Regi
 
 use crate::{id::NodeId, order::Spec, retention::policy, units::Nanoseconds};
 
-/// What is the same for all nodes of a job.
+/// Settings that all nodes of a job share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Which sample each rank reads when; its world says how many nodes there are.
+    /// Which sample each rank reads when; its world has the number of nodes.
     pub order: Spec,
-    /// What each node keeps.
+    /// The retention policy of each node.
     pub policy: policy::Kind,
-    /// Batches that each rank has staged ahead.
+    /// Batches that are staged ahead for each rank.
     pub staged_batches: u32,
-    /// A node that says nothing for this long counts as lost.
+    /// A node without a message for this long counts as lost.
     pub lost_after: Nanoseconds,
 }
 
-/// Where a node stands.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Registered and heard from lately.
+    /// Registered, and its last message is recent.
     Alive,
     /// Silent for too long.
     Lost,
-    /// Ended on request.
+    /// Ended after a drain request.
     Drained,
 }
 
 /// A node of the job as the manager knows it.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Which run directory on which host.
+    /// The run directory and its host, as a number.
     pub home: u64,
-    /// Which process.
+    /// The process, as a number.
     pub incarnation: u64,
     /// How many processes worked as this node before.
     pub generation: u32,
-    /// What it offers.
+    /// The tiers that it offers.
     pub tiers: Vec<Tier>,
-    /// What it told last.
+    /// The progress that it last reported.
     pub progress: Progress,
     /// CXL memory lent to workloads.
     pub lent: Ledger,
-    /// Whether it is there.
+    /// Whether it is alive, lost or drained.
     pub state: State,
     heard_at: Nanoseconds,
 }
@@ -90,7 +92,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet that no node has joined yet.
+    /// A fleet without nodes.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -119,11 +121,11 @@ impl Fleet {
         self.is_draining
     }
 
-    /// Takes an agent in.
+    /// Registers an agent.
     ///
     /// # Errors
     ///
-    /// As [`Refusal`] tells; the fleet is then as before.
+    /// [`Refusal`] names the reason; the fleet is then unchanged.
     pub fn handle_registration(
         &mut self,
         registration: Registration,
@@ -148,7 +150,7 @@ impl Fleet {
         })
     }
 
-    /// Notes how far a node is and tells it whether to go on.
+    /// Records the progress of a node and returns whether it should continue.
     pub fn handle_progress(
         &mut self,
         node: NodeId,
@@ -198,7 +200,7 @@ impl Fleet {
         node.lent.take_back(chunks)
     }
 
-    /// Asks every node to end. Each learns it with its next report.
+    /// Asks every node to end. Each learns it in the reply to its next report.
     pub fn handle_drain(&mut self) {
         self.is_draining = true;
         self.note_if_over();
@@ -216,7 +218,7 @@ impl Fleet {
         self.note_if_over();
     }
 
-    /// Looks for nodes that have been silent for too long.
+    /// Marks nodes as lost that have been silent for too long.
     pub fn handle_tick(&mut self, now: Nanoseconds) {
         let lost_after = self.settings.lost_after;
         for (id, node) in &mut self.nodes {
@@ -229,7 +231,7 @@ impl Fleet {
         self.note_if_over();
     }
 
-    /// What the fleet has to say, oldest first.
+    /// The next notice of the fleet, oldest first.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
@@ -256,7 +258,7 @@ impl Fleet {
     ) {
         let Registration { home, incarnation, ref tiers, .. } = *registration;
         if let Ok(node) = self.hear(number, incarnation, now) {
-            // The reply to its first registration was lost: what it lent and did still counts.
+            // The reply to its first registration was lost: its ledger and progress remain valid.
             node.tiers.clone_from(tiers);
             node.home = home;
             return;

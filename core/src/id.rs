@@ -1,4 +1,4 @@
-//! Names for the things that the core talks about, one type each, all plain numbers from 0.
+//! Identifiers of the things that the core decides about, one type each, all plain numbers from 0.
 
 pub use tierfeed_units::NumaNode;
 
@@ -26,12 +26,12 @@ pub struct Epoch(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Step(pub u32);
 
-/// A chunk of one tier. A number names one chunk for the whole session.
+/// A chunk of one tier. A number identifies one chunk for the whole session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u32);
 
-/// An operation of the data plane, from its first command to the end. A promotion that fails goes on as a
-/// fetch under the same name.
+/// An operation of the data plane, from its first command to its end. A promotion that fails
+/// continues as a fetch under the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
 
@@ -50,6 +50,6 @@ pub struct BatchId {
     pub epoch: Epoch,
     /// Its position in the pass.
     pub step: Step,
-    /// Who reads it.
+    /// The training process that reads it.
     pub rank: Rank,
 }

@@ -1,8 +1,8 @@
-//! How long something takes that does not always take the same time: a table of quantiles.
+//! The distribution of a latency that varies: a table of quantiles.
 //!
 //! Between two quantiles every time is equally likely; below the first one all times count as the
-//! first, so that a table with few points errs towards slow. Draws come from a seeded generator that
-//! is an argument, so a simulated run repeats byte for byte.
+//! first, so that a table with few points overestimates. The seeded generator of the draws is an
+//! argument, so a simulated run repeats byte for byte.
 
 use alloc::{vec, vec::Vec};
 use core::fmt;
@@ -14,12 +14,12 @@ use crate::units::Nanoseconds;
 pub struct PerMillion(pub u32);
 
 impl PerMillion {
-    /// Everything.
+    /// The whole: one million millionths.
     pub const ALL: Self = Self(1_000_000);
 }
 
 impl fmt::Display for PerMillion {
-    /// In percent, as far as it goes: `99.9 %`.
+    /// In percent, with as many digits as it needs: `99.9 %`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, mut rest, mut digits) = (self.0 / 10_000, self.0 % 10_000, 4);
         if rest == 0 {
@@ -35,70 +35,71 @@ impl fmt::Display for PerMillion {
 /// A distribution of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatencyQuantiles {
-    /// By share, rising, up to [`PerMillion::ALL`]; times never fall.
+    /// In ascending order of shares, up to [`PerMillion::ALL`]; times never decrease.
     quantiles: Vec<(PerMillion, Nanoseconds)>,
 }
 
 /// Why a table of quantiles describes no distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SpreadError {
-    /// The longest time is missing.
+pub enum QuantileError {
+    /// The last share is not 100 %.
     #[error("the table of quantiles must end with the longest time, at 100 %")]
     NoMaximum,
     /// A quantile that does not lie above the one before.
     #[error("the quantile of {share} with {} ns does not lie above the one before it", .time.0)]
     Unsorted {
-        /// Its share.
+        /// Share of all times, of the offending quantile.
         share: PerMillion,
-        /// Its time.
+        /// Time of the offending quantile.
         time: Nanoseconds,
     },
 }
 
-/// Times that lie evenly between two quantiles.
+/// Times that are uniformly distributed between two quantiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Band {
-    /// How many of all.
+    /// Share of all times that the band holds.
     pub(crate) share: PerMillion,
-    /// The shortest.
+    /// The shortest time of the band.
     pub(crate) from: Nanoseconds,
-    /// The longest.
+    /// The longest time of the band.
     pub(crate) to: Nanoseconds,
 }
 
 impl LatencyQuantiles {
-    /// Always the same time.
+    /// A distribution with one time only.
     #[must_use]
     pub fn constant(time: Nanoseconds) -> Self {
         Self { quantiles: vec![(PerMillion::ALL, time)] }
     }
 
-    /// What was measured: for rising shares the time that such a share does not exceed.
+    /// A distribution from measured quantiles: for ascending shares the time that such a share does
+    /// not exceed.
     ///
     /// # Errors
     ///
-    /// [`SpreadError`] if shares or times fall, or if the last share is not all.
-    pub fn measured(quantiles: &[(PerMillion, Nanoseconds)]) -> Result<Self, SpreadError> {
+    /// [`QuantileError`] if shares or times decrease, or if the last share is not 100 %.
+    pub fn measured(quantiles: &[(PerMillion, Nanoseconds)]) -> Result<Self, QuantileError> {
         for pair in quantiles.windows(2) {
             let (share, time) = pair[1];
             if share <= pair[0].0 || time < pair[0].1 {
-                return Err(SpreadError::Unsorted { share, time });
+                return Err(QuantileError::Unsorted { share, time });
             }
         }
         if quantiles.last().is_none_or(|(share, _)| *share != PerMillion::ALL) {
-            return Err(SpreadError::NoMaximum);
+            return Err(QuantileError::NoMaximum);
         }
         Ok(Self { quantiles: quantiles.to_vec() })
     }
 
-    /// The time that a share of all does not exceed.
+    /// The time that this share of all times does not exceed.
     #[must_use]
     pub fn at(&self, share: PerMillion) -> Nanoseconds {
         self.at_position(u64::from(share.0.min(PerMillion::ALL.0)) << 32)
     }
 
-    /// The mean.
+    /// The mean of the distribution.
     #[must_use]
     pub fn mean(&self) -> Nanoseconds {
         let weighted = |band: Band| {
@@ -145,7 +146,7 @@ impl LatencyQuantiles {
     }
 }
 
-/// A small generator of even words.
+/// A small generator of uniformly distributed words.
 ///
 /// # Source
 ///
@@ -155,7 +156,7 @@ impl LatencyQuantiles {
 pub struct Draws(u64);
 
 impl Draws {
-    /// The draws of a seed. Streams of one seed with different names start at unrelated places.
+    /// The stream `stream` of a seed. Streams of one seed start at unrelated states.
     #[must_use]
     pub fn of(seed: u64, stream: u64) -> Self {
         let mut draws = Self(seed);
@@ -181,25 +182,25 @@ mod tests {
 
     use super::*;
 
-    fn spread(quantiles: &[(u32, u64)]) -> Result<LatencyQuantiles, SpreadError> {
+    fn measured(quantiles: &[(u32, u64)]) -> Result<LatencyQuantiles, QuantileError> {
         let quantile = |(share, time): &(u32, u64)| (PerMillion(*share), Nanoseconds(*time));
         LatencyQuantiles::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>())
     }
 
-    fn any_spread() -> impl Strategy<Value = LatencyQuantiles> {
+    fn any_latency() -> impl Strategy<Value = LatencyQuantiles> {
         prop::collection::btree_map(1_u32..1_000_000, 0_u64..1_000_000, 0..6).prop_map(|table| {
             let mut times: Vec<u64> = table.values().copied().collect();
             times.sort_unstable();
             let longest = times.last().copied().unwrap_or(5);
             let mut quantiles: Vec<_> = table.keys().copied().zip(times).collect();
             quantiles.push((1_000_000, longest));
-            spread(&quantiles).unwrap()
+            measured(&quantiles).unwrap()
         })
     }
 
     #[test]
     fn quantiles_are_read_back_and_interpolated() {
-        let latency = spread(&[(500_000, 100), (990_000, 590), (1_000_000, 1000)]).unwrap();
+        let latency = measured(&[(500_000, 100), (990_000, 590), (1_000_000, 1000)]).unwrap();
         let at = |share| latency.at(PerMillion(share)).0;
         assert_eq!([at(0), at(500_000), at(990_000), at(1_000_000)], [100, 100, 590, 1000]);
         assert_eq!(at(510_000), 110);
@@ -208,11 +209,11 @@ mod tests {
 
     #[test]
     fn tables_that_describe_no_distribution_are_refused() {
-        assert_eq!(spread(&[]), Err(SpreadError::NoMaximum));
-        assert_eq!(spread(&[(500_000, 1)]), Err(SpreadError::NoMaximum));
-        let falling = spread(&[(500_000, 9), (1_000_000, 8)]);
+        assert_eq!(measured(&[]), Err(QuantileError::NoMaximum));
+        assert_eq!(measured(&[(500_000, 1)]), Err(QuantileError::NoMaximum));
+        let falling = measured(&[(500_000, 9), (1_000_000, 8)]);
         let (share, time) = (PerMillion(1_000_000), Nanoseconds(8));
-        assert_eq!(falling, Err(SpreadError::Unsorted { share, time }));
+        assert_eq!(falling, Err(QuantileError::Unsorted { share, time }));
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
     proptest! {
         #[test]
         fn draws_have_the_mean_and_the_quantiles_of_the_table(
-            latency in any_spread(),
+            latency in any_latency(),
             seed: u64,
             share in 50_000_u32..950_000,
         ) {

@@ -1,10 +1,11 @@
 //! Decides what is kept where, and when, from the order in which every sample will be read.
 //!
 //! Nothing here touches a file, a clock, a thread or a random source: time and completions are
-//! arguments, decisions are return values. The simulator and the agent run this same code, so what
-//! the one predicts the other does.
+//! arguments, decisions are return values. The simulator and the agent run this same code, so the
+//! agent does what the simulator predicts.
 //!
-//! Deliberately absent: buffers (data planes hold them), serialisation (the edges do it), `unsafe`.
+//! Deliberately absent: buffers (data planes hold them), serialisation (the outer crates do it),
+//! `unsafe`.
 
 #![no_std]
 #![forbid(unsafe_code)]

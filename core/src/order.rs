@@ -1,13 +1,14 @@
 //! Which sample each rank reads at each step of each epoch.
 //!
-//! A pure function of dataset size, seed, epoch, world and the position that the run starts at, equal
-//! bit for bit to the framework's own sampler; or, for [`Shuffle::Published`], what the trainer handed
-//! over.
+//! A pure function of dataset size, seed, epoch, world and the position where the run starts, equal
+//! bit for bit to the framework's own sampler. For [`Shuffle::Published`] the order is the one that
+//! the trainer sent.
 //!
-//! 1. An epoch is one sequence over all ranks, and the ranks take turns: what was read after whole steps
-//!    of all ranks is a prefix of it, whatever the world. So a run can go on at any [`Position`] with
+//! 1. An epoch is one sequence over all ranks, and the ranks take turns: what all ranks read in
+//!    whole steps is a prefix of it, in any world. So a run can resume at any [`Position`] with
 //!    another world, and every sample of the epoch is still read.
-//! 2. All ranks read equally many samples of an epoch. Only its end is padded or cut for that.
+//! 2. All ranks read equally many samples of an epoch. Only the end of an epoch is padded or
+//!    truncated for that.
 
 mod epoch_order;
 mod error;
@@ -61,7 +62,7 @@ impl World {
 pub struct Position {
     /// The pass that is not finished.
     pub epoch: Epoch,
-    /// Samples of it that were read, all ranks together.
+    /// Samples of it that were read, summed over all ranks.
     pub samples: u32,
 }
 
@@ -87,7 +88,8 @@ pub struct Spec {
     pub batch_size: u32,
     /// The processes that share an epoch.
     pub world: World,
-    /// Where the job begins to read: what is before was read by an earlier run, perhaps in another world.
+    /// Where the job starts to read. An earlier run, perhaps in another world, read what comes
+    /// before.
     pub start: Position,
 }
 
@@ -96,7 +98,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// As [`SpecError`] tells.
+    /// [`SpecError`] names the reason.
     pub fn validate(&self) -> Result<(), SpecError> {
         let fields = [
             ("dataset", self.samples),
@@ -122,7 +124,7 @@ impl Spec {
         {
             return Err(SpecError::StartOutside { start: self.start, epochs: self.epochs });
         }
-        // Only an epoch that is resumed can be too short, so a run of which nothing is left ends in it.
+        // Only a resumed epoch can be too short, so a run with nothing left to read ends in it.
         let (epoch, last) = (self.start.epoch, self.epochs - 1);
         if epoch.0 == last && self.steps_in(epoch) == 0 {
             return Err(SpecError::StartOutside { start: self.start, epochs: self.epochs });
@@ -140,7 +142,8 @@ impl Spec {
         self.dealt_to_each(self.shuffle.epoch_samples(self.samples))
     }
 
-    /// Samples that each rank reads in `epoch`: fewer in the one that the job starts in, none before.
+    /// Samples that each rank reads in `epoch`: fewer in the epoch where the job starts, none
+    /// before it.
     #[must_use]
     pub fn samples_per_rank_in(&self, epoch: Epoch) -> u32 {
         if epoch < self.start.epoch || epoch.0 >= self.epochs {
@@ -156,7 +159,8 @@ impl Spec {
         self.samples_per_rank().div_ceil(self.batch_size)
     }
 
-    /// Batches that each rank reads in `epoch`: fewer in the one that the job starts in, none before.
+    /// Batches that each rank reads in `epoch`: fewer in the epoch where the job starts, none
+    /// before it.
     #[must_use]
     pub fn steps_in(&self, epoch: Epoch) -> u32 {
         self.samples_per_rank_in(epoch).div_ceil(self.batch_size)
@@ -165,19 +169,19 @@ impl Spec {
     /// The first batch that `rank` reads.
     #[must_use]
     pub fn first(&self, rank: Rank) -> BatchId {
-        // Nothing may be left of the first epoch for so many ranks, if they drop its end.
+        // If the ranks drop the end of the epoch, the first epoch may have nothing left for them.
         let is_over = self.steps_in(self.start.epoch) == 0;
         BatchId { epoch: Epoch(self.start.epoch.0 + u32::from(is_over)), step: Step(0), rank }
     }
 
-    /// How far the job has come when every rank has read `steps` batches of `epoch`: where another run
-    /// may start, with any world and batch size.
+    /// How far the job has come when every rank has read `steps` batches of `epoch`: another run
+    /// may start there, with any world and batch size.
     #[must_use]
     pub fn position_after(&self, epoch: Epoch, steps: u32) -> Position {
         if steps >= self.steps_in(epoch) {
             return Position { epoch: Epoch(epoch.0 + 1), samples: 0 };
         }
-        // Whole steps of all ranks, and not the last: less than the epoch.
+        // Whole steps of all ranks without the last one: fewer samples than the epoch has.
         let samples = self.first_place(epoch) + steps * self.batch_size * self.world.ranks();
         Position { epoch, samples }
     }
@@ -190,7 +194,7 @@ impl Spec {
             && batch.rank.0 < self.world.ranks()
     }
 
-    /// The batch that the same rank reads next, over the end of an epoch too.
+    /// The batch that the same rank reads next, also across the end of an epoch.
     #[must_use]
     pub fn after(&self, batch: BatchId) -> Option<BatchId> {
         if batch.step.0 + 1 < self.steps_in(batch.epoch) {
@@ -207,8 +211,8 @@ impl Spec {
         self.contains(next).then_some(next)
     }
 
-    /// How many batches of a rank lie from `batch` up to `later`, where `None` is the end of the run;
-    /// 0 if `later` comes first.
+    /// How many batches of a rank lie from `batch` up to `later`, where `None` is the end of the
+    /// run; 0 if `later` precedes `batch`.
     #[must_use]
     pub fn batches_between(&self, batch: BatchId, later: Option<BatchId>) -> u64 {
         let position = |it: BatchId| self.batches_before(it.epoch) + u64::from(it.step.0);
@@ -251,7 +255,7 @@ impl Spec {
         }
     }
 
-    /// What each rank gets of `samples`.
+    /// Samples that each rank gets when `samples` are dealt to all ranks.
     fn dealt_to_each(&self, samples: u64) -> u32 {
         let ranks = u64::from(self.world.ranks());
         let each = if self.drop_last { samples / ranks } else { samples.div_ceil(ranks) };

@@ -9,6 +9,6 @@ use crate::{id::TierId, space::Piece};
 pub struct Place {
     /// The tier that holds it.
     pub tier: TierId,
-    /// At least one; together as long as the sample, or up to 63 bytes longer.
+    /// At least one piece; together as long as the sample, or up to 63 bytes longer.
     pub pieces: Vec<Piece>,
 }

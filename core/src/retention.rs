@@ -1,7 +1,8 @@
-//! What stays in the tiers of a node, where it lies there, and what it costs to keep it.
+//! Which samples stay in the tiers of a node, where they lie there, and what it costs to keep them.
 //!
-//! A [`policy`] sees the [`future_accesses`] of the node and writes [`residency`]: which sample lies in which
-//! tier. The [`cache`] gives every resident sample its place in chunks. [`replay`] runs a policy without time.
+//! A [`policy`] sees the [`future_accesses`] of the node and writes [`residency`]: which sample
+//! lies in which tier. The [`cache`] gives every resident sample its place in chunks. [`replay`]
+//! runs a policy without time.
 
 pub mod cache;
 pub mod future_accesses;

@@ -333,7 +333,7 @@ impl Session {
         self.answer(connection);
     }
 
-    /// The wait ended before now: the trainer tells of it with its next request.
+    /// The wait ended before now: the trainer tells of it with its next request or release.
     fn handle_delivered(&mut self, connection: ConnectionId, lease: LeaseId, wait: Wait) {
         let until = wait.until.min(self.now);
         let wait = Wait { since: wait.since.min(until), until };

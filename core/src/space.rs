@@ -1,15 +1,16 @@
 //! Which bytes of a tier's chunks are free, and which are taken.
 //!
-//! A cached sample is only ever read by copying it, so it need not lie in one piece: a request takes
-//! the smallest hole that holds it, and where none does, the largest holes until it is met. Holes that
-//! are too small for any sample are therefore used again, and a tier fills to its last grain.
-//! On a disk a request takes the next hole instead, as a log would, while there is one that holds it.
+//! A cached sample that is copied need not lie in one piece: a request takes the smallest hole that
+//! holds it, or if there is none, the largest holes until it is satisfied. Holes that are too small
+//! for any sample are therefore used again, and a tier fills to its last grain. On a disk a request
+//! takes the next hole, as a log would, as long as one holds it.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. A byte is free or belongs to one place, never both, never to two.
+//! 1. A byte is free or belongs to exactly one place.
 //! 2. `free` equals the sum of all holes; neighbouring holes are one hole.
-//! 3. A request is met if and only if `free` suffices and it needs at most [`PIECES_MAX`] pieces.
+//! 3. A request is satisfied if and only if `free` suffices and it needs at most [`PIECES_MAX`]
+//!    pieces.
 //! 4. Equal requests in equal order give equal places: ties go to the lowest chunk and offset.
 
 use alloc::{
@@ -19,25 +20,25 @@ use alloc::{
 
 use crate::{id::ChunkId, units::Bytes};
 
-/// Everything is allocated in multiples of this, so that copies start on a cache line.
+/// The allocation granularity, so that copies start on a cache line.
 pub const GRAIN: u64 = 64;
 
-/// A sample that would lie in more pieces than this stays out: the copies would be too small.
+/// A sample that needs more pieces than this is not kept: the copies would be too small.
 pub const PIECES_MAX: usize = 64;
 
 /// A range of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Piece {
-    /// Which chunk of the tier.
+    /// The chunk of the tier.
     pub chunk: ChunkId,
-    /// From the start of the chunk.
+    /// Offset from the start of the chunk.
     pub offset: Bytes,
     /// Length, a multiple of [`GRAIN`].
     pub len: Bytes,
 }
 
 impl Piece {
-    /// Whether the two share a byte.
+    /// Whether the two pieces have a byte in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.chunk == other.chunk
@@ -46,25 +47,25 @@ impl Piece {
     }
 }
 
-/// Holes that are looked at in log order; behind these the best fit is taken.
+/// Holes that are examined in log order; if none of them fits, the best fit is taken.
 const LOOK_AHEAD: usize = 64;
 
-/// Which hole a request takes.
+/// How a request chooses its hole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Fit {
-    /// The smallest that holds it.
+    /// The smallest hole that holds the request.
     #[default]
     Best,
-    /// The next one that holds it, from where the last one ended.
+    /// The next hole that holds it, starting at the end of the previous request.
     Next(ChunkId, u64),
 }
 
 /// The holes of the chunks of one tier.
 #[derive(Debug, Default)]
 pub struct Space {
-    /// By position, to join neighbours.
+    /// Length by position, to merge neighbours.
     holes: BTreeMap<(ChunkId, u64), u64>,
-    /// The same holes by length, to find the best fit.
+    /// The same holes ordered by length, to find the best fit.
     by_len: BTreeSet<(u64, ChunkId, u64)>,
     chunks: BTreeMap<ChunkId, u64>,
     free: u64,
@@ -78,14 +79,14 @@ impl Space {
         Self::default()
     }
 
-    /// A tier without chunks in which requests that follow one another lie beside one another, as far
-    /// as the holes allow: on a disk they are written together then.
+    /// A tier without chunks in which consecutive requests lie side by side, as far as the holes
+    /// allow: so a disk writes them together.
     #[must_use]
     pub fn in_log_order() -> Self {
         Self { fit: Fit::Next(ChunkId(0), 0), ..Self::default() }
     }
 
-    /// Bytes in holes.
+    /// Free bytes, the sum of all holes.
     #[must_use]
     pub fn free(&self) -> Bytes {
         Bytes(self.free)
@@ -97,7 +98,7 @@ impl Space {
         Bytes(self.chunks.values().sum())
     }
 
-    /// The chunks, by number.
+    /// The chunks, in ascending order.
     pub fn chunks(&self) -> impl DoubleEndedIterator<Item = ChunkId> + '_ {
         self.chunks.keys().copied()
     }
@@ -112,7 +113,7 @@ impl Space {
         u32::try_from(self.chunks.len()).expect("chunks are numbered in 32 bits")
     }
 
-    /// What a sample of this length takes.
+    /// Bytes that a sample of this length occupies.
     #[must_use]
     pub fn rounded(len: Bytes) -> Bytes {
         Bytes(len.0.max(1).next_multiple_of(GRAIN))
@@ -122,18 +123,18 @@ impl Space {
     ///
     /// # Panics
     ///
-    /// If the chunk is there already: two places would share its bytes.
+    /// If the chunk was added before: two places would share its bytes.
     pub fn add_chunk(&mut self, chunk: ChunkId, len: Bytes) {
         let previous = self.chunks.insert(chunk, len.0);
         assert!(previous.is_none(), "{chunk:?} was added twice");
         self.insert_hole(chunk, 0, len.0);
     }
 
-    /// Takes a chunk away, of which every byte must be free.
+    /// Removes a chunk whose bytes are all free.
     ///
     /// # Panics
     ///
-    /// If some byte of it is taken: its owner would lose it.
+    /// If a byte of it is in use: its owner would lose it.
     pub fn remove_chunk(&mut self, chunk: ChunkId) {
         let len = self.chunks.remove(&chunk).expect("only a chunk that was added is removed");
         let hole = self.holes.get(&(chunk, 0)).copied();
@@ -141,7 +142,8 @@ impl Space {
         self.remove_hole(chunk, 0, len);
     }
 
-    /// Takes a chunk away whatever lies there. What is taken of it must not be given back.
+    /// Removes a chunk with everything that lies in it. Pieces taken from it must not be given
+    /// back.
     ///
     /// # Panics
     ///
@@ -154,7 +156,8 @@ impl Space {
 
     /// Takes `len` bytes, in one piece if some hole holds them.
     ///
-    /// Returns `None`, and takes nothing, if they are not free or would lie in too many pieces.
+    /// Returns `None`, and takes nothing, if too few bytes are free or they would form too many
+    /// pieces.
     pub fn take(&mut self, len: Bytes) -> Option<Vec<Piece>> {
         let needed = Self::rounded(len).0;
         if needed > self.free {
@@ -170,7 +173,7 @@ impl Space {
     ///
     /// # Panics
     ///
-    /// If some byte of it is free already: it was given back twice.
+    /// If a byte of it is free already: it was given back twice.
     pub fn give_back(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             self.give_back_piece(*piece);
@@ -185,7 +188,8 @@ impl Space {
         Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
     }
 
-    /// The next hole in the order of the log, if there is such an order and one near enough.
+    /// The next hole in log order, if the tier has that order and one of the next [`LOOK_AHEAD`]
+    /// holes fits.
     fn take_next(&mut self, needed: u64) -> Option<Piece> {
         let Fit::Next(chunk, offset) = self.fit else { return None };
         let (chunk, offset, hole_len) = {
@@ -333,7 +337,7 @@ mod tests {
             b.offset.0 == a.offset.0 + a.len.0 || (b.chunk > a.chunk && b.offset.0 == 0)
         };
         assert!(pieces.is_sorted_by(is_next), "{pieces:?}");
-        // What is given back behind the log waits until the log comes by.
+        // Space given back behind the log's end is used when the log wraps around to it.
         space.give_back(&places[0]);
         space.give_back(&places[1]);
         let next = space.take(Bytes(GRAIN)).unwrap();

@@ -1,18 +1,18 @@
-//! The rate of a link as a function of how many threads read from it at the same time.
+//! The rate of a link as a function of the number of threads that read from it at the same time.
 //!
-//! One thread seldom fills a link, and too many can slow it down, so a link is measured with several
-//! counts. Between two measured counts the rate is interpolated, beyond the first and the last it
-//! stays: what was not measured is not promised.
+//! One thread seldom saturates a link, and too many can slow it down, so a link is measured with
+//! several counts. Between two measured counts the rate is interpolated; beyond the first and the
+//! last it is constant, because nothing was measured there.
 
 use alloc::{vec, vec::Vec};
 use core::num::NonZeroU32;
 
 use crate::units::BytesPerSecond;
 
-/// What all threads together read in a second, by their number.
+/// The rate of all threads together, by their number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Throughput {
-    /// By threads, rising; at least one point.
+    /// In ascending order of threads; at least one point.
     points: Vec<(NonZeroU32, BytesPerSecond)>,
 }
 
@@ -20,16 +20,16 @@ pub struct Throughput {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// Nothing was measured.
+    /// The table has no point.
     #[error("the table of rates is empty; it needs at least one count of threads")]
     Empty,
-    /// A link that never moves a byte.
+    /// A rate of zero.
     #[error("the rate with {threads} threads is 0 B/s; it must be above zero")]
     NoRate {
-        /// With how many threads.
+        /// Threads at which it was measured.
         threads: NonZeroU32,
     },
-    /// The counts of threads do not rise.
+    /// The counts of threads are not ascending.
     #[error("the rate with {threads} threads comes after one with as many or more; sort the table")]
     Unsorted {
         /// The count that is out of place.
@@ -44,11 +44,11 @@ impl Throughput {
         Self { points: vec![(NonZeroU32::MIN, rate)] }
     }
 
-    /// What was measured with rising numbers of threads.
+    /// A link with rates that were measured for ascending numbers of threads.
     ///
     /// # Errors
     ///
-    /// [`TableError`] if nothing was measured, a rate is zero, or the counts do not rise.
+    /// [`TableError`] if the table is empty, a rate is zero, or the counts are not ascending.
     pub fn measured(points: &[(NonZeroU32, BytesPerSecond)]) -> Result<Self, TableError> {
         if points.is_empty() {
             return Err(TableError::Empty);
@@ -64,7 +64,7 @@ impl Throughput {
         Ok(Self { points: points.to_vec() })
     }
 
-    /// The rate of `threads` threads together; no thread reads as slowly as one.
+    /// The rate of `threads` threads together; zero threads count as one.
     ///
     /// # Source
     ///

@@ -1,16 +1,16 @@
-//! What a tier is: a place with a speed and a byte budget, numbered from the fastest.
+//! What a tier is: memory or storage with a speed and a byte budget, numbered from the fastest.
 
 use core::{fmt, str::FromStr};
 
 pub use tierfeed_units::Locality;
 use tierfeed_units::{Bytes, BytesPerSecond, Nanoseconds};
 
-/// The kinds of place that a tier can be.
+/// The kinds of memory and storage that can be a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Local DRAM. Batches are staged here too.
     MainMemory,
-    /// Memory behind a CXL link: a NUMA node without CPUs, or one that plays it.
+    /// Memory behind a CXL link: a NUMA node without CPUs, or one that emulates it.
     CxlMemory,
     /// A RAM disk (`tmpfs`).
     Scratch,
@@ -58,30 +58,30 @@ impl FromStr for Kind {
 pub struct Speed {
     /// From request to first byte.
     pub latency: Nanoseconds,
-    /// Shared by everything in flight. Zero means unlimited.
+    /// Rate shared by everything in flight. Zero means unlimited.
     pub bandwidth: BytesPerSecond,
 }
 
 /// A cache tier as the session sees it: how much it may hold.
 ///
-/// Tiers stand in a slice, fastest first; the index is the [`crate::id::TierId`].
+/// Tiers are elements of a slice, fastest first; the index is the [`crate::id::TierId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// What it is, for reports.
+    /// The kind of memory or storage, for reports.
     pub kind: Kind,
-    /// Whole chunks that the tier may hold for the cache.
+    /// Whole chunks that the tier may use for the cache.
     pub chunks_max: u32,
 }
 
 impl Buffer {
-    /// The buffer that `budget` allows in chunks of `chunk`.
+    /// The buffer that `budget` allows in chunks of `chunk` bytes.
     #[must_use]
     pub fn within(kind: Kind, budget: Bytes, chunk: Bytes) -> Self {
         let chunks_max = u32::try_from(budget.0 / chunk.0.max(1)).unwrap_or(u32::MAX);
         Self { kind, chunks_max }
     }
 
-    /// What it may hold in chunks of `chunk`.
+    /// Bytes that it may hold in chunks of `chunk` bytes.
     #[must_use]
     pub fn capacity(&self, chunk: Bytes) -> Bytes {
         Bytes(u64::from(self.chunks_max).saturating_mul(chunk.0))

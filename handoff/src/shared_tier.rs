@@ -45,8 +45,8 @@ impl SharedTier {
 
     /// Offset of a sample in the memory of its tier; `None` if its chunk is not there.
     #[must_use]
-    pub fn offset_of(&self, shown: InPlace) -> Option<Bytes> {
+    pub fn offset_of(&self, in_place: InPlace) -> Option<Bytes> {
         let starts = self.starts.read().unwrap_or_else(PoisonError::into_inner);
-        starts.get(&shown.chunk)?.0.checked_add(shown.offset.0).map(Bytes)
+        starts.get(&in_place.chunk)?.0.checked_add(in_place.offset.0).map(Bytes)
     }
 }

@@ -111,9 +111,9 @@ pub(super) fn write(
         let len = entry.len.map_or(SKIPPED, |len| len.0);
         let (shared_tier, offset) = match entry.in_place {
             None => (IN_BATCH, entry.offset),
-            Some(shown) => {
-                let offset = offset_of(shown).ok_or(WriteError::NotShared(shown))?;
-                (u32::from(shown.tier.0) + FIRST_SHARED_TIER, offset)
+            Some(in_place) => {
+                let offset = offset_of(in_place).ok_or(WriteError::NotShared(in_place))?;
+                (u32::from(in_place.tier.0) + FIRST_SHARED_TIER, offset)
             }
         };
         table.extend_from_slice(&entry.sample.0.to_le_bytes());
@@ -327,7 +327,7 @@ mod tests {
         let (arena, shared_tiers) = (arena(), shared_tiers());
         let look = |offset, len, shared_tiers: &SharedTiers| {
             let batch = shown_at(offset, len);
-            write(&arena, Bytes(0), &batch, |_| None, |shown| Some(shown.offset)).unwrap();
+            write(&arena, Bytes(0), &batch, |_| None, |in_place| Some(in_place.offset)).unwrap();
             read(&arena, shared_tiers, &ready(Bytes(0), &batch))
         };
         let rows = look(4032, 64, &shared_tiers).unwrap();
@@ -356,8 +356,8 @@ mod tests {
     #[test]
     fn what_no_client_can_find_is_not_written() {
         let batch = shown_at(0, 64);
-        let shown = batch.entries[0].in_place.unwrap();
+        let in_place = batch.entries[0].in_place.unwrap();
         let unwritten = write(&arena(), Bytes(0), &batch, |_| None, |_| None);
-        assert_eq!(unwritten, Err(WriteError::NotShared(shown)));
+        assert_eq!(unwritten, Err(WriteError::NotShared(in_place)));
     }
 }

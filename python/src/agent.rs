@@ -113,10 +113,9 @@ impl AgentConnection {
     }
 
     fn batch(&self, leased: LeasedBatch) -> Batch {
-        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers: shelves } =
-            leased;
+        let LeasedBatch { id, lease: lease_id, arena, offset, len, rows, shared_tiers } = leased;
         let lease = Lease::new(Arc::clone(&self.client), lease_id);
-        let memory = ViewMemory::leased(lease, arena, offset, len, shelves);
+        let memory = ViewMemory::leased(lease, arena, offset, len, shared_tiers);
         self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));
         let rows = rows.into_iter().map(|row| Row {
             sample: row.sample.0,

@@ -4,7 +4,7 @@
 //! A request cannot be called back. One that is abandoned stays until its answer comes, which then goes
 //! back at once.
 //!
-//! There are at most as many entries as the window of the connection allows (`Limits::window`).
+//! There are at most as many entries as the window of the connection allows (`tierfeed_handoff::server::Limits`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

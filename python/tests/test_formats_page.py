@@ -40,7 +40,7 @@ def run(section: str, **given: Any) -> dict[str, Any]:
 
 def test_every_format_has_code_and_a_test_of_it() -> None:
     tested = Path(__file__).read_text()
-    assert WITH_CODE[0] == "What holds for all"
+    assert WITH_CODE[0] == "What all formats share"
     assert len(WITH_CODE) == len(SECTIONS)
     for section in WITH_CODE[1:]:
         assert f'run("{section}"' in tested

@@ -87,7 +87,7 @@ RULES = [
 ]  # fmt: skip
 
 TESTS = re.compile(
-    r"(^|/)(tests|benches|examples|test_server|peers)(/|\.rs$)|(tests_support|injection)\.rs$"
+    r"^benchmarks/peers/|(^|/)(tests|benches|examples|test_server)(/|\.rs$)|tests_support\.rs$"
 )
 OF_TESTS = ("skips that nobody counts",)
 

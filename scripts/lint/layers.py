@@ -38,7 +38,7 @@ INNER = {
         ["clock", "descriptors", "shutdown"],
     ],
 }
-TESTS = re.compile(r"(^|/)(tests|test_server|injection|tests_support)(/|\.rs$)")
+TESTS = re.compile(r"(^|/)(tests|test_server|tests_support)(/|\.rs$)")
 TEST_CFG = r"^ *#\[cfg\((?:all\()?test\b.*\]\n(?: *#\[.*\]\n)*"
 TEST_MODULE = re.compile(TEST_CFG + r" *(?:pub(?:\(.*\))? )?mod \w+ \{", re.MULTILINE)
 TEST_USE = re.compile(TEST_CFG + r" *(?:pub(?:\(.*\))? )?use [^;]+;", re.MULTILINE)

@@ -23,8 +23,11 @@ pub fn in_folder<T>(
     fs::create_dir_all(&folder)
         .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
     let outcome = experiment(&folder);
-    fs::remove_dir_all(&folder).with_context(|| format!("{}: left behind", folder.display()))?;
-    outcome
+    let removed = fs::remove_dir_all(&folder);
+    // What went wrong in the experiment is the cause, also of a folder that cannot be removed.
+    let value = outcome?;
+    removed.with_context(|| format!("{}: left behind", folder.display()))?;
+    Ok(value)
 }
 
 /// Writes an image folder of `count` files of 20 to 200 KB in ten classes, and returns their bytes.

@@ -40,7 +40,7 @@ impl Programs {
     pub fn predict<P: DeserializeOwned>(&self, job: &Path) -> anyhow::Result<P> {
         let mut plan = Command::new(&self.tierfeed);
         plan.arg("plan").arg(job).args(["--simulate", "--json"]).stderr(Stdio::inherit());
-        let output = plan.output()?;
+        let output = plan.output().with_context(|| self.tierfeed.display().to_string())?;
         ensure!(output.status.success(), "`tierfeed plan` failed ({})", output.status);
         serde_json::from_slice(&output.stdout)
             .context("`tierfeed plan` printed another document than expected")
@@ -61,10 +61,12 @@ impl Programs {
     ) -> anyhow::Result<R> {
         tierfeed.args(["run", "--launch", "once", "--run-dir"]).arg(run_dir).arg(job);
         tierfeed.arg("--").arg(&self.own).arg("reader").args(options);
-        let status = tierfeed.stdout(io::stderr()).status()?;
+        let program = tierfeed.get_program().display().to_string();
+        let status = tierfeed.stdout(io::stderr()).status().context(program)?;
         let place = run_dir.display();
         ensure!(status.success(), "the run in {place} failed ({status}); its messages are above");
-        let report = fs::read_to_string(run_dir.join("report.json"))?;
+        let path = run_dir.join("report.json");
+        let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         serde_json::from_str(&report).context("report.json has another form than expected")
     }
 }

@@ -72,8 +72,8 @@ fn asked<T: DeserializeOwned>() -> Result<T, Failure> {
 fn brief(trainer: Trainer) -> Result<(), Failure> {
     let Trainer { job: file, index, launched } = trainer;
     let file = path_of(file);
-    let job = Job::load(&file).map_err(Failure::input)?;
-    let rank = rank(&job, &file, &launched)?;
+    let (job, text) = Job::load_with_text(&file).map_err(Failure::input)?;
+    let rank = rank(&job, &text, &file, &launched)?;
     let index_path = index.map(path_of).or_else(|| job.index.clone()).ok_or_else(|| {
         Failure::Input(anyhow!(
             "{}: no index to read the dataset by; build one with `tierfeed index` and name it by \
@@ -95,10 +95,14 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
 }
 
 /// The rank of a process in a job, by its launcher's variables.
-fn rank(job: &Job, file: &Path, launched: &BTreeMap<String, String>) -> Result<Rank, Failure> {
-    let text = fs::read_to_string(file).unwrap_or_default();
+fn rank(
+    job: &Job,
+    text: &str,
+    file: &Path,
+    launched: &BTreeMap<String, String>,
+) -> Result<Rank, Failure> {
     let identity = Identity::read(&|name| launched.get(name).cloned()).map_err(Misfit::from);
-    let rank = identity.and_then(|identity| identity.rank_in(&job.post(&text, file)));
+    let rank = identity.and_then(|identity| identity.rank_in(&job.post(text, file)));
     rank.map_err(|misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into())))
 }
 

@@ -119,7 +119,15 @@ async fn all(
     if let Err(error) = finished(manager).await {
         tracing::warn!(%error, "the manager did not end well");
     }
-    let ending = ending.map_err(Failure::Work)?;
+    let ending = match ending {
+        Ok(ending) => ending,
+        Err(error) => {
+            if let Err(of_agent) = report {
+                tracing::warn!(error = %of_agent, "the agent did not end well");
+            }
+            return Err(Failure::Work(error));
+        }
+    };
     match report {
         Err(error) if !matches!(ending, Ending::Done) => {
             tracing::warn!(%error, "the agent did not end well");

@@ -1,24 +1,24 @@
-//! How main memory is shared out between staging and the cache.
+//! Divides main memory between staging and the cache.
 //!
-//! Staging comes first: without a place for its batch a trainer cannot go on at all, while a smaller
-//! cache costs cold reads only.
+//! Staging comes first: without room for its batch a trainer stops, while a smaller cache only
+//! costs cold reads.
 //!
-//! Invariant, checked by `mod tests`: staging and cache together are the budget.
+//! Invariant, checked by `mod tests`: staging and cache add up to the budget.
 
 use crate::{batch::BATCH_ALIGN, units::Bytes};
 
-/// What the trainers of a node need to have batches ready.
+/// The staging memory that the trainers of a node need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Staging {
     /// Trainers on the node.
     pub ranks: u32,
-    /// Batches ahead of each.
+    /// Batches staged ahead for each trainer.
     pub batches: u32,
     /// The length of a large batch, as it lies in staging memory.
     pub batch: Bytes,
 }
 
-/// How main memory is shared out.
+/// The parts of main memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MainMemory {
     /// Staging memory of each local rank, a multiple of [`BATCH_ALIGN`].
@@ -28,8 +28,8 @@ pub struct MainMemory {
 }
 
 impl Staging {
-    /// Gives every rank what it needs, or an equal share of `budget` if that is less, and the rest to
-    /// the cache.
+    /// Gives every rank the memory that it needs, or an equal share of `budget` if that is less,
+    /// and the rest to the cache.
     #[must_use]
     pub fn within(self, budget: Bytes) -> MainMemory {
         let ranks = u64::from(self.ranks.max(1));

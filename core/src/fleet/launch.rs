@@ -1,21 +1,22 @@
-//! Who a process is: its rank, node and world, as launchers tell them by environment variables.
+//! The identity of a process: its rank, node and world, from the environment variables of
+//! launchers.
 //!
-//! There is one table ([`table`]), and every part of tierfeed uses it: the command line, the
-//! agent, the Python client. The environment is an argument, so that the table can be tested, and so that
-//! an agent can read the variables of a trainer that sends them.
+//! Every part of tierfeed uses the one table of launchers ([`table`]): the command line, the agent,
+//! the Python client. The environment is an argument, so that the table can be tested, and so that
+//! an agent can read the variables that a trainer sends.
 //!
-//! Several launchers are often nested: `srun` starts `torchrun`, which starts the ranks. The table lists
-//! them from the inside out, and the innermost one that gives a rank is believed. An outer one fills in
-//! what the inner one leaves out, if both agree about rank and world.
+//! Launchers are often nested: `srun` starts `torchrun`, which starts the ranks. The table lists
+//! them from the inside out, and the innermost one that gives a rank counts. An outer one supplies
+//! the numbers that the inner one lacks, if both agree about rank and world.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. A number is never guessed: it comes from a variable, or the job leaves only one possibility.
-//! 2. Of two sources that contradict each other none is believed: both are named in an error.
+//! 2. If two sources contradict each other, neither is used: an error names both.
 //! 3. A process passes [`Identity::rank_in`] only if its launcher started exactly the ranks of the job.
 //!
-//! Deliberately absent: reading the environment (callers do), two processes with one rank (only the agent
-//! sees both).
+//! Deliberately absent: reading the environment (callers do it), and finding two processes with one
+//! rank (only the agent sees both).
 
 mod fit;
 mod table;
@@ -30,13 +31,13 @@ pub use fit::{Misfit, Post};
 pub use table::{NODE_ARGUMENT, RANK_ARGUMENT, RUN_RANK, RUN_UNDER, is_known, variables};
 use table::{ROWS, Row};
 
-/// What started a process, or who else said who it is.
+/// The launcher of a process, or another source of its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Launcher {
     /// The program itself: `connect(rank=…)`, `--node`.
     Argument,
-    /// The user, by `TIERFEED_RANK` and its kin.
+    /// The user, by `TIERFEED_RANK` and the variables beside it.
     User,
     /// `tierfeed run`, which starts a command once for each rank.
     Run,
@@ -48,16 +49,16 @@ pub enum Launcher {
     Mpich,
     /// Any launcher with `PMIx`.
     Pmix,
-    /// `srun`.
+    /// Slurm, whose tasks `srun` starts.
     Slurm,
-    /// Kubeflow's Trainer, which tells `torchrun` of its node.
+    /// Kubeflow's Trainer, which tells `torchrun` the number of its node.
     Kubeflow,
     /// An indexed job of Kubernetes.
     Kubernetes,
 }
 
 impl Launcher {
-    /// As messages name it.
+    /// The name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,14 +76,14 @@ impl Launcher {
     }
 }
 
-/// A number, and where it stands.
+/// A number, and the variable that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said {
-    /// The number.
+    /// The value of the variable or argument.
     pub value: u32,
     /// The variable, or the name of the argument.
     pub variable: &'static str,
-    /// Whose variable it is.
+    /// The launcher that sets the variable.
     pub launcher: Launcher,
 }
 
@@ -92,7 +93,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// What the environment says about a process. What no source says is `None`.
+/// The identity that the environment gives a process. A number that no source gives is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its number among all processes of the job.
@@ -109,24 +110,24 @@ pub struct Identity {
     pub nodes: Option<Said>,
 }
 
-/// Why the environment does not say who a process is.
+/// Why the environment does not identify a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A variable holds something else than a number.
+    /// A variable holds no whole number.
     #[error("{variable} is '{value}'; it must be a whole number from 0 to 4294967295")]
     NotANumber {
-        /// The variable.
+        /// Name of the variable.
         variable: &'static str,
-        /// What it holds, cut to a length that a message can bear.
+        /// Its value, truncated for the message.
         value: String,
     },
-    /// The user says one thing and the launcher another.
+    /// The numbers of the user and of the launcher differ.
     #[error("{user} and {launcher} contradict each other; unset {}, or make them equal", .user.variable)]
     Contradiction {
-        /// What the user says.
+        /// The number of the user.
         user: Said,
-        /// What the launcher says.
+        /// The number of the launcher.
         launcher: Said,
     },
     /// `tierfeed run` starts the command for each rank, and the command starts ranks too.
@@ -135,27 +136,27 @@ pub enum LaunchError {
          starts ranks itself; let `tierfeed run --launch once` start it once"
     )]
     Nested {
-        /// What `tierfeed run` set.
+        /// The number that `tierfeed run` set.
         outer: Said,
-        /// What the launcher in the command set.
+        /// The number that the launcher in the command set.
         inner: Said,
     },
 }
 
-/// Looks a variable up. An empty value counts as none.
+/// Looks a variable up. An empty value counts as unset.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Identity {
-    /// Reads who a process is from its variables.
+    /// Reads the identity of a process from its variables.
     ///
     /// # Errors
     ///
-    /// As [`LaunchError`] tells.
+    /// [`LaunchError`] names the reason.
     ///
     /// # Example
     ///
     /// ```
-    /// use tierfeed_core::launch::Identity;
+    /// use tierfeed_core::fleet::launch::Identity;
     ///
     /// let variables = |name: &str| match name {
     ///     "RANK" => Some("3".to_string()),
@@ -164,7 +165,7 @@ impl Identity {
     /// };
     /// let identity = Identity::read(&variables)?;
     /// assert_eq!(identity.rank.unwrap().to_string(), "RANK=3 of torchrun");
-    /// # Ok::<(), tierfeed_core::launch::LaunchError>(())
+    /// # Ok::<(), tierfeed_core::fleet::launch::LaunchError>(())
     /// ```
     pub fn read(lookup: Lookup<'_>) -> Result<Self, LaunchError> {
         let argument = table::ARGUMENT.read(lookup)?;
@@ -177,8 +178,8 @@ impl Identity {
         Ok(argument.or(user).or(launched))
     }
 
-    /// The number of the node that the process runs on, as far as its launcher says: to tell nodes apart
-    /// before the job is known. [`Self::node_in`] and [`Self::rank_in`] say whether it is right.
+    /// The number of the process's node, if its launcher gives one: to tell nodes apart before the
+    /// job is known. [`Self::node_in`] and [`Self::rank_in`] check it.
     #[must_use]
     pub fn claimed_node(&self) -> Option<u32> {
         let by_rank = || Some(self.rank?.value / self.ranks_per_node?.value.max(1));
@@ -191,7 +192,7 @@ impl Identity {
         self.rank.map(|rank| rank.launcher)
     }
 
-    /// `self`, with what it leaves out taken from `other`.
+    /// `self`, with missing numbers taken from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             rank: self.rank.or(other.rank),
@@ -203,12 +204,12 @@ impl Identity {
         }
     }
 
-    /// What a launcher says of a process, beside its node, which other systems number too.
+    /// The launcher's numbers of a process, without the node, which other systems number too.
     fn of_process(&self) -> [Option<Said>; 4] {
         [self.rank, self.world, self.local_rank, self.ranks_per_node]
     }
 
-    /// Whether `outer` speaks of the same process: one that is wrapped around a launcher does not.
+    /// Whether `outer` describes the same process: a launcher around another launcher does not.
     fn is_told_by(&self, outer: &Self) -> bool {
         let same = |own: Option<Said>, other: Option<Said>| {
             own.zip(other).is_none_or(|(own, other)| own.value == other.value)
@@ -228,7 +229,7 @@ pub fn launchers(lookup: Lookup<'_>) -> Result<Vec<Launcher>, LaunchError> {
     Ok(launchers?.into_iter().flatten().collect())
 }
 
-/// What the launchers of the table say, the innermost first.
+/// The identity from the launchers of the table, the innermost first.
 fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
     let mut said = Vec::new();
     for row in ROWS {
@@ -248,8 +249,8 @@ fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
     Ok(said.iter().fold(inner, fills))
 }
 
-/// A command that `tierfeed run` started for a rank starts no ranks itself. What `run` set itself, and the
-/// launcher that `run` was started by, are no sign of it.
+/// Refuses a command that `tierfeed run` started for a rank and that starts ranks itself. Variables
+/// that `run` set, or the launcher that started `run`, do not count.
 fn refuse_nesting(
     said: &mut [Identity],
     outer: Said,
@@ -278,8 +279,8 @@ impl Identity {
     }
 }
 
-/// What a launcher says where the user says something too. A launcher that started a single process has
-/// numbered nothing, so the user may give that process any rank.
+/// The launcher's identity with the user's numbers in it. A launcher that started a single process
+/// has numbered nothing, so the user may give that process any rank.
 fn overruled(launched: Identity, user: &Identity) -> Result<Identity, LaunchError> {
     if user.rank.is_some() && launched.world.is_some_and(|world| world.value == 1) {
         return Ok(Identity::default());
@@ -317,7 +318,7 @@ impl Row {
         .map(|identity| if self.is_complete(&identity) { identity } else { Identity::default() })
     }
 
-    /// The world of a launcher that gave no rank is one that the user typed for another program.
+    /// If a launcher gives no rank, its world was typed by the user for another program.
     fn is_complete(&self, identity: &Identity) -> bool {
         self.rank.is_empty() || self.may_lack_rank || identity.rank.is_some()
     }

@@ -15,17 +15,17 @@ pub enum Denial {
     /// The tier has too few chunks left.
     #[error("{asked} chunks of cxl-memory asked for, {free} are free")]
     TooFew {
-        /// As asked.
+        /// Chunks that were requested.
         asked: u32,
-        /// What could be lent.
+        /// Chunks that are free.
         free: u32,
     },
-    /// More came back than was lent.
+    /// More chunks came back than were lent.
     #[error("{returned} chunks came back, {lent} were lent")]
     NotLent {
-        /// As returned.
+        /// Chunks that came back.
         returned: u32,
-        /// What was lent.
+        /// Chunks that are lent.
         lent: u32,
     },
     /// The node has not registered, or another process works as this node now.
@@ -33,7 +33,7 @@ pub enum Denial {
     Unknown,
 }
 
-/// What a node can lend, and what it lent.
+/// The chunks that a node can lend, and those that it lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ledger {
     capacity: u32,
@@ -41,7 +41,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The whole chunks of the CXL tiers among `tiers`, none lent.
+    /// A ledger with the whole chunks of the CXL tiers among `tiers`, none lent.
     #[must_use]
     pub fn of(tiers: &[Tier], chunk: Bytes) -> Self {
         let cxl = tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
@@ -55,7 +55,7 @@ impl Ledger {
         self.lent
     }
 
-    /// Chunks that could be lent, the cache having given them up.
+    /// Chunks that can be lent; the cache has to give them up.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.capacity - self.lent
@@ -87,7 +87,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Forgets what was lent: its connections are gone.
+    /// Sets the lent chunks to none: their connections are gone.
     pub fn clear(&mut self) {
         self.lent = 0;
     }

@@ -1,4 +1,4 @@
-//! What agents tell the fleet, and what it answers.
+//! The messages of agents to the fleet, and its answers.
 
 use alloc::vec::Vec;
 
@@ -10,30 +10,30 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// What a node offers.
+/// A tier that a node offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tier {
-    /// The kind of place.
+    /// The kind of memory or storage.
     pub kind: tier::Kind,
-    /// What this job may use of it.
+    /// Bytes that this job may use.
     pub budget: Bytes,
-    /// Whether its speed is imposed rather than real.
+    /// Whether its speed is real or imposed.
     pub origin: Origin,
 }
 
-/// Whether a tier is what it says it is.
+/// Whether a tier is the hardware that its name promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The hardware that the name promises.
+    /// The hardware of that name.
     Real,
-    /// Something else that plays it.
+    /// Other hardware that emulates it.
     Emulated,
 }
 
-/// An agent that wants to take part.
+/// An agent that wants to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// The number of its node, as its launcher or its user says.
+    /// The number of its node, from its launcher or its user.
     pub node: NodeId,
     /// The run directory on its host, as a number: the same after a restart.
     pub home: u64,
@@ -69,7 +69,7 @@ pub enum Refusal {
     /// The number lies outside the world.
     #[error("node {} does not exist; the world has nodes 0 to {}", .node.0, .nodes - 1)]
     NoSuchNode {
-        /// As asked.
+        /// The number that the agent asked for.
         node: NodeId,
         /// Nodes of the world.
         nodes: u32,
@@ -77,61 +77,61 @@ pub enum Refusal {
     /// Another agent works as this node and was heard from lately.
     #[error("node {} is taken by another agent; stop it, or give each agent the number of its node", .node.0)]
     DuplicateNode {
-        /// As asked.
+        /// The number that the agent asked for.
         node: NodeId,
     },
-    /// The job ends; nobody joins any more.
+    /// The job is ending; no node can join.
     #[error("the job is draining; start it again to use more nodes")]
     Draining,
 }
 
-/// What an agent tells from time to time. Sums over all its ranks since the job began.
+/// The periodic report of an agent. Sums over all its ranks since the job began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Batches handed over.
+    /// Number of batches handed over.
     pub batches: u64,
-    /// Samples handed over.
+    /// Number of samples handed over.
     pub samples: u64,
     /// Bytes of those samples.
     pub handed_over: Bytes,
     /// Bytes read from the cold store.
     pub cold_read: Bytes,
-    /// Bytes read from each tier, as registered.
+    /// Bytes read from each tier, in the order of registration.
     pub tier_read: Vec<(tier::Kind, Bytes)>,
     /// Time for which trainers waited for batches, summed over the ranks.
     pub stall: Nanoseconds,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub faults: u64,
 }
 
-/// What a message came to.
+/// The reply to a progress report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Go on.
+    /// The agent continues its work.
     Continue,
-    /// Hand out what is promised, write the report, end.
+    /// Hand out the promised batches, write the report, and end.
     Drain,
     /// Another process works as this node now: end without a report.
     Superseded,
-    /// The fleet does not know this process: register again.
+    /// The fleet does not know this process: it must register again.
     Unknown,
 }
 
-/// What the fleet has to say on its own.
+/// An event that the fleet reports unasked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// A node was silent for too long. Its trainers read on from the cold store.
+    /// A node was silent for too long. Its trainers continue from the cold store.
     NodeLost {
-        /// Which one.
+        /// Number of the node.
         node: NodeId,
-        /// For how long.
+        /// Duration of the silence.
         silent: Nanoseconds,
     },
-    /// A lost node was heard from again.
+    /// A lost node sent a message again.
     NodeBack {
-        /// Which one.
+        /// Number of the node.
         node: NodeId,
     },
-    /// All nodes drained.
+    /// All nodes have drained.
     Over,
 }

@@ -1,26 +1,26 @@
 //! Which node of a job keeps which sample, if nodes may read from one another.
 //!
-//! One plan for all nodes, from the order alone: every node that computes it gets the same. A sample
-//! has one copy in the cluster before any has two, for a copy that saves a cold read is worth more than
-//! one that saves a transfer. Nothing is moved for its own sake: a copy lies on a node that has read
-//! the sample, or stays where it was. So when a node reads a sample that another one holds, the copy
-//! may go with the bytes, and it goes if the reader needs it sooner. What room is left holds second
-//! copies, those of the shortest gaps.
+//! There is one plan for all nodes, from the order alone: every node that computes it gets the
+//! same. A sample has one copy in the cluster before any has two, because a copy that saves a cold
+//! read is worth more than one that saves a transfer. No copy is moved for its own sake: a copy
+//! lies on a node that has read the sample, or stays where it was. So when a node reads a sample
+//! that another one holds, the copy may move with the bytes, and it moves if the reader needs it
+//! sooner. The remaining room holds second copies, those of the shortest gaps.
 //!
-//! Decisions fall at the end of each round, a few steps of all ranks, whose samples still lie in staging
-//! (`round.rs`). The room that a round gives back is given to the best of what it read, so the rule has
-//! no threshold to be fitted, and misses are spread evenly.
+//! Decisions are made at the end of each round, a few steps of all ranks, whose samples still lie
+//! in staging (`round.rs`). The room that a round frees goes to the most valuable samples that it
+//! read, so the rule has no threshold to tune, and misses are spread evenly.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. Every read is served by a tier of the node, or by one peer that holds a copy, or by the cold store.
 //! 2. No tier holds more than its capacity.
 //! 3. If everything fits and the samples are of one size, no sample that has been read is without a copy.
-//! 4. From the second epoch on, the cold reads are what does not fit into all nodes together: of
-//!    samples of one size, no plan has fewer.
+//! 4. From the second epoch on, the cold reads equal the part of the dataset that does not fit into
+//!    all nodes together: for samples of one size, no plan has fewer.
 //! 5. A second copy never takes room that a first copy needs.
 //!
-//! Deliberately absent: how bytes get from node to node.
+//! Deliberately absent: the transfer of bytes from node to node.
 
 mod bound;
 mod copies;
@@ -49,28 +49,28 @@ use crate::{
     units::Bytes,
 };
 
-/// What serves a read.
+/// The source of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
     /// A tier of the node that reads.
     Tier(TierId),
-    /// Another node.
+    /// Another node that holds a copy.
     Peer(NodeId),
-    /// The cold store.
+    /// The cold store of the job.
     Cold,
 }
 
-/// A job whose nodes share what they keep, planned epoch by epoch.
+/// A job whose nodes share their caches, planned epoch by epoch.
 #[derive(Debug)]
 pub struct Cluster {
     setting: Setting,
     copies: Copies,
     rooms: Rooms,
-    /// Room beyond the dataset, by node; `None` if the dataset does not fit.
+    /// Room of each node beyond the dataset's share; `None` if the dataset does not fit.
     surplus: Option<Vec<u64>>,
-    /// Bytes of second copies, by node.
+    /// Bytes of second copies on each node.
     seconds: Vec<u64>,
-    /// Bytes that each node will send, as far as this epoch has decided it.
+    /// Bytes that each node will send, as far as this epoch is decided.
     load: Vec<u64>,
     items: Vec<Item>,
     next: Epoch,
@@ -82,7 +82,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// As [`SettingError`] tells.
+    /// [`SettingError`] names the reason.
     pub fn try_new(setting: Setting) -> Result<Self, SettingError> {
         setting.validate()?;
         let lens = || setting.sizes.iter().map(|len| room_of(*len));
@@ -113,12 +113,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Plans the next epoch, or returns `None` after the last and where only the trainer knows it.
+    /// Plans the next epoch; `None` after the last one and for an order that only the trainer
+    /// knows.
     pub fn epoch(&mut self) -> Option<&Traffic> {
         self.epoch_seen(&mut |_, _, _| {})
     }
 
-    /// As [`Self::epoch`]; `see` is told of every read, in turn, and of what serves it.
+    /// As [`Self::epoch`]; calls `see` with every read, in order, and its source.
     pub fn epoch_seen(
         &mut self,
         see: &mut dyn FnMut(BatchId, SampleId, Served),
@@ -179,7 +180,8 @@ impl Cluster {
         }
     }
 
-    /// What serves a read: the fastest copy of the node itself, else the peer that has sent least.
+    /// The source of a read: the fastest copy of the node itself, else the peer that has sent
+    /// least.
     fn serve(&mut self, sample: SampleId, node: NodeId, now: Epoch) -> Served {
         let len = self.setting.sizes[sample.0 as usize];
         let mut peer: Option<NodeId> = None;
@@ -201,16 +203,16 @@ impl Cluster {
         }
     }
 
-    /// Notes what is to be decided of a sample at the end of the round.
+    /// Records a sample that must be decided at the end of the round.
     fn note(&mut self, sample: SampleId, reader: NodeId, now: Epoch) {
         if now.0 + 1 >= self.setting.order.epochs {
             return;
         }
-        let home = self.copies.first(sample);
+        let holder = self.copies.first(sample);
         let spare = self.copies.take_second(sample, now);
         let len = room_of(self.setting.sizes[sample.0 as usize]);
         let here = self.copies.gap(sample, reader, now);
-        let there = home.map_or(Gap::FAR, |home| self.copies.gap(sample, home.node, now));
+        let there = holder.map_or(Gap::FAR, |holder| self.copies.gap(sample, holder.node, now));
         if spare.is_some() {
             self.seconds[reader.0 as usize] -= len;
         }
@@ -219,23 +221,33 @@ impl Cluster {
             self.seconds[held.node.0 as usize] -= len;
             self.copies.set_first(sample, Some(held));
         }
-        let place = Some(self.choose(home, reader, [here, there], len));
+        let place = Some(self.choose(holder, reader, [here, there], len));
         let is_settled = waiting.is_some();
-        self.items.push(Item { sample, len, reader, home, spare, here, there, place, is_settled });
+        self.items.push(Item {
+            sample,
+            len,
+            reader,
+            holder,
+            spare,
+            here,
+            there,
+            place,
+            is_settled,
+        });
     }
 
-    /// Whichever of two nodes reads sooner; if nobody knows, the one that has less to send.
+    /// The one of two nodes that reads sooner; on a tie, the one that has less to send.
     fn choose(
         &mut self,
-        home: Option<Held>,
+        holder: Option<Held>,
         reader: NodeId,
         [here, there]: [Gap; 2],
         len: u64,
     ) -> NodeId {
-        let home = home.map_or(reader, |home| home.node);
+        let holder = holder.map_or(reader, |holder| holder.node);
         let load = |node: NodeId| self.load[node.0 as usize];
-        let is_lighter = here == there && load(reader) < load(home);
-        let (node, gap) = if here < there || is_lighter { (reader, here) } else { (home, there) };
+        let is_lighter = here == there && load(reader) < load(holder);
+        let (node, gap) = if here < there || is_lighter { (reader, here) } else { (holder, there) };
         if gap != Gap::NEXT {
             self.load[node.0 as usize] += len;
         }
@@ -243,7 +255,7 @@ impl Cluster {
     }
 }
 
-/// What a sample takes in a tier; never nothing, so that only a tier can hold it.
+/// Bytes that a sample takes in a tier; never zero, so that only a tier can hold it.
 fn room_of(len: Bytes) -> u64 {
     Space::rounded(len).0.max(GRAIN)
 }

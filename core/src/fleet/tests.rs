@@ -190,10 +190,10 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What must hold of numbers, generations and memory, kept beside the fleet in the plainest way.
+/// A reference model of numbers, generations and memory, kept beside the fleet.
 #[derive(Default)]
 struct Model {
-    /// The process of each number, and the chunks that it lent.
+    /// The process of each node number, and its lent chunks.
     nodes: BTreeMap<u32, (u64, u32)>,
     generations: BTreeMap<u32, u32>,
     lost: BTreeMap<u32, bool>,

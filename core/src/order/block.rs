@@ -1,16 +1,17 @@
 //! `block`, tierfeed's own order for cold stores that seek slowly: shards are read whole, one after
-//! another in a random order, and the samples of a window of them are mixed.
+//! another in a random order, and samples are mixed within windows of shards.
 //!
-//! The definition (`docs/orders.md` says it in words and gives vectors):
+//! The definition (`docs/orders.md` gives it in words, with test vectors):
 //!
 //! 1. Samples `k * shard .. (k + 1) * shard` are shard `k`; the last may be shorter.
 //! 2. The shards are shuffled, and their samples laid out in a row, ascending in each shard.
 //! 3. Positions `w * window .. (w + 1) * window` of the row are window `w`; each is shuffled by itself.
 //!
-//! Both shuffles go from the first place to the last and swap place `i` with `i + (word * left >> 32)`,
-//! where `left` counts the places from `i` to the end. The words are Philox4x32-10 with the seed as
-//! key, low half first, from counter `[0, w, epoch, kind]` on; kind 0 and `w` 0 for the shards, kind 1
-//! for window `w`. So a window needs the order of the shards and nothing of the windows before it.
+//! Both shuffles go from the first place to the last and swap place `i` with `i + (word * left >>
+//! 32)`, where `left` counts the places from `i` to the end. The words are Philox4x32-10 with the
+//! seed as key, low half first, from counter `[0, w, epoch, kind]` on; `kind` is 0 and `w` is 0 for
+//! the shards, `kind` is 1 for window `w`. So a window needs the order of the shards, but no
+//! earlier window.
 
 use alloc::vec::Vec;
 

@@ -8,7 +8,7 @@ use crate::id::{Epoch, NodeId, Rank, SampleId, Step};
 /// One epoch of a computed order: 4 bytes a sample, shared by all ranks.
 #[derive(Debug, Clone)]
 pub struct EpochOrder {
-    /// What the ranks read, in turns, padded or cut to whole turns of all.
+    /// What the ranks read, in turns, padded or truncated to whole rounds of all ranks.
     dealt: Vec<u32>,
     per_rank: u32,
     spec: Spec,
@@ -57,7 +57,7 @@ impl EpochOrder {
         samples
     }
 
-    /// Which place of a round is the rank's.
+    /// The rank's place in a round.
     fn turn(&self, rank: Rank) -> usize {
         let World { nodes, ranks_per_node } = self.spec.world;
         let turn = match self.spec.shuffle {
@@ -76,8 +76,8 @@ fn pad_round(dealt: &mut Vec<u32>, wanted: usize) {
     }
 }
 
-/// Repeats the end of what each node reads, so that no rank gets a sample that it has just had; what is
-/// too short for that is repeated from its start.
+/// Repeats the end of what each node reads, so that no rank gets a sample that it has just read. A
+/// node with too few samples for that repeats from its start.
 ///
 /// # Source
 ///

@@ -20,23 +20,23 @@ pub enum SpecError {
     TooManyRanks {
         /// Nodes of the world.
         nodes: u32,
-        /// Ranks of each.
+        /// Ranks on each node.
         ranks_per_node: u32,
     },
     /// `drop_last` leaves nothing: fewer samples than ranks.
     #[error("{samples} samples for {ranks} ranks: drop_last leaves none")]
     NothingLeft {
-        /// As given.
+        /// Samples of the dataset.
         samples: u32,
         /// Processes in the world.
         ranks: u32,
     },
-    /// An epoch that cannot be counted.
+    /// An epoch whose samples exceed the 32-bit count.
     #[error("{samples} samples; with these order.canonical_nodes at most {max} are possible")]
     TooManySamples {
-        /// As given.
+        /// Samples of the dataset.
         samples: u32,
-        /// The largest dataset.
+        /// The largest dataset that these settings allow.
         max: u32,
     },
     /// PyTorch's releases disagree about so many samples.
@@ -46,17 +46,17 @@ pub enum SpecError {
         wide = WIDE_SAMPLES
     )]
     VersionNeeded {
-        /// As given.
+        /// Samples of the dataset.
         samples: u32,
     },
-    /// A release of which the stateful order is not known.
+    /// A release whose stateful order is not known.
     #[error(
         "order.version is {version}; torch-random is known from {oldest} on: give the order by \
          `shuffle: published`",
         oldest = OLDEST_RANDOM
     )]
     VersionTooOld {
-        /// As given.
+        /// The release that the job names.
         version: Version,
     },
     /// A sampler of one process in a world of several.
@@ -68,46 +68,46 @@ pub enum SpecError {
         /// Processes in the world.
         ranks: u32,
     },
-    /// Canonical nodes that the nodes cannot share.
+    /// A count of canonical nodes that is no multiple of the nodes.
     #[error(
         "order.canonical_nodes is {canonical}; with {nodes} nodes it must be a multiple of {nodes}"
     )]
     CanonicalNodes {
-        /// As given.
+        /// Canonical nodes of the job.
         canonical: u32,
         /// Hosts in the world.
         nodes: u32,
     },
-    /// Canonical nodes without a sample.
+    /// Canonical nodes without samples.
     #[error(
         "order.canonical_nodes is {canonical}; it must be below the number of samples, {samples}"
     )]
     FewerThanCanonicalNodes {
-        /// As given.
+        /// Samples of the dataset.
         samples: u32,
-        /// As given.
+        /// Canonical nodes of the job.
         canonical: u32,
     },
     /// A shuffle block that Streaming draws no random number for.
     #[error("order.shuffle_block is {block}; it must be between {min} and {max}")]
     ShuffleBlock {
-        /// As given.
+        /// `shuffle_block_size` of the job.
         block: u32,
         /// The smallest that is possible.
         min: u32,
         /// The largest that is possible.
         max: u32,
     },
-    /// `drop_last` with a shuffle that has none.
+    /// `drop_last` with a shuffle that has no such option.
     #[error("order.drop_last is true; mosaic pads every epoch: remove it")]
     NoDropLast,
-    /// A start after the end.
+    /// A start position behind the last sample of the run.
     #[error(
         "the job starts at sample {} of epoch {}; nothing is left to read there in {epochs} epochs",
         .start.samples, .start.epoch.0
     )]
     StartOutside {
-        /// As given.
+        /// The start that the job gives.
         start: Position,
         /// Passes over the dataset.
         epochs: u32,

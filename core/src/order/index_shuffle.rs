@@ -1,10 +1,10 @@
-//! A permutation of `0..=max` that gives any of its values without the others, as TensorFlow's
-//! `index_shuffle` and Grain's have it.
+//! A permutation of `0..=max` that computes any single value without the others, as `index_shuffle`
+//! of TensorFlow and Grain define it.
 //!
 //! A block cipher like Simon with few rounds, on the smallest even number of bits that holds `max`;
-//! what falls outside is enciphered again until it falls inside. A dataset of `2^k + 1` samples with
-//! an even `k` from 16 on needs one bit more than the frameworks give it: there their order, and so
-//! this one, has sample `of(0)` twice and lacks another.
+//! a result above `max` is enciphered again until it falls into the range. A dataset of `2^k + 1`
+//! samples with an even `k` from 16 on needs one bit more than the frameworks use: there their
+//! order, and so this one, has sample `of(0)` twice and lacks another.
 //!
 //! Source: `core/kernels/random_index_shuffle.cc` of TensorFlow 2.21, `grain/_src/cc/index_shuffle.cc`
 //! of Grain 0.2.18; Beaulieu et al., "The Simon and Speck families", eprint 2013/404.
@@ -14,17 +14,17 @@ use alloc::{vec, vec::Vec};
 const BLOCK_BITS_MIN: u32 = 16;
 const GRAIN_ROUNDS: usize = 4;
 
-/// The permutation.
+/// The cipher of one permutation.
 #[derive(Debug, Clone)]
 pub(super) struct IndexShuffle {
-    /// An even number of them.
+    /// The round keys; their number is even.
     keys: Vec<u64>,
     half_bits: u32,
     max: u64,
 }
 
 impl IndexShuffle {
-    /// TensorFlow's. `rounds` is even and at least 4.
+    /// The permutation of TensorFlow. `rounds` is even and at least 4.
     pub(super) fn of_tensorflow(key: [u32; 3], max: u64, rounds: usize) -> Self {
         let half_bits = half_bits(max);
         let mask = (1 << half_bits) - 1;
@@ -40,7 +40,7 @@ impl IndexShuffle {
         Self { keys, half_bits, max }
     }
 
-    /// Grain's for one epoch.
+    /// The permutation of Grain for one epoch.
     pub(super) fn of_grain(samples: u32, seed: u64, epoch: u32) -> Self {
         let seed = u32::try_from(seed & 0xffff_ffff).expect("masked to 32 bits");
         let max = u64::from(samples - 1);
@@ -82,13 +82,15 @@ impl IndexShuffle {
     }
 }
 
-/// Half of the bits that the frameworks give a block: `ceil(log2(max))`, made even.
+/// Half of the bits that the frameworks give a block: `ceil(log2(max))`, rounded up to an even
+/// number.
 fn half_bits(max: u64) -> u32 {
     let bits = u64::BITS - max.saturating_sub(1).leading_zeros();
     bits.max(BLOCK_BITS_MIN).div_ceil(2)
 }
 
-/// `std::seed_seq{seed}.generate` of `len` words, from 4 to 8: the lag grows with more.
+/// `std::seed_seq{seed}.generate` for `len` words, from 4 to 8: the lag of the algorithm depends on
+/// the count.
 ///
 /// # Source
 ///

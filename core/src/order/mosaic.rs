@@ -1,11 +1,11 @@
 //! The orders of MosaicML Streaming: its shuffles, and how it deals samples to nodes and ranks.
 //!
 //! A run-wide shuffle of the shards fixes which canonical node reads which; each epoch shuffles the
-//! shards of a canonical node and the samples of each, or of blocks of them.
-//! Shards are taken to have the same number of samples, except the last: others are to be published.
+//! shards of a canonical node and the samples of each, or of blocks of them. All shards but the
+//! last must have equally many samples: other datasets publish their order.
 //!
-//! Source: `streaming/base/shuffle/*.py`, `partition/orig.py` of version 0.13; equal to them by
-//! `core/tests/vectors/`.
+//! Source: `streaming/base/shuffle/*.py`, `partition/orig.py` of version 0.13;
+//! `core/tests/vectors/` proves equality.
 
 use alloc::{vec, vec::Vec};
 use core::ops::{Range, RangeInclusive};
@@ -15,7 +15,7 @@ use super::{Spec, SpecError, pcg64::Pcg64};
 /// What fixes the order of a `StreamingDataset` beside its `shuffle_seed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mosaic {
-    /// `shuffle_algo`.
+    /// `shuffle_algo` of the job.
     pub algorithm: Algorithm,
     /// Samples of every shard but the last.
     pub shard: u32,
@@ -28,7 +28,7 @@ pub struct Mosaic {
 /// `shuffle_algo` of a `StreamingDataset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// All samples at once, whatever their shards.
+    /// Permutes all samples at once, across shards.
     Naive,
     /// Samples within their shard, once.
     Py1s,
@@ -41,7 +41,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms that a job file can name.
     pub const ALL: [Self; 5] = [Self::Naive, Self::Py1s, Self::Py2s, Self::Py1e, Self::Py1br];
 
     /// The name in job files, and in Streaming.
@@ -57,7 +57,7 @@ impl Algorithm {
     }
 }
 
-/// From the smallest for which Streaming's ranges of random numbers are not empty.
+/// The smallest value keeps Streaming's ranges of random numbers non-empty.
 const BLOCKS: RangeInclusive<u32> = 2..=1 << 31;
 
 /// Consecutive ids, or with [`Algorithm::Py2s`] places in the array of shuffled ones.
@@ -86,8 +86,8 @@ impl Mosaic {
         Ok(())
     }
 
-    /// Samples that all ranks read in an epoch, before its end is padded: a canonical node with one less
-    /// than the others reads its last one twice.
+    /// Samples that all ranks read in an epoch, before its end is padded: a canonical node that has
+    /// one sample less than the others reads its last one twice.
     pub(super) fn len(&self, samples: u32) -> u64 {
         u64::from(samples.div_ceil(self.canonical_nodes)) * u64::from(self.canonical_nodes)
     }
@@ -109,7 +109,7 @@ impl Mosaic {
         order
     }
 
-    /// The part of the shuffled ids that a canonical node reads.
+    /// The range of the shuffled ids that a canonical node reads.
     fn part(&self, samples: u32, node: u32) -> Range<u32> {
         let cut = |node: u32| {
             let cut = u64::from(samples) * u64::from(node) / u64::from(self.canonical_nodes);
@@ -152,7 +152,7 @@ impl Mosaic {
         shards.map(|it| first(it)..first(it).saturating_add(self.shard).min(samples)).collect()
     }
 
-    /// Cuts the row of spans where canonical nodes meet.
+    /// Splits the spans at the boundaries between canonical nodes.
     fn divide(&self, samples: u32, spans: Vec<Span>) -> Vec<Vec<Span>> {
         let mut parts = vec![Vec::new(); self.canonical_nodes as usize];
         let mut spans = spans.into_iter();
@@ -261,8 +261,8 @@ fn py1s(rng: &mut Pcg64, parts: &[Vec<Span>]) -> Vec<u32> {
     ids
 }
 
-/// As [`py1s`], on ids that were shuffled within their shards before those were cut. Here a canonical
-/// node's spans and their samples are drawn before the next one's spans.
+/// As [`py1s`], on ids that were shuffled within their shards before the shards were split. Here a
+/// canonical node's spans and their samples are drawn before the next one's spans.
 fn py2s(rng: &mut Pcg64, parts: &mut [Vec<Span>], mut scattered: Vec<u32>) -> Vec<u32> {
     let mut ids = Vec::with_capacity(scattered.len());
     for part in parts {

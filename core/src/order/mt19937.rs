@@ -1,11 +1,12 @@
 //! The 32-bit Mersenne Twister, as PyTorch's CPU generator and NumPy's `RandomState` run it.
 //!
-//! Here because the order must equal theirs bit for bit; not a source of randomness for anything else.
+//! Reimplemented because the order must equal theirs bit for bit; not a source of randomness for
+//! anything else.
 //! Source: Matsumoto and Nishimura, ACM TOMACS 8(1), 1998, doi:10.1145/272991.272995.
 
 const STATE_WORDS: usize = 624;
 const SHIFT_WORDS: usize = 397;
-/// Where the recurrence begins to read what this round has written.
+/// The index from which the recurrence reads words that this round has already written.
 const WRAP: usize = STATE_WORDS - SHIFT_WORDS;
 
 /// The generator, positioned before its next word.
@@ -50,7 +51,7 @@ impl Mt19937 {
         u64::from(high) << 32 | u64::from(self.word())
     }
 
-    /// Leaves out `words` words, at a fraction of the cost of drawing them.
+    /// Skips `words` words, at a fraction of the cost of drawing them.
     pub(super) fn skip(&mut self, words: u64) {
         let left = (STATE_WORDS - self.next) as u64;
         let Some(beyond) = words.checked_sub(left) else {

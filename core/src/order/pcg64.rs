@@ -1,7 +1,8 @@
 //! NumPy's `default_rng`: a `SeedSequence` that seeds a PCG64, and what `Generator` draws from it.
 //!
-//! Source: `numpy/random/bit_generator.pyx`, `src/pcg64/pcg64.h`, `src/distributions/distributions.c`;
-//! O'Neill, HMC-CS-2014-0905. Equal to NumPy 2.4 by `core/tests/vectors/`.
+//! Source: `numpy/random/bit_generator.pyx`, `src/pcg64/pcg64.h`,
+//! `src/distributions/distributions.c`; O'Neill, HMC-CS-2014-0905. `core/tests/vectors/` proves
+//! equality with NumPy 2.4.
 
 use super::{philox::halves, swaps};
 
@@ -13,7 +14,7 @@ const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 pub(super) struct Pcg64 {
     state: u128,
     increment: u128,
-    /// The high half of a 64-bit word of which the low half was drawn.
+    /// The high half of a 64-bit word whose low half was already drawn.
     spare: Option<u32>,
 }
 
@@ -31,7 +32,8 @@ impl Pcg64 {
 
     /// `Generator.shuffle` of an array or a list.
     ///
-    /// Draws do not depend on `items`, and what is swapped need not be numbers: see [`Self::places`].
+    /// The draws do not depend on `items`, and other types can be swapped alike: see
+    /// [`Self::places`].
     pub(super) fn shuffle(&mut self, items: &mut [u32]) {
         let len = u32::try_from(items.len()).expect("samples are counted in 32 bits");
         swaps::apply(items, self.places(len));
@@ -70,7 +72,7 @@ impl Pcg64 {
         low + (high - low) * unit
     }
 
-    /// A number from 0 to `max`: words under a mask, until one is not above `max`.
+    /// A number from 0 to `max`: draws masked words until one is at most `max`.
     fn up_to(&mut self, max: u32) -> u32 {
         let mask = u32::MAX >> max.leading_zeros();
         loop {
@@ -111,7 +113,7 @@ fn seed_words(seed: u128) -> [u64; 4] {
         let part = (seed >> shift) & u128::from(u32::MAX);
         u32::try_from(part).expect("masked to 32 bits")
     });
-    // A shorter number is filled with zeros, so four words serve for all that fit.
+    // A shorter seed is padded with zeros, so four words serve for every 128-bit seed.
     let mut constant = 0x43b0_d7e5;
     let mut hash = |word: u32| {
         let word = word ^ constant;

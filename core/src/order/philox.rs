@@ -1,7 +1,7 @@
 //! Philox4x32-10, the counter-based generator of TensorFlow, which our own `block` order uses too.
 //!
-//! A block of four words is a pure function of key and counter, so any part of the stream can be drawn
-//! without the part before it.
+//! A block of four words is a pure function of key and counter, so any part of the stream can be
+//! drawn without the earlier parts.
 //! Source: Salmon et al., SC 2011, doi:10.1145/2063384.2063405; `tsl/lib/random/philox_random.h`.
 
 const ROUNDS: usize = 10;
@@ -51,7 +51,7 @@ impl Philox {
     }
 }
 
-/// The low and the high 32 bits.
+/// The low 32 bits, then the high 32 bits.
 pub(super) fn halves(value: u64) -> [u32; 2] {
     let low = u32::try_from(value & 0xffff_ffff).expect("masked to 32 bits");
     [low, u32::try_from(value >> 32).expect("shifted to 32 bits")]

@@ -10,7 +10,7 @@ use crate::id::Epoch;
 /// How the dataset is permuted for an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shuffle {
-    /// Dataset order.
+    /// The samples in dataset order.
     Sequential,
     /// `torch.utils.data.DistributedSampler` with `shuffle=True` after `set_epoch(epoch)`.
     TorchDistributed {
@@ -20,22 +20,22 @@ pub enum Shuffle {
     },
     /// PyTorch's `DataLoader(shuffle=True)` in a single process.
     TorchRandom(torch::Random),
-    /// `tf.data.Dataset.shuffle`.
+    /// The buffered shuffle, `tf.data.Dataset.shuffle`.
     TfShuffle(tf::Buffered),
-    /// `tf.random.experimental.index_shuffle`.
+    /// Random access by `tf.random.experimental.index_shuffle`.
     TfIndex(tf::Index),
-    /// MosaicML's `StreamingDataset(shuffle=True)`.
+    /// `StreamingDataset(shuffle=True)` of MosaicML Streaming.
     Mosaic(Mosaic),
-    /// `grain.MapDataset.shuffle(seed)`.
+    /// Global shuffle by `grain.MapDataset.shuffle(seed)`.
     Grain,
     /// Shards in a random order, and their samples mixed within a window.
     Block(Block),
-    /// The trainer's own sampler, handed over before each epoch.
+    /// The order that the trainer's own sampler publishes before each epoch.
     Published,
 }
 
 impl Shuffle {
-    /// `DistributedSampler` on a dataset of which all releases have the same order.
+    /// `DistributedSampler` on a dataset for which all releases have the same order.
     pub const TORCH_DISTRIBUTED: Self = Self::TorchDistributed { version: None };
 
     /// The name in job files.
@@ -74,7 +74,7 @@ impl Shuffle {
         }
     }
 
-    /// Samples that all ranks read in an epoch, before its end is padded or cut.
+    /// Samples that all ranks read in an epoch, before its end is padded or truncated.
     pub(super) fn epoch_samples(self, samples: u32) -> u64 {
         match self {
             Self::Mosaic(mosaic) => mosaic.len(samples),
@@ -82,8 +82,8 @@ impl Shuffle {
         }
     }
 
-    /// A job can start at multiples of this. Streaming starts where each node has read as much as any
-    /// other, and reads up to a sample a node again for that.
+    /// A job can start at multiples of this count. Streaming resumes where every node has read
+    /// equally many samples, and reads up to one sample per node again for that.
     pub(super) fn start_step(self, world: World) -> u32 {
         match self {
             Self::Mosaic(_) => world.nodes,

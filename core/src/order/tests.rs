@@ -1,4 +1,4 @@
-//! Orders are those of the frameworks: vectors from the real libraries, in `core/tests/vectors/`.
+//! Orders equal those of the frameworks: vectors from the real libraries, in `core/tests/vectors/`.
 
 use std::{string::ToString, vec, vec::Vec};
 
@@ -71,7 +71,7 @@ fn numbers(values: &Value) -> Vec<u32> {
     values.map(|it| u32::try_from(it.as_u64().unwrap()).unwrap()).collect()
 }
 
-/// A seed as Python passes it, perhaps negative.
+/// A seed as Python passes it; it may be negative.
 fn seed(case: &Value) -> u64 {
     let seed = &case["seed"];
     seed.as_u64().unwrap_or_else(|| seed.as_i64().unwrap().cast_unsigned())

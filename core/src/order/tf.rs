@@ -1,14 +1,15 @@
 //! The orders of TensorFlow: the buffered shuffle of `tf.data`, and `index_shuffle`.
 //!
 //! Source: `core/kernels/data/shuffle_dataset_op.cc`, `python/framework/random_seed.py`,
-//! `core/kernels/random_index_shuffle.cc`; equal to TensorFlow 2.21 by `core/tests/vectors/`.
+//! `core/kernels/random_index_shuffle.cc`; `core/tests/vectors/` proves equality with TensorFlow
+//! 2.21.
 
 use super::{index_shuffle::IndexShuffle, philox::Philox, swaps};
 
-/// What TensorFlow takes for the global seed where `tf.random.set_seed` was not called.
+/// The global seed that TensorFlow uses if `tf.random.set_seed` was not called.
 pub const DEFAULT_GRAPH_SEED: u64 = 87_654_321;
 
-/// Seeds are reduced by this.
+/// The modulus that reduces seeds.
 const SEED_MODULUS: u64 = (1 << 31) - 1;
 
 /// The first word of the key that `tf.random.experimental.index_shuffle` puts before its seed.
@@ -18,20 +19,20 @@ const INDEX_SHUFFLE_ROUNDS: usize = 4;
 /// What fixes `ds.shuffle(buffer, seed)` beside its seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffered {
-    /// `buffer_size`, in samples.
+    /// `buffer_size` of the shuffle, in samples.
     pub buffer: u32,
-    /// What `tf.random.set_seed` was given, else [`DEFAULT_GRAPH_SEED`].
+    /// The argument of `tf.random.set_seed`, else [`DEFAULT_GRAPH_SEED`].
     pub global_seed: u64,
-    /// `reshuffle_each_iteration`.
+    /// `reshuffle_each_iteration` of the dataset.
     pub reshuffle: Reshuffle,
 }
 
 /// Whether the epochs of a dataset object differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reshuffle {
-    /// Each iteration of the same object, or of its `repeat`, has an order of its own.
+    /// Each iteration of the same object, or of its `repeat`, has its own order.
     EachIteration,
-    /// All have the same.
+    /// All iterations have the same order.
     Never,
 }
 
@@ -54,9 +55,9 @@ pub enum SecondSeed {
 impl Buffered {
     /// Shuffles ascending `items` as iteration `epoch` of the dataset object does.
     ///
-    /// The buffer is a ring of which slot `start % B` is refilled with sample `start + B` after each
-    /// draw. Seen from the samples, slot `start % B` is place `start` of the dataset: drawing is a swap
-    /// with one of the next `B` places, and the array itself is the buffer.
+    /// The buffer is a ring: after each draw, slot `start % B` is refilled with sample `start + B`.
+    /// In terms of samples, slot `start % B` is place `start` of the dataset: a draw is a swap with
+    /// one of the next `B` places, and the array itself is the buffer.
     pub(super) fn shuffle(&self, items: &mut [u32], seed: u64, epoch: u32) {
         let (seed, seed2) = effective_seeds(self.global_seed, seed);
         let mut words = match self.reshuffle {
@@ -77,7 +78,8 @@ impl Buffered {
     }
 }
 
-/// The seeds of an operation, as `random_seed.get_seed` makes them of the global one and its own.
+/// The seeds of an operation, as `random_seed.get_seed` derives them from the global one and its
+/// own.
 pub(super) fn effective_seeds(global: u64, own: u64) -> (u64, u64) {
     match (global % SEED_MODULUS, own % SEED_MODULUS) {
         (0, 0) => (0, SEED_MODULUS),

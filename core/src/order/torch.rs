@@ -2,7 +2,8 @@
 //! between two epochs of a `DataLoader`.
 //!
 //! Source: `aten/src/ATen/native/TensorFactories.cpp` (`randperm_cpu`), `CPUGeneratorImpl.cpp`,
-//! `torch/utils/data/{sampler,dataloader}.py`; equal to PyTorch 1.13 and 2.6 by `core/tests/vectors/`.
+//! `torch/utils/data/{sampler,dataloader}.py`; `core/tests/vectors/` proves equality with PyTorch
+//! 1.13 and 2.6.
 
 pub use super::torch_release::{OLDEST_RANDOM, Version, VersionError, WIDE_SAMPLES};
 
@@ -20,24 +21,24 @@ pub struct Random {
     pub generator: Generator,
     /// Whether the loader draws a seed for its workers once or in every epoch.
     pub workers: Workers,
-    /// The release, or `None` for any since 1.11 where that makes no difference.
+    /// The release, or `None` for any release since 1.11 if it makes no difference.
     pub version: Option<Version>,
 }
 
-/// The generator that a `RandomSampler` draws from; the seed is what it was given before the first
-/// epoch, with nothing drawn since.
+/// The generator that a `RandomSampler` draws from; the seed is the one that it had before the
+/// first epoch, with nothing drawn since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generator {
-    /// None was passed: PyTorch's default one, after `torch.manual_seed(seed)`.
+    /// No generator was passed: PyTorch's default one, after `torch.manual_seed(seed)`.
     Default,
-    /// `DataLoader(shuffle=True, generator=g)`: the loader draws from it too.
+    /// `DataLoader(shuffle=True, generator=g)`: the loader draws from `g` too.
     Loader,
-    /// `RandomSampler(generator=g)` in a loader that has none.
+    /// `RandomSampler(generator=g)` in a loader without a generator.
     Sampler,
 }
 
 impl Generator {
-    /// All of them.
+    /// All generators that a job file can name.
     pub const ALL: [Self; 3] = [Self::Default, Self::Loader, Self::Sampler];
 
     /// The name in job files.
@@ -54,13 +55,13 @@ impl Generator {
 /// How long the workers of a `DataLoader` live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workers {
-    /// An epoch, or there are none: each epoch draws a base seed.
+    /// One epoch, or there are no workers: each epoch draws a base seed.
     PerEpoch,
     /// `persistent_workers=True`: only the first epoch draws a base seed.
     Persistent,
 }
 
-/// How wide the words are that a permutation is drawn with.
+/// The width of the words that draw a permutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     Narrow,
@@ -68,7 +69,7 @@ pub(super) enum Width {
 }
 
 impl Width {
-    /// `None` where the release decides and is not known.
+    /// `None` if the width depends on the release, and the release is not known.
     pub(super) fn of(samples: u32, version: Option<Version>) -> Option<Self> {
         match version {
             _ if samples < WIDE_SAMPLES => Some(Self::Narrow),
@@ -87,7 +88,7 @@ impl Width {
     }
 }
 
-/// Refuses what PyTorch's releases do differently where the release is not given.
+/// Refuses an order in which PyTorch's releases differ if the release is not given.
 pub(super) fn validate_version(samples: u32, version: Option<Version>) -> Result<(), SpecError> {
     match Width::of(samples, version) {
         Some(_) => Ok(()),
@@ -107,9 +108,9 @@ impl Random {
 
     /// Shuffles `items` as the sampler does in `epoch`, if every epoch before was read to its end.
     ///
-    /// A loader draws a base seed of two words before its sampler starts. Without a generator the sampler
-    /// seeds a fresh one with the low half of two words of the default one; with a generator it draws
-    /// the permutation there, and then a second one that it throws away.
+    /// A loader draws a base seed of two words before its sampler starts. Without a generator the
+    /// sampler seeds a fresh one with the low half of two words of the default one; with a
+    /// generator it draws the permutation from it, and then a second one that it discards.
     pub(super) fn shuffle(self, items: &mut [u32], seed: u64, epoch: u32) {
         let samples = u32::try_from(items.len()).expect("samples are counted in 32 bits");
         let width = Width::of(samples, self.version).expect("validated");
@@ -141,10 +142,10 @@ pub(super) fn shuffle_distributed(items: &mut [u32], seed: u64, version: Option<
     permute(items, &mut Mt19937::new(seed), width);
 }
 
-/// What `torch.randperm` does to `0..n`, drawing from `generator`.
+/// Applies what `torch.randperm` does to `0..n`, drawing from `generator`.
 ///
-/// The modulo is biased on purpose: PyTorch's is. The wide form is the inside-out one, `a[i] = a[z];
-/// a[z] = i`, which on ascending numbers is a swap too.
+/// The modulo is biased on purpose: PyTorch's is. The wide form is the inside-out shuffle, `a[i] =
+/// a[z]; a[z] = i`, which on ascending numbers equals a swap.
 pub(super) fn permute(items: &mut [u32], generator: &mut Mt19937, width: Width) {
     let len = u32::try_from(items.len()).expect("samples are counted in 32 bits");
     match width {

@@ -2,29 +2,30 @@
 
 use core::{fmt, str::FromStr};
 
-/// From so many samples on, PyTorch 2.6 and later draw 64-bit words, and earlier versions do not.
+/// From this count of samples on, PyTorch 2.6 and later draw 64-bit words, and earlier versions do
+/// not.
 ///
 /// # Source
 ///
 /// `randperm_cpu`: the threshold is `0xffff_ffff / 20`.
 pub const WIDE_SAMPLES: u32 = 0xffff_ffff / 20;
 
-/// The first release of which `torch-random` is known: earlier samplers drew from the default generator
-/// directly, in ways that changed between releases.
+/// The first release for which `torch-random` is known: earlier samplers drew from the default
+/// generator directly, in ways that changed between releases.
 pub const OLDEST_RANDOM: Version = Version { major: 1, minor: 9 };
 
-/// Since then permutations of [`WIDE_SAMPLES`] and more are drawn from 64-bit words.
+/// Since this release permutations of [`WIDE_SAMPLES`] and more are drawn from 64-bit words.
 pub(super) const WIDE_SINCE: Version = Version { major: 2, minor: 6 };
 
-/// Since then a sampler with a generator of its own draws a second permutation and discards it.
+/// Since this release a sampler with its own generator draws a second permutation and discards it.
 pub(super) const DISCARDS_SINCE: Version = Version { major: 1, minor: 11 };
 
 /// A release of PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// As in 2.6.
+    /// Major version: 2 in 2.6.
     pub major: u16,
-    /// As in 2.6.
+    /// Minor version: 6 in 2.6.
     pub minor: u16,
 }
 
@@ -36,7 +37,7 @@ pub struct VersionError;
 impl FromStr for Version {
     type Err = VersionError;
 
-    /// Reads `torch.__version__`: what follows the second number is left out.
+    /// Reads `torch.__version__`; the part behind the second number is ignored.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let mut parts = text.splitn(3, '.').map(str::parse);
         match (parts.next(), parts.next()) {

@@ -1,17 +1,18 @@
-//! The future of one node: what its ranks read, a few epochs at a time.
+//! The future accesses of one node: what its ranks read, a few epochs at a time.
 //!
-//! To permute an epoch takes long, so it is a job for another thread ([`Expansion`]), begun ahead of need
-//! by [`FutureAccesses::expand`]. Who has no other thread calls [`FutureAccesses::prepare`].
+//! Permuting an epoch takes long, so it is a job for another thread ([`Expansion`]), started ahead
+//! of need by [`FutureAccesses::expand`]. A caller without other threads uses
+//! [`FutureAccesses::prepare`].
 //!
-//! Held are the epoch that the node is in, the one before for a slow rank, those that a policy looks into
-//! from the next one, and [`STRAYS_MAX`] for ranks that are elsewhere.
+//! It holds the current epoch of the node, the previous one for a slow rank, the epochs that a
+//! policy looks into from the next one, and [`STRAYS_MAX`] epochs for ranks that are elsewhere.
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. [`FutureAccesses::next_use`] is the first read of the sample on this node after the given one, in the
-//!    order (epoch, step, rank), if an epoch that is held has it.
+//! 1. [`FutureAccesses::next_use`] is the first read of the sample on this node after the given
+//!    one, in the order (epoch, step, rank), if one of the epochs held contains it.
 //! 2. At most [`FutureAccesses::epochs_max`] epochs are held.
-//! 3. It does not matter which expansion ends first.
+//! 3. The result does not depend on the order in which expansions end.
 
 mod expansion;
 mod positions;
@@ -33,62 +34,62 @@ use crate::{
     order::{NodeOrder, Shuffle, Spec},
 };
 
-/// Epochs by which a rank may lag behind another without being elsewhere: where epochs are shorter than
-/// what is staged.
+/// Epochs by which a rank may lag behind another without counting as elsewhere: it matters where
+/// epochs are shorter than the staging depth.
 pub const DRIFT_MAX: u32 = 8;
 
-/// Epochs that are held for ranks which are elsewhere.
+/// Epochs that are held for ranks that are elsewhere.
 pub const STRAYS_MAX: usize = 2;
 
-/// What a node reads in some epochs.
+/// The reads of a node in some epochs.
 pub type Orders = BTreeMap<Epoch, Arc<NodeOrder>>;
 
 /// Whether a policy asks for [`FutureAccesses::next_use`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextUses {
-    /// It does, so an epoch is there only with the places of its samples.
+    /// It does, so an epoch is held only together with the positions of its samples.
     Asked,
-    /// It does not.
+    /// It does not, so no positions are computed.
     Unasked,
 }
 
 /// A read of a sample on a node; ordered as ranks in lock-step read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Use {
-    /// In which epoch.
+    /// The epoch of the read.
     pub epoch: Epoch,
-    /// The position among the reads of the node in it, as if every batch were full.
+    /// The position among the node's reads in that epoch, as if every batch were full.
     pub place: u32,
 }
 
 /// When a sample is read next on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextUse {
-    /// Then.
+    /// The next read of the sample.
     At(Use),
-    /// In none of the epochs that can be looked into; perhaps in a later one.
+    /// Not in the epochs looked into; perhaps in a later one.
     Later,
     /// Not again in this job.
     Never,
 }
 
-/// What became of an order that a trainer handed over.
+/// The effect of an order that a trainer published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publication {
-    /// It holds from now on, or did already.
+    /// It is the order from now on, or was already.
     New,
-    /// It holds from now on instead of another one.
+    /// It replaces another order from now on.
     Changed,
     /// It cannot be an order of this job.
     Impossible,
 }
 
-/// How much of the future a decision needs.
+/// How far into the future a decision looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// All that the policy looks into.
+    /// All epochs that the policy looks into.
     View,
-    /// The epoch alone.
+    /// The epoch itself only.
     Epoch,
 }
 
@@ -101,50 +102,50 @@ impl Reach {
     }
 }
 
-/// The orders of the epochs in use, and of some that follow.
+/// The orders of the epochs in use, and of some later ones.
 #[derive(Debug)]
 pub struct FutureAccesses {
     spec: Spec,
     node: NodeId,
     ahead: u32,
     next_uses: NextUses,
-    /// The epoch that the node is in.
+    /// The current epoch of the node.
     main: Epoch,
     computed: Orders,
     published: BTreeMap<(Rank, Epoch), Arc<Vec<SampleId>>>,
     places: BTreeMap<Epoch, OnceCell<Positions>>,
-    /// Expansions that were begun and have not ended.
+    /// Expansions that were started and have not ended.
     begun: BTreeMap<Epoch, Begun>,
-    /// Epochs that are held for ranks which are elsewhere, the oldest first.
+    /// Epochs that are held for ranks that are elsewhere, the oldest first.
     strays: VecDeque<Epoch>,
     dropped: Vec<Dropped>,
 }
 
-/// Whether an expansion was begun with what is known now.
+/// Whether the input of a started expansion is still valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begun {
     Current,
     Outdated,
 }
 
-/// What is not needed any more. To give it back may take milliseconds.
+/// Memory that is not needed any more. Freeing it may take milliseconds.
 #[derive(Debug)]
 pub enum Dropped {
-    /// An order.
+    /// A computed order of the node.
     Order(Arc<NodeOrder>),
     /// An order that a trainer published.
     Published(Arc<Vec<SampleId>>),
-    /// The places of an epoch.
+    /// The positions of the samples of an epoch.
     Positions(DroppedPlaces),
 }
 
-/// The places of the samples of an epoch.
+/// The positions of the samples of an epoch.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped elsewhere")]
 pub struct DroppedPlaces(OnceCell<Positions>);
 
 impl FutureAccesses {
-    /// The future of `node`, which shows an epoch and `ahead` more.
+    /// The future accesses of `node`; a policy sees an epoch and `ahead` more.
     #[must_use]
     pub fn new(spec: Spec, node: NodeId, ahead: u32) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl FutureAccesses {
         }
     }
 
-    /// With the places of samples worked out with each epoch, if they are asked for.
+    /// Computes the positions of samples with each epoch, if the policy asks for them.
     #[must_use]
     pub fn with_next_uses(self, next_uses: NextUses) -> Self {
         Self { next_uses, ..self }
@@ -174,19 +175,19 @@ impl FutureAccesses {
         &self.spec
     }
 
-    /// The node whose future this is.
+    /// The node that does these accesses.
     #[must_use]
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Epochs that are held at once.
+    /// The largest number of epochs held at once.
     #[must_use]
     pub fn epochs_max(&self) -> usize {
         self.ahead as usize + 3 + STRAYS_MAX
     }
 
-    /// Whether the order of an epoch is there, or comes from the trainer.
+    /// Whether the order of an epoch is held, or is the trainer's to publish.
     #[must_use]
     pub fn holds(&self, epoch: Epoch) -> bool {
         self.spec.shuffle == Shuffle::Published || self.computed.contains_key(&epoch)
@@ -198,7 +199,7 @@ impl FutureAccesses {
         (epoch.0..=last).map(Epoch)
     }
 
-    /// Makes sure that `epoch` and those which are looked into from it are there, here and now.
+    /// Computes `epoch` and the epochs looked into from it, before it returns.
     pub fn prepare(&mut self, epoch: Epoch) {
         if epoch > self.main || self.main.0 - epoch.0 > 1 {
             self.follow(epoch);
@@ -209,20 +210,20 @@ impl FutureAccesses {
         self.take_dropped();
     }
 
-    /// What must be worked out before batches of `epoch` can be decided, and has not been begun. The results
-    /// go to [`Self::expanded`].
+    /// The expansions that decisions about `epoch` need and that have not been started. Their
+    /// results go to [`Self::expanded`].
     pub fn expand(&mut self, epoch: Epoch, reach: Reach) -> Vec<Expansion> {
         let epochs = self.view(epoch).take(reach.epochs());
         epochs.filter_map(|epoch| self.expansion_of(epoch)).collect()
     }
 
-    /// Whether all is there of an epoch that [`Self::expand`] asks for.
+    /// Whether everything is there that [`Self::expand`] asks for.
     #[must_use]
     pub fn is_expanded(&self, epoch: Epoch, reach: Reach) -> bool {
         self.view(epoch).take(reach.epochs()).all(|epoch| !self.is_missing(epoch))
     }
 
-    /// Takes what an expansion brought; of no effect if what it was made from has changed since.
+    /// Takes the result of an expansion; it has no effect if its input has changed since.
     pub fn expanded(&mut self, expanded: Expanded) {
         let Expanded { epoch, order, places } = expanded;
         if self.begun.remove(&epoch) != Some(Begun::Current) {
@@ -237,18 +238,18 @@ impl FutureAccesses {
         self.trim();
     }
 
-    /// Takes note of the epoch that the node is in now.
+    /// Sets the current epoch of the node.
     pub fn follow(&mut self, epoch: Epoch) {
         self.main = epoch;
         self.trim();
     }
 
-    /// What was dropped since the last call, for who has a thread to drop it on.
+    /// What was dropped since the last call, so that another thread can free it.
     pub fn take_dropped(&mut self) -> Vec<Dropped> {
         core::mem::take(&mut self.dropped)
     }
 
-    /// The orders of the epochs that are looked into from `epoch`, as far as they are held.
+    /// The orders of the epochs looked into from `epoch`, as far as they are held.
     #[must_use]
     pub fn orders_from(&self, epoch: Epoch) -> Orders {
         let held = |epoch| Some((epoch, Arc::clone(self.computed.get(&epoch)?)));
@@ -258,7 +259,7 @@ impl FutureAccesses {
     fn is_missing(&self, epoch: Epoch) -> bool {
         let has_places = self.places.get(&epoch).map(|places| places.get().is_some());
         if self.spec.shuffle == Shuffle::Published {
-            // What no trainer has published is not there to be worked out.
+            // An order that no trainer has published yet cannot be computed.
             return self.next_uses == NextUses::Asked && has_places == Some(false);
         }
         let lacks_places = self.next_uses == NextUses::Asked && has_places != Some(true);
@@ -286,7 +287,7 @@ impl FutureAccesses {
         })
     }
 
-    /// What is held without being a stray.
+    /// Whether the epoch is held for itself, not as a stray.
     fn is_near(&self, epoch: Epoch) -> bool {
         let last = self.main.0.saturating_add(1).saturating_add(self.ahead);
         (self.main.0.saturating_sub(1)..=last).contains(&epoch.0)
@@ -299,7 +300,7 @@ impl FutureAccesses {
         }
     }
 
-    /// Drops what is held and is neither near nor one of the latest strays.
+    /// Drops the epochs that are neither near nor among the latest strays.
     fn trim(&mut self) {
         if self.spec.shuffle == Shuffle::Published {
             return;
@@ -319,8 +320,8 @@ impl FutureAccesses {
         }
     }
 
-    /// Takes the order that a trainer of this node handed over, if it can be one: every sample exists,
-    /// and the epoch is not longer than the job says. Of each rank the last few epochs are kept.
+    /// Takes the order that a trainer of this node published, if it is valid: every sample exists,
+    /// and the epoch is not longer than the job says. The last few epochs of each rank are kept.
     #[expect(clippy::needless_pass_by_value, reason = "it is kept")]
     pub fn publish(
         &mut self,
@@ -369,7 +370,7 @@ impl FutureAccesses {
         self.computed.get(&batch.epoch).map(|order| order.batch(local_rank, batch.step))
     }
 
-    /// What the node reads in an epoch, if the job fixes it and the epoch is held.
+    /// The reads of the node in an epoch, if the job fixes them and the epoch is held.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<&NodeOrder> {
         self.computed.get(&epoch).map(|order| &**order)
@@ -382,7 +383,7 @@ impl FutureAccesses {
         Use { epoch: batch.epoch, place }
     }
 
-    /// Steps from a read to a later one, over the ends of epochs.
+    /// Steps from a read to a later one, also across epochs.
     #[must_use]
     pub fn steps_between(&self, from: Use, to: Use) -> u32 {
         let per_step = self.spec.batch_size.saturating_mul(self.spec.world.ranks_per_node).max(1);

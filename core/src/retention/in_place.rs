@@ -1,19 +1,20 @@
-//! Whether trainers read cached samples where they lie, or a copy in main memory.
+//! Whether trainers read cached samples in place, or a copy in main memory.
 //!
-//! A copy costs twice: the tier is read by the threads that copy, and main memory is written by them and
-//! read by the trainer. Without it the trainer reads the tier itself, alone and so more slowly than the
-//! threads together. What takes less time for a byte, everybody's time counted alike, is chosen:
+//! A copy costs twice: the copying threads read the tier, and main memory is written by them and
+//! read by the trainer. In place the trainer reads the tier itself, alone and so more slowly than
+//! the threads together. The choice is the way that takes less time per byte, summed over copying
+//! threads and trainer:
 //!
 //! ```text
 //! copied: 1 / tier read by the copying threads + 2 / main memory read by one thread
 //! direct: 1 / tier read by one thread
 //! ```
 //!
-//! Time of the copying threads counts although it is hidden behind the training: they take the memory
-//! bandwidth and the cores that the training needs. A trainer reads a sample once; one that reads it more
-//! often wants the copy. Where a rate is not known nothing is claimed, and samples are copied.
+//! The time of the copying threads counts although it overlaps with the training: they take memory
+//! bandwidth and cores that the training needs. A trainer is assumed to read a sample once; one
+//! that reads it more often is faster with a copy. Without measured rates samples are copied.
 //!
-//! Deliberately absent: what a GPU reads by DMA, of which nothing is measured here.
+//! Deliberately absent: GPU reads by DMA, which are not measured here.
 
 use core::fmt;
 
@@ -25,20 +26,20 @@ use crate::{
 /// What the job asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// What costs less.
+    /// The way that costs less.
     #[default]
     Auto,
-    /// Reading in place wherever it can be.
+    /// In place wherever it is possible.
     Always,
-    /// Copies.
+    /// A copy of every sample.
     Never,
 }
 
 impl Wish {
-    /// All of them, the default first.
+    /// All wishes, the default first.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
 
-    /// What messages call the choice: the names of [`Self::ALL`].
+    /// The names of [`Self::ALL`] for messages.
     pub const NAMES: &str = "auto, always, never";
 
     /// The name in job files and reports.
@@ -52,31 +53,31 @@ impl Wish {
     }
 }
 
-/// How fast memory was measured to be read.
+/// The measured read rates of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// The tier, by as many threads as copy.
+    /// The tier, read by as many threads as copy.
     pub tier_copying: BytesPerSecond,
-    /// The tier, by one thread.
+    /// The tier, read by one thread.
     pub tier_alone: BytesPerSecond,
-    /// Main memory, by one thread.
+    /// Main memory, read by one thread.
     pub main_memory: BytesPerSecond,
 }
 
 /// The length that costs are stated for.
 pub const COSTS_OF: Bytes = Bytes::mib(1);
 
-/// How long [`COSTS_OF`] bytes keep somebody busy.
+/// The CPU time that [`COSTS_OF`] bytes take, copying threads and trainer together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Costs {
-    /// With a copy in main memory.
+    /// Cost of a copy in main memory.
     pub copied: Nanoseconds,
-    /// Read in place.
+    /// Cost of reading in place.
     pub direct: Nanoseconds,
 }
 
 impl Rates {
-    /// What both ways cost; `None` if a rate is 0, which says nothing.
+    /// The costs of both ways; `None` if a rate is 0, which means unknown.
     #[must_use]
     pub fn costs(&self) -> Option<Costs> {
         let Self { tier_copying, tier_alone, main_memory } = *self;
@@ -87,77 +88,78 @@ impl Rates {
     }
 }
 
-/// Whether copies that leave memory tiers are compared with their sums.
+/// Whether copies that leave memory tiers are compared with their checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
-    /// They are: what nobody copies, nobody compares.
+    /// Every copy is compared, which excludes reading in place: it makes no copy to compare.
     Always,
-    /// They are not.
+    /// Copies are not compared.
     Never,
 }
 
-/// What samples are like.
+/// Whether samples have one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
-    /// All have one: a batch of them is handed over as one array.
+    /// All samples have the same length: a batch of them is handed over as one array.
     One,
-    /// They differ.
+    /// The lengths of samples differ.
     Several,
 }
 
-/// How a tier comes to its speed.
+/// What sets the speed of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// It is as fast as it is.
+    /// The hardware: its native speed.
     Own,
-    /// Copies from it are slowed down for an experiment. Reads of a trainer would not be.
+    /// The job: copies are slowed down for an experiment. Reads of a trainer would not be.
     Imposed,
 }
 
-/// What the choice for a tier rests on.
+/// The facts that the choice for a tier depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// What the job asks for.
     pub wish: Wish,
-    /// What was measured, if anything was.
+    /// The measured rates, if there are any.
     pub rates: Option<Rates>,
-    /// For how long the policy of the job lets a sample stay where it is.
+    /// For how long the policy of the job keeps a sample in its tier.
     pub stay: Stay,
-    /// Whether the job wants every copy compared.
+    /// Whether the job wants every copy compared with its checksum.
     pub verified: Verified,
-    /// What samples are like.
+    /// Whether samples have one length.
     pub lengths: Lengths,
-    /// How the tier comes to its speed.
+    /// What sets the speed of the tier.
     pub pace: Pace,
 }
 
 /// Whether samples of a tier are read in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// They are.
+    /// They are read in place.
     Direct,
-    /// They are copied.
+    /// They are copied into main memory.
     Copied,
 }
 
-/// Why so.
+/// The reason for a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The job says so.
+    /// The job file says so.
     Asked,
-    /// It costs less.
+    /// It costs less than the other way.
     Costs,
-    /// [`Verified::Always`].
+    /// Copies must be verified ([`Verified::Always`]).
     Verified,
-    /// [`Lengths::One`].
+    /// Batches are handed over as one array ([`Lengths::One`]).
     OneLength,
-    /// [`Stay::Unknown`].
+    /// The policy does not say how long a sample stays ([`Stay::Unknown`]).
     Policy,
-    /// [`Pace::Imposed`].
+    /// The speed of the tier is imposed ([`Pace::Imposed`]).
     Imposed,
-    /// Nothing is known of what it costs.
+    /// No rates were measured.
     NoRates,
-    /// The node has no addresses for the tier, or has more such tiers than a trainer maps.
+    /// The node could not reserve addresses for the tier, or has more such tiers than a trainer
+    /// maps.
     NoAddresses,
 }
 
@@ -166,11 +168,11 @@ pub enum Reason {
 pub struct Choice {
     /// What the job asked for.
     pub wish: Wish,
-    /// What becomes of it.
+    /// How samples are read.
     pub way: Way,
-    /// Why so.
+    /// The reason for that way.
     pub reason: Reason,
-    /// What both ways cost, as far as it is known.
+    /// The costs of both ways, if they are known.
     pub costs: Option<Costs>,
 }
 
@@ -216,9 +218,9 @@ impl fmt::Display for Choice {
             (Reason::Asked, _) => write!(f, "the job says `direct: {wish}`"),
             (Reason::Costs, Way::Direct) => f.write_str("a copy costs more than it saves"),
             (Reason::Costs, Way::Copied) => f.write_str("a copy saves more than it costs"),
-            (Reason::Verified, _) => f.write_str(
-                "the job says `verify: always`, and what nobody copies is compared by nobody",
-            ),
+            (Reason::Verified, _) => {
+                f.write_str("the job says `verify: always`, and only copies are compared")
+            }
             (Reason::OneLength, _) => f.write_str(
                 "all samples have one length, and a batch of them is handed over as one array",
             ),
@@ -244,7 +246,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Rounded to the nearest.
+/// Microseconds, rounded to the nearest.
 fn us(time: Nanoseconds) -> u64 {
     time.0.saturating_add(500) / 1000
 }

@@ -1,8 +1,9 @@
 //! Which used samples stay, and in which tier.
 //!
-//! A policy is asked once for every read of the node, in the order in which batches get their places
-//! in staging, and answers by writing the [`Residency`]. Beside them it sees the [`FutureAccesses`], so far as it
-//! asked for. It knows neither clocks nor disks: equal reads give equal residency.
+//! A policy is asked once for every read of the node, in the order in which batches get their
+//! places in staging, and answers by writing the [`Residency`]. Its other input is the
+//! [`FutureAccesses`], as far as it asked for them. It knows neither clocks nor disks: equal reads
+//! give equal residency.
 
 mod belady;
 mod deepmemory;
@@ -45,19 +46,19 @@ use crate::{
 
 /// The rule that decides what is kept where.
 ///
-/// Tiers stand fastest first; [`TierId`] is the position.
+/// Tiers are ordered fastest first; [`TierId`] is the index.
 pub trait Policy: Debug + Send {
     /// Epochs beyond the current one that it looks into.
     fn lookahead(&self) -> u32 {
         1
     }
 
-    /// Makes ready what reads of `epoch` need, if that is more than may be worked out in between.
+    /// Prepares the decisions about `epoch`, if they take too long to be made between reads.
     fn prepare(&mut self, _: Epoch, _: Need, _: &FutureAccesses, _: &Residency) -> Preparation {
         Preparation::Ready
     }
 
-    /// Takes what a job of [`Self::prepare`] brought.
+    /// Takes the result of a job of [`Self::prepare`].
     fn prepared(&mut self, _: Planned) {}
 
     /// Whether it asks for the next uses of samples ([`FutureAccesses::next_use`]).
@@ -65,41 +66,42 @@ pub trait Policy: Debug + Send {
         NextUses::Unasked
     }
 
-    /// Decides what stays of a read: the sample lies in staging now, so it may enter any tier or change
-    /// its tier at the price of one copy. Other samples may be taken out, or put one tier down.
+    /// Decides where a sample that was read stays: it lies in staging now, so it may enter any tier
+    /// or change its tier at the price of one copy. Other samples may be evicted, or demoted by one
+    /// tier.
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency);
 
-    /// Takes note that a sample left a tier by no decision of its own: bytes were lost, or the tier
+    /// Notes that a sample left a tier by no decision of the policy: bytes were lost, or the tier
     /// shrank and the sample found room in a slower one, or none.
     fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>);
 }
 
-/// When an epoch is to be prepared.
+/// How urgently an epoch is to be prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// A batch of it waits.
+    /// A batch of the epoch waits.
     Now,
-    /// It is the next one.
+    /// The epoch is the next one.
     Soon,
 }
 
-/// What stands between a policy and the reads of an epoch.
+/// What a policy needs before it decides about the reads of an epoch.
 #[derive(Debug)]
 pub enum Preparation {
-    /// Nothing.
+    /// Nothing: the policy is ready.
     Ready,
-    /// A job that was given out before.
+    /// The result of a job that was given out before.
     Pending,
-    /// This job, whose result is to be handed to [`Policy::prepared`].
+    /// The result of this job, to be passed to [`Policy::prepared`].
     Job(Job),
 }
 
 /// A sample that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// Which one.
+    /// Id of the sample.
     pub sample: SampleId,
-    /// When.
+    /// Position of the read.
     pub at: Use,
 }
 
@@ -114,28 +116,28 @@ pub struct Setting {
     pub sizes: Arc<[Bytes]>,
     /// What each tier may hold, fastest first.
     pub capacities: Vec<Bytes>,
-    /// What matters beside cold bytes.
+    /// Goals besides few cold bytes.
     pub aim: Aim,
 }
 
-/// What a policy should mind beside the bytes that are read cold.
+/// The goals of a policy besides few cold bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Aim {
-    /// Whether writing to each tier wears it out; free of wear where it is not said.
+    /// Whether writing to each tier wears it out; a tier without an entry does not wear.
     pub wears: Vec<bool>,
-    /// The most that may be written to each tier in an epoch; no limit where it is not said.
+    /// The most that may be written to each tier in an epoch; no limit for a tier without an entry.
     pub writes_per_epoch: Vec<Option<Bytes>>,
-    /// What of each tier is worth filling, because more could not be read in time; all where it is not
-    /// said ([`useful()`]).
+    /// Bytes of each tier that are worth filling, because more could not be read in time; all bytes
+    /// for a tier without an entry ([`useful()`]).
     pub useful: Vec<Bytes>,
-    /// What the cold store has too few of.
+    /// The scarce resource of the cold store.
     pub saves: Saves,
 }
 
 /// What limits a cold store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Saves {
-    /// Bytes per second.
+    /// Bandwidth, in bytes per second.
     #[default]
     Bytes,
     /// Requests per second: then small samples are worth as much as large ones, and take less room.
@@ -156,8 +158,8 @@ impl Setting {
 #[must_use]
 pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     match kind {
-        // Of an order that the trainer publishes little more than an epoch is known, and a sample may
-        // come twice in it.
+        // Of a published order little more than an epoch is known, and a sample may occur twice in
+        // it.
         Kind::Gap if setting.order.shuffle == Shuffle::Published => {
             Box::new(belady::Belady::new(setting))
         }
@@ -176,20 +178,20 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
     }
 }
 
-/// For how long a sample stays where it was kept, as far as the policy decides: bytes that are lost and
-/// tiers that shrink are left out.
+/// For how long a sample stays in its tier by the decisions of the policy; lost bytes and shrinking
+/// tiers are not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stay {
-    /// For ever.
+    /// Until the end of the job.
     ForGood,
-    /// At least until it is read again, whatever else is read meanwhile, as long as trainers follow the
+    /// At least until it is read again, independent of other reads, as long as trainers follow the
     /// order.
     UntilRead,
-    /// Until room is needed for another one.
+    /// Until another sample needs the room.
     Unknown,
 }
 
-/// Keeps nothing.
+/// The policy `none`: keeps no sample.
 #[derive(Debug)]
 struct Nothing;
 
@@ -225,27 +227,27 @@ fn first_with_room(sample: SampleId, residency: &Residency) -> Option<TierId> {
 /// The policies that a job file can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Keep what is used again soon enough; on one node, pin what fits.
+    /// Keep a sample if its next use is near enough; on one node, pin what fits.
     Gap,
     /// FIFO buffers and Algorithm 1 of DeepMemoryDL.
     DeepMemory,
-    /// Lobster as printed: drop at once what is not used in the next epoch, else what is used farthest.
+    /// Lobster as printed: evict at once what is not used in the next epoch, else the farthest use.
     Lobster,
-    /// Lobster with its rules as a reason to go first when room is needed.
+    /// Lobster with its rules as an eviction order that applies when room is needed.
     LobsterLazy,
-    /// Keep what is read most often over all epochs, by a plan made before the first (`NoPFS`).
+    /// Keep what is read most often over all epochs, by a plan made before the first one (`NoPFS`).
     NoPfs,
     /// One bounded collection in front of the cold store, first in, first out (DELI).
     Deli,
-    /// Keep what came first (`MinIO` of `CoorDL`).
+    /// Keep what was read first (`MinIO` of `CoorDL`).
     Pinned,
-    /// Give up what is used farthest in the future.
+    /// Evict the sample whose next use is farthest in the future.
     Belady,
     /// FIFO buffers that keep everything as long as it fits.
     Fifo,
-    /// Give up what was not read for longest.
+    /// Evict the least recently used sample.
     Lru,
-    /// The two lists of Linux, with the memory of what was evicted too early.
+    /// The two lists of Linux, with shadow entries of samples that were evicted too early.
     PageCache,
     /// Keep nothing: every read is a cold read.
     None,
@@ -268,18 +270,30 @@ impl Kind {
         Self::None,
     ];
 
-    /// What messages call the choice: the names of [`Self::ALL`].
+    /// The names of [`Self::ALL`] for messages.
     pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, belady, fifo, \
                              lru, page-cache, none";
 
-    /// For how long the policy that [`build`] gives for such an order lets a sample stay.
+    /// How long a sample stays under the policy that [`build`] chooses for such an order.
     #[must_use]
     pub const fn stay(self, shuffle: Shuffle) -> Stay {
         match (self, shuffle) {
             (Self::Pinned, _) => Stay::ForGood,
             (Self::Gap, Shuffle::Published) => Stay::Unknown,
             (Self::Gap, _) => Stay::UntilRead,
-            _ => Stay::Unknown,
+            (
+                Self::DeepMemory
+                | Self::Lobster
+                | Self::LobsterLazy
+                | Self::NoPfs
+                | Self::Deli
+                | Self::Belady
+                | Self::Fifo
+                | Self::Lru
+                | Self::PageCache
+                | Self::None,
+                _,
+            ) => Stay::Unknown,
         }
     }
 

@@ -1,7 +1,7 @@
-//! Runs a policy over the order of a node without time: which read is served from where.
+//! Runs a policy over the order of a node without time: counts the source of each read.
 //!
-//! Counts what the agent would read, with ranks in lock-step, many times faster than the simulator,
-//! which also knows when.
+//! It counts what the agent would read with ranks in lock-step, many times faster than the
+//! simulator, which also computes times.
 
 use alloc::{boxed::Box, sync::Arc, vec, vec::Vec};
 
@@ -17,12 +17,12 @@ use crate::{
     units::Bytes,
 };
 
-/// Reads by where they were served from.
+/// Reads by their source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Served {
-    /// From the cold store.
+    /// Reads from the cold store.
     pub cold: Amount,
-    /// From each tier, fastest first.
+    /// Reads from each tier, fastest first.
     pub tiers: Vec<Amount>,
     /// Bytes that were written to each tier.
     pub written: Vec<Bytes>,
@@ -31,9 +31,9 @@ pub struct Served {
 /// A number of reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many.
+    /// Number of samples read.
     pub samples: u64,
-    /// Their bytes.
+    /// Sum of their lengths.
     pub bytes: Bytes,
 }
 
@@ -57,7 +57,7 @@ impl Served {
         }
     }
 
-    /// All reads.
+    /// All reads, from any source.
     #[must_use]
     pub fn total(&self) -> Amount {
         let mut total = self.cold;
@@ -102,18 +102,19 @@ impl Replay {
         }
     }
 
-    /// What lies where.
+    /// The residency after the last replayed read.
     #[must_use]
     pub fn residency(&self) -> &Residency {
         &self.residency
     }
 
-    /// Replays the next epoch, or returns `None` after the last and where only the trainer knows it.
+    /// Replays the next epoch; `None` after the last one and for an order that only the trainer
+    /// knows.
     pub fn epoch(&mut self) -> Option<Served> {
         self.epoch_seen(&mut |_, _, _| {})
     }
 
-    /// As [`Self::epoch`]; `see` is told of every read, in turn, and of the tier that served it.
+    /// As [`Self::epoch`]; calls `see` with every read, in order, and the tier that served it.
     pub fn epoch_seen(
         &mut self,
         see: &mut dyn FnMut(BatchId, SampleId, Option<TierId>),
@@ -138,7 +139,7 @@ impl Replay {
                     let read = Read { sample, at: Use { epoch, place } };
                     self.policy.read(read, &self.future, &mut self.residency);
                     if self.wear.is_limited() {
-                        // One by one, as the cache does.
+                        // One by one, as the cache does it.
                         let Self { sizes, residency, policy, wear, .. } = self;
                         count(sizes, &mut served, limited(residency, policy.as_mut(), wear));
                     }
@@ -159,7 +160,7 @@ fn count(sizes: &[Bytes], served: &mut Served, moves: impl IntoIterator<Item = M
     }
 }
 
-/// The moves since the last call, without those that a tier has had enough writes for.
+/// The moves since the last call, without those that would exceed the write budget of a tier.
 fn limited(residency: &mut Residency, policy: &mut dyn Policy, wear: &mut Wear) -> Vec<Move> {
     let mut moves: Vec<Move> = residency.drain_moves().collect();
     moves.retain(|it| {

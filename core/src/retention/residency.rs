@@ -1,12 +1,12 @@
 //! Which sample lies in which tier, counted in bytes.
 //!
-//! A policy writes these residency and nothing else. Where in a tier a sample lies, and when its bytes
-//! get there, follows from them ([`crate::retention::cache`], [`crate::session`]).
+//! A policy writes the residency and nothing else. The place of a sample in a tier, and the time
+//! when its bytes get there, follow from it ([`crate::retention::cache`], [`crate::session`]).
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. A sample lies in at most one tier.
-//! 2. A tier is filled beyond its capacity only if its capacity fell.
+//! 2. A tier holds more than its capacity only after its capacity fell.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -16,17 +16,17 @@ use crate::{
     units::Bytes,
 };
 
-/// How full a tier is.
+/// Capacity and use of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
-    /// What it may hold.
+    /// Bytes that it may hold.
     pub capacity: Bytes,
-    /// What it holds.
+    /// Bytes that it holds.
     pub used: Bytes,
 }
 
 impl Level {
-    /// What it could still take.
+    /// Bytes that it can still take.
     #[must_use]
     pub fn free(self) -> Bytes {
         Bytes(self.capacity.0.saturating_sub(self.used.0))
@@ -36,11 +36,11 @@ impl Level {
 /// A sample that entered, changed or left its tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Which one.
+    /// Id of the sample.
     pub sample: SampleId,
-    /// Where it lay.
+    /// Its tier before, if any.
     pub from: Option<TierId>,
-    /// Where it lies now.
+    /// Its tier now, if any.
     pub to: Option<TierId>,
 }
 
@@ -48,9 +48,9 @@ pub struct Move {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{needed} do not fit into the {free} that are free in the tier")]
 pub struct NoRoom {
-    /// What the sample takes.
+    /// Bytes that the sample takes.
     pub needed: Bytes,
-    /// What is free.
+    /// Bytes that are free in the tier.
     pub free: Bytes,
 }
 
@@ -67,13 +67,13 @@ pub struct Residency {
 
 const OUT: u8 = u8::MAX;
 
-/// Samples of a page of [`TierMap`]: a write after a copy was taken costs the copy of one page.
+/// Samples per page of [`TierMap`]: the first write after a snapshot copies one page.
 const PAGE: usize = 4096;
 
-/// The tier of each sample at one moment. A copy shares what has not changed since.
+/// The tier of each sample at one moment. Copies share the pages that have not changed since.
 #[derive(Debug, Clone)]
 pub struct TierMap {
-    /// By sample; [`OUT`] if it lies in none.
+    /// Tiers by sample; [`OUT`] for a sample in no tier.
     pages: Vec<Arc<[u8; PAGE]>>,
 }
 
@@ -83,7 +83,7 @@ impl TierMap {
         Self { pages: (0..samples.div_ceil(PAGE)).map(|_| page()).collect() }
     }
 
-    /// The tier in which a sample lay.
+    /// The tier that held a sample at that moment.
     #[must_use]
     pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
         let sample = sample.0 as usize;
@@ -112,13 +112,13 @@ impl Residency {
         Self { sizes, levels, tier_of, kept: 0, resizes: 0, moves: Vec::new() }
     }
 
-    /// How full each tier is, fastest first.
+    /// Capacity and use of each tier, fastest first.
     #[must_use]
     pub fn levels(&self) -> &[Level] {
         &self.levels
     }
 
-    /// What is free in a tier.
+    /// Bytes that are free in a tier.
     #[must_use]
     pub fn free(&self, tier: TierId) -> Bytes {
         self.levels.get(usize::from(tier.0)).map_or(Bytes(0), |level| level.free())
@@ -129,13 +129,13 @@ impl Residency {
         (0..u8::try_from(self.levels.len()).unwrap_or(OUT)).map(TierId)
     }
 
-    /// The samples of the dataset.
+    /// The number of samples in the dataset.
     #[must_use]
     pub fn samples(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Samples that lie in some tier.
+    /// The number of samples that lie in some tier.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.kept
@@ -147,23 +147,23 @@ impl Residency {
         self.tier_of.tier_of(sample)
     }
 
-    /// Where everything lies at this moment, for who reads it later.
+    /// A snapshot of the tiers of all samples, for another thread.
     #[must_use]
     pub fn tier_map(&self) -> TierMap {
         self.tier_of.clone()
     }
 
-    /// What a sample takes in a tier.
+    /// Bytes that a sample takes in a tier.
     #[must_use]
     pub fn len_of(&self, sample: SampleId) -> Bytes {
         Space::rounded(self.sizes[sample.0 as usize])
     }
 
-    /// Puts a sample into a tier, out of whichever it lies in.
+    /// Puts a sample into a tier and removes it from the tier that held it.
     ///
     /// # Errors
     ///
-    /// [`NoRoom`] if the tier is too full for it; nothing changes then.
+    /// [`NoRoom`] if the tier has too little room; nothing changes then.
     pub fn put(&mut self, sample: SampleId, tier: TierId) -> Result<(), NoRoom> {
         let from = self.tier_of(sample);
         if from == Some(tier) {
@@ -183,7 +183,7 @@ impl Residency {
         Ok(())
     }
 
-    /// Takes a sample out of whichever tier it lies in.
+    /// Removes a sample from the tier that holds it, if any.
     pub fn take_out(&mut self, sample: SampleId) {
         let Some(from) = self.tier_of(sample) else { return };
         let len = self.len_of(sample);
@@ -193,7 +193,7 @@ impl Residency {
         self.moves.push(Move { sample, from: Some(from), to: None });
     }
 
-    /// Sets what a tier may hold.
+    /// Sets the capacity of a tier.
     pub fn resize(&mut self, tier: TierId, capacity: Bytes) {
         if let Some(level) = self.levels.get_mut(usize::from(tier.0)) {
             level.capacity = capacity;
@@ -201,13 +201,13 @@ impl Residency {
         }
     }
 
-    /// How often some tier was resized so far.
+    /// How many times a tier was resized so far.
     #[must_use]
     pub fn resizes(&self) -> u64 {
         self.resizes
     }
 
-    /// Takes what happened since the last call, in turn.
+    /// Takes the moves since the last call, in order.
     pub fn drain_moves(&mut self) -> alloc::vec::Drain<'_, Move> {
         self.moves.drain(..)
     }

@@ -1,10 +1,10 @@
-//! How much may be written to the tiers that wear out.
+//! How many bytes may be written to tiers that wear out.
 //!
-//! Flash takes so many bytes in its life. A job may say how many of them an epoch may cost; what would
-//! exceed that is not kept on that tier. It is counted in epochs and not in hours, because a decision
-//! must not depend on a clock.
+//! Flash endures a limited number of written bytes. A job may limit the bytes of an epoch; a sample
+//! that would exceed the limit is not kept on that tier. The limit is per epoch and not per hour,
+//! because a decision must not depend on a clock.
 //!
-//! Invariant, checked by `mod tests`: of what an epoch brings no tier is given more than its budget.
+//! Invariant, checked by `mod tests`: no tier gets more bytes in an epoch than its budget.
 
 use alloc::{vec, vec::Vec};
 
@@ -13,17 +13,17 @@ use crate::{
     units::Bytes,
 };
 
-/// What is left of the budgets of all tiers in an epoch.
+/// The remaining write budgets of all tiers in the current epoch.
 #[derive(Debug, Clone, Default)]
 pub struct Wear {
-    /// Without an entry a tier takes whatever comes.
+    /// A tier without an entry has no limit.
     budgets: Vec<Option<Bytes>>,
     written: Vec<u64>,
     epoch: Option<Epoch>,
 }
 
 impl Wear {
-    /// Nothing written yet, with the most that each tier may take in an epoch.
+    /// Nothing written yet, with the write budget of each tier for an epoch.
     #[must_use]
     pub fn within(budgets: Vec<Option<Bytes>>) -> Self {
         let written = vec![0; budgets.len()];
@@ -36,7 +36,7 @@ impl Wear {
         self.budgets.iter().any(Option::is_some)
     }
 
-    /// Begins an epoch, if this is a later one than all before: ranks that lag behind do not begin it
+    /// Begins an epoch, if it is later than all before: ranks that lag behind do not begin one
     /// again.
     pub fn enter(&mut self, epoch: Epoch) {
         if self.epoch.is_none_or(|current| current < epoch) {
@@ -45,7 +45,7 @@ impl Wear {
         }
     }
 
-    /// Whether the tier may be given `len` bytes more; if so they are counted.
+    /// Whether the tier may take `len` more bytes; if so, they are counted.
     pub fn admits(&mut self, tier: TierId, len: Bytes) -> bool {
         let tier = usize::from(tier.0);
         let Some(Some(budget)) = self.budgets.get(tier) else { return true };

@@ -116,7 +116,12 @@ impl Session {
             count += 1;
         }
         self.planner.note_staged(batch);
-        self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.pending -= 1);
+        if let Some(staged) = self.staging.batch_mut(batch) {
+            // It was dropped before all of it was planned: a request for it later must not get the rest
+            // as it lies in the arena.
+            staged.is_stale |= planned + count < staged.batch.entries.len();
+            staged.pending -= 1;
+        }
         self.check_complete(batch);
         count
     }

@@ -61,16 +61,6 @@ impl Waits {
         self.max
     }
 
-    /// Adds the waits of another node.
-    pub fn merge(&mut self, other: &Self) {
-        for (bucket, count) in &other.buckets {
-            *self.buckets.entry(*bucket).or_default() += count;
-        }
-        self.count += other.count;
-        self.sum.0 = self.sum.0.saturating_add(other.sum.0);
-        self.max = self.max.max(other.max);
-    }
-
     /// The buckets as (longest wait in it, count), for the wire.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanoseconds, u64)> + '_ {
         self.buckets.iter().map(|(bucket, count)| (Nanoseconds(upper_end(*bucket)), *count))

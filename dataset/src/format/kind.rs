@@ -149,7 +149,17 @@ impl fmt::Display for Format {
                 write!(f, ", sequences of {length}")
             }
             Self::Hdf5 { dataset } => write!(f, ", dataset {dataset}"),
-            _ => Ok(()),
+            Self::ImageFolder
+            | Self::TfRecord(Compression::None)
+            | Self::WebDataset
+            | Self::Mds
+            | Self::LitData { sequence_length: None }
+            | Self::Megatron
+            | Self::Npy
+            | Self::Npz { .. }
+            | Self::Arrow
+            | Self::Lmdb
+            | Self::Ffcv => Ok(()),
         }
     }
 }

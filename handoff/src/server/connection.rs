@@ -215,7 +215,7 @@ impl Connection {
             Ok(()) => Ok(Delivery::Sent),
             Err(AnswerError::NotRequested) => Err(LeaseError::NotRequested),
             Err(AnswerError::OutsideArena(range)) => Err(LeaseError::OutsideArena(range)),
-            Err(AnswerError::NotShared(shown)) => Err(LeaseError::NotShared { shown }),
+            Err(AnswerError::NotShared(in_place)) => Err(LeaseError::NotShared { in_place }),
             Err(AnswerError::Broken(error)) => {
                 self.end_with_reason(&format_args!("the ring is broken: {error}"));
                 Ok(Delivery::Gone)

@@ -48,10 +48,10 @@ pub enum LeaseError {
     #[error("a batch does not lie in the arena of its rank")]
     OutsideArena(#[source] RangeError),
     /// A sample of the batch lies in a tier that the client does not map.
-    #[error("a batch names a sample in tier {}, which its trainer does not map", .shown.tier.0)]
+    #[error("a batch names a sample in tier {}, which its trainer does not map", .in_place.tier.0)]
     NotShared {
         /// Tier, chunk and offset of the sample.
-        shown: InPlace,
+        in_place: InPlace,
     },
 }
 

@@ -223,7 +223,7 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Applies `act` to a connection that has not ended.
+    /// Applies `action` to a connection that has not ended.
     fn with<T>(
         &self,
         id: ConnectionId,

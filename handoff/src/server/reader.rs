@@ -171,15 +171,15 @@ impl Reader {
             return Err(AnswerError::OutsideArena(RangeError::Outside { offset, len, mapped }));
         }
         let shared_tiers = &self.shared_tiers;
-        let offset_of = |shown: InPlace| {
+        let offset_of = |in_place: InPlace| {
             shared_tiers
                 .iter()
-                .find(|shared_tier| shared_tier.tier() == shown.tier)?
-                .offset_of(shown)
+                .find(|shared_tier| shared_tier.tier() == in_place.tier)?
+                .offset_of(in_place)
         };
         table::write(&self.arena, offset, batch, label, offset_of).map_err(|why| match why {
             WriteError::Outside(range) => AnswerError::OutsideArena(range),
-            WriteError::NotShared(shown) => AnswerError::NotShared(shown),
+            WriteError::NotShared(in_place) => AnswerError::NotShared(in_place),
         })?;
         self.answer(Completion::Lease(Ready {
             lease,

@@ -32,8 +32,8 @@ fn shared_tier(bytes: &[u8]) -> (SharedTier, Span) {
 /// Two samples, of which the second is read in place in the first chunk of a tier.
 fn half_in_place(tier: TierId, chunk: u32) -> Batch {
     let mut batch = batch(3, &[100, 11]);
-    let shown = InPlace { tier, chunk: ChunkId(chunk), offset: Bytes(64) };
-    batch.entries[1].in_place = Some(shown);
+    let in_place = InPlace { tier, chunk: ChunkId(chunk), offset: Bytes(64) };
+    batch.entries[1].in_place = Some(in_place);
     batch
 }
 
@@ -82,9 +82,9 @@ fn a_batch_that_names_what_its_trainer_cannot_read_is_not_handed_over() {
     client.request(batch_id(3)).unwrap();
     test_agent.requested();
     for batch in [half_in_place(TierId(0), 0), half_in_place(TIER, 1)] {
-        let shown = batch.entries[1].in_place.unwrap();
+        let in_place = batch.entries[1].in_place.unwrap();
         let refused = test_agent.server.lease(connection, LeaseId(9), Bytes(0), &batch, |_| None);
-        assert_eq!(refused, Err(LeaseError::NotShared { shown }));
+        assert_eq!(refused, Err(LeaseError::NotShared { in_place }));
     }
     let batch = half_in_place(TIER, 0);
     test_agent.server.lease(connection, LeaseId(9), Bytes(0), &batch, |_| None).unwrap();

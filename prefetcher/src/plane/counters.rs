@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierfeed_core::{
-    id::TierId,
+    id::{ChunkId, TierId},
     session::Fault,
     tier::Kind,
     units::{Bytes, Nanoseconds},
@@ -97,7 +97,8 @@ pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
     Nanoseconds(10_000_000_000),
 ];
 
-const FAULTS: [Fault; 7] = [
+/// One of each kind, at [`slot_of`] it.
+const FAULTS: [Fault; 8] = [
     Fault::Vanished,
     Fault::Changed,
     Fault::Truncated,
@@ -105,7 +106,22 @@ const FAULTS: [Fault; 7] = [
     Fault::Io,
     Fault::Corrupt,
     Fault::NoSpace,
+    Fault::Poisoned(TierId(0), ChunkId(0)),
 ];
+
+/// Where a kind of fault is counted, wherever it happened.
+const fn slot_of(fault: Fault) -> usize {
+    match fault {
+        Fault::Vanished => 0,
+        Fault::Changed => 1,
+        Fault::Truncated => 2,
+        Fault::Denied => 3,
+        Fault::Io => 4,
+        Fault::Corrupt => 5,
+        Fault::NoSpace => 6,
+        Fault::Poisoned(..) => 7,
+    }
+}
 
 /// [`Moves`] that threads add to, for every pair of endpoints.
 #[derive(Debug)]
@@ -147,8 +163,7 @@ impl MoveCounters {
             sum.fetch_add(value, Ordering::Relaxed);
         };
         if let Some(fault) = fault {
-            let at = FAULTS.iter().position(|other| *other == fault);
-            at.into_iter().for_each(|at| add(&counter.failed[at], 1));
+            add(&counter.failed[slot_of(fault)], 1);
             return;
         }
         add(&counter.operations, 1);

@@ -126,8 +126,8 @@ impl Observer {
     }
 
     /// Records a batch that a trainer released.
-    pub(super) fn released(&mut self, lease: LeaseId, parting: ReleaseKind) {
-        self.copyouts += u64::from(parting == ReleaseKind::Copied);
+    pub(super) fn released(&mut self, lease: LeaseId, kind: ReleaseKind) {
+        self.copyouts += u64::from(kind == ReleaseKind::Copied);
         if let Some((_, batch, since)) = self.held.remove(&lease) {
             let lasted = Nanoseconds(self.recorder.now().0.saturating_sub(since.0));
             self.recorder.record(Event { at: since, lasted, kind: EventKind::Held(batch) });

@@ -145,20 +145,20 @@ fn start_plane(
 }
 
 /// The layout without direct use where memory cannot be mapped; logs each tier.
-fn announced(job: &Job, layout: Layout, shelves: &[SharedTier]) -> Layout {
-    let layout =
-        layout.without_direct_use(|at| shelves.iter().any(|it| usize::from(it.tier().0) == at));
+fn announced(job: &Job, layout: Layout, shared_tiers: &[SharedTier]) -> Layout {
+    let layout = layout
+        .without_direct_use(|at| shared_tiers.iter().any(|it| usize::from(it.tier().0) == at));
     layout.tiers.iter().for_each(log_tier);
     layout.unused_tiers(job).iter().for_each(|unused| tracing::warn!("{unused}"));
     layout
 }
 
-/// Listens for trainers, which may read `shelves` in place; their events go to `events`.
+/// Listens for trainers, which may read `shared_tiers` in place; their events go to `events`.
 fn listen(
     socket: &Path,
     order: Spec,
     post: Post,
-    shelves: Vec<SharedTier>,
+    shared_tiers: Vec<SharedTier>,
     events: mpsc::Sender<ClientEvent>,
 ) -> Result<Server, AgentError> {
     let limits =
@@ -167,7 +167,7 @@ fn listen(
     let forward = Box::new(move |event| drop(events.blocking_send(event)));
     let server = Server::bind(socket, limits, post, forward)?;
     // The layout has no more than the hand-off's limit.
-    drop(server.share_tiers(shelves));
+    drop(server.share_tiers(shared_tiers));
     Ok(server)
 }
 

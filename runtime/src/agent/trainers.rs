@@ -62,9 +62,9 @@ impl Agent {
                 let tally = self.readers.clamp_tally(connection, tally, self.clock.now());
                 self.tell(Event::Tallied { connection, rank, tally });
             }
-            ClientEvent::Released { connection, lease, release_kind: parting } => {
+            ClientEvent::Released { connection, lease, release_kind } => {
                 self.note_training();
-                self.observer.released(lease, parting);
+                self.observer.released(lease, release_kind);
                 self.tell(Event::Released { connection, lease });
             }
             ClientEvent::Published { connection, request, rank, epoch, samples } => {

@@ -33,11 +33,11 @@ impl Layout {
         measured: Option<&Report>,
     ) -> Self {
         let (lengths, total) = look_at(sizes);
-        let (chunk, mut shelves) = (self.chunk, 0);
+        let (chunk, mut shared_tiers) = (self.chunk, 0);
         for place in &mut self.tiers {
             let Some(wish) = wish(job, place) else { continue };
             let mut choice = choose(&facts(job, wish, place, lengths, measured));
-            if choice.way == Way::Direct && shelves == SHARED_TIERS_MAX {
+            if choice.way == Way::Direct && shared_tiers == SHARED_TIERS_MAX {
                 choice = Choice { way: Way::Copied, reason: Reason::NoAddresses, ..choice };
             }
             if let (Way::Direct, Backing::Memory(locality)) = (choice.way, &place.settings.backing)
@@ -45,7 +45,7 @@ impl Layout {
                 let most = total.min(node.memory_at(*locality));
                 let chunks_max = chunks_max(place, chunk, most);
                 place.settings.backing = Backing::SharedMemory(*locality, chunks_max);
-                shelves += 1;
+                shared_tiers += 1;
             }
             place.direct = Some(choice);
         }
@@ -235,10 +235,10 @@ pub(super) mod tests {
         );
         let main = place(Kind::MainMemory, Locality::Anywhere, 2);
         assert_eq!(rates(&main, &report), Some(mb_per_s(26_300, 13_400, 13_400)));
-        let shelf = Backing::SharedMemory(Locality::Numa(NumaNode(2)), NonZeroU32::MIN);
-        let mut shown = cxl(2, 2);
-        shown.settings.backing = shelf;
-        assert_eq!(rates(&shown, &report), Some(mb_per_s(16_400, 8_700, 13_400)));
+        let shared = Backing::SharedMemory(Locality::Numa(NumaNode(2)), NonZeroU32::MIN);
+        let mut tier = cxl(2, 2);
+        tier.settings.backing = shared;
+        assert_eq!(rates(&tier, &report), Some(mb_per_s(16_400, 8_700, 13_400)));
     }
 
     #[test]

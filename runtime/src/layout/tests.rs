@@ -164,11 +164,11 @@ fn samples_are_read_in_place_if_this_host_was_measured_to_gain_by_it() {
     let why =
         "yes, because a copy costs more than it saves (each MiB: 220 us copied, 121 us in place)";
     assert_eq!(choice.to_string(), why);
-    let shelf = |chunks| Backing::SharedMemory(on_card, NonZeroU32::new(chunks).unwrap());
-    assert_eq!(backing, shelf(4 + 16), "the chunks of 2 GiB and some to spare");
+    let shared = |chunks| Backing::SharedMemory(on_card, NonZeroU32::new(chunks).unwrap());
+    assert_eq!(backing, shared(4 + 16), "the chunks of 2 GiB and some to spare");
     let share = "  main-memory: { size: 1 GiB }\n  cxl-memory: { reserve: 20 % }\n";
     let (backing, _) = cxl(share, Some(&report));
-    assert_eq!(backing, shelf(32 + 2 + 16), "it may grow, but not beyond the 16 GiB of the card");
+    assert_eq!(backing, shared(32 + 2 + 16), "it may grow, but not beyond the 16 GiB of the card");
 }
 
 #[test]

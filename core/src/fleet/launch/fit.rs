@@ -1,5 +1,5 @@
-//! Whether a process fits the job: its launcher must have started the ranks that the job has, where the
-//! job has them.
+//! Checks whether a process fits the job: if the job has ranks, its launcher must have started
+//! these.
 
 use alloc::{string::String, vec};
 
@@ -9,14 +9,14 @@ use crate::{
     order::World,
 };
 
-/// What the job says, and where.
+/// The world of the job, and its lines in the job file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {
     /// The ranks of the job.
     pub world: World,
-    /// Where `world.nodes` stands, such as `job.yaml:12`.
+    /// Position of `world.nodes`, such as `job.yaml:12`.
     pub nodes_at: String,
-    /// Where `world.ranks_per_node` stands.
+    /// Position of `world.ranks_per_node` in the job file.
     pub ranks_per_node_at: String,
     /// The node of the agent that the process connected to, if there is one.
     pub node: Option<NodeId>,
@@ -29,42 +29,42 @@ pub enum Misfit {
     /// The environment contradicts itself.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// Another number of ranks was started.
+    /// The launcher started another number of ranks.
     #[error("{said}, but {key}: {of_job} in {at}; {}", advice(.said, .key))]
     World {
-        /// What the launcher says.
+        /// The number that the launcher gives.
         said: Said,
         /// The key of the job file.
         key: &'static str,
-        /// Its value.
+        /// Value of that key.
         of_job: u32,
-        /// Where it stands.
+        /// Position of that key in the job file.
         at: String,
     },
-    /// Another number of ranks was started than both keys of the job give.
+    /// The launcher started another number of ranks than both keys of the job give.
     #[error(
         "{said}, but the job has {ranks} ranks ({}); start {ranks} processes, or change world to what \
          is started", world(.post)
     )]
     Ranks {
-        /// What the launcher says.
+        /// The number that the launcher gives.
         said: Said,
         /// Ranks of the job.
         ranks: u32,
-        /// Where the job says so.
+        /// The world of the job, with its position in the job file.
         post: Post,
     },
     /// The rank lies outside the job.
     #[error("{said}, but the job has ranks 0 to {} ({}); start {ranks} processes", .ranks - 1, world(.post))]
     NoSuchRank {
-        /// What the launcher says.
+        /// The number that the launcher gives.
         said: Said,
         /// Ranks of the job.
         ranks: u32,
-        /// Where the job says so.
+        /// The world of the job, with its position in the job file.
         post: Post,
     },
-    /// Nothing gives a rank, and the job has several.
+    /// No source gives a rank, and the job has several.
     #[error(
         "nothing says which of the {ranks} ranks of the job ({}) this process is; start it by torchrun, \
          srun, mpirun or `tierfeed run`, set TIERFEED_RANK, or give the job one rank", world(.post)
@@ -72,23 +72,23 @@ pub enum Misfit {
     Unnumbered {
         /// Ranks of the job.
         ranks: u32,
-        /// Where the job says so.
+        /// The world of the job, with its position in the job file.
         post: Post,
     },
-    /// Ranks are numbered otherwise than node by node.
+    /// Ranks are not numbered node by node.
     #[error(
         "{rank} and {said} contradict world.ranks_per_node: {ranks_per_node} in {at}: rank {} is process \
          {} of node {}; number ranks node by node (mpirun --map-by slot, srun --distribution=block)",
         .rank.value, .rank.value % .ranks_per_node, .rank.value / .ranks_per_node
     )]
     NotConsecutive {
-        /// The rank.
+        /// The rank that the launcher gives.
         rank: Said,
-        /// What does not belong to it.
+        /// The number that contradicts it.
         said: Said,
-        /// As the job says.
+        /// Value of the key in the job.
         ranks_per_node: u32,
-        /// Where it says so.
+        /// Position of the key in the job file.
         at: String,
     },
     /// The agent works as another node than the launcher says.
@@ -97,7 +97,7 @@ pub enum Misfit {
          of this node (torchrun --node-rank, tierfeed agent --node)", .agent.0
     )]
     OtherNode {
-        /// What the launcher says.
+        /// The number that the launcher gives.
         said: Said,
         /// The node of the agent.
         agent: NodeId,
@@ -109,18 +109,18 @@ pub enum Misfit {
          (torchrun --node-rank, tierfeed agent --node)", .agent.0
     )]
     RankOfOtherNode {
-        /// The rank.
+        /// The rank that the launcher gives.
         said: Said,
-        /// The node that has it.
+        /// The node of that rank.
         of_rank: u32,
-        /// As the job says.
+        /// Value of the key in the job.
         ranks_per_node: u32,
-        /// Where it says so.
+        /// Position of the key in the job file.
         at: String,
         /// The node of the agent.
         agent: NodeId,
     },
-    /// Nothing gives a node, and the job has several.
+    /// No source gives a node, and the job has several.
     #[error(
         "nothing says which of the {nodes} nodes of the job this is (world.nodes: {nodes} in {at}); start \
          one agent on each node by srun or mpirun, give it --node NUMBER, or set TIERFEED_NODE"
@@ -128,17 +128,17 @@ pub enum Misfit {
     UnnumberedNode {
         /// Nodes of the job.
         nodes: u32,
-        /// Where it says so.
+        /// Position of `world.nodes` in the job file.
         at: String,
     },
     /// The node lies outside the job.
     #[error("{said}, but the job has nodes 0 to {} (world.nodes: {nodes} in {at})", .nodes - 1)]
     NoSuchNode {
-        /// What the launcher says.
+        /// The number that the launcher gives.
         said: Said,
         /// Nodes of the job.
         nodes: u32,
-        /// Where it says so.
+        /// Position of `world.nodes` in the job file.
         at: String,
     },
     /// Several agents were started on one node.
@@ -147,7 +147,7 @@ pub enum Misfit {
          each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node)"
     )]
     SeveralAgents {
-        /// What the launcher says.
+        /// The number that the launcher gives.
         said: Said,
     },
 }
@@ -204,7 +204,7 @@ impl Identity {
         if !self.node.as_ref().is_some_and(is_chosen) {
             self.check_agents(post)?;
         }
-        // One process on each node: its rank is the number of the node.
+        // If each node has one process, its rank is the number of the node.
         let said = self.node.or(self.rank.filter(|_| self.world.is_some()));
         match said {
             Some(said) if said.value >= nodes => Err(Misfit::NoSuchNode { said, nodes, at: at() }),
@@ -214,7 +214,7 @@ impl Identity {
         }
     }
 
-    /// Agents are started once for each node, so the world of their launcher is that of nodes.
+    /// Agents are started once per node, so the world of their launcher counts nodes.
     fn check_agents(&self, post: &Post) -> Result<(), Misfit> {
         let several = self.ranks_per_node.filter(|said| said.value > 1);
         if let Some(said) = several.or(self.local_rank.filter(|said| said.value > 0)) {
@@ -248,7 +248,7 @@ impl Identity {
         }
     }
 
-    /// Whether the rank lies where the launcher and the agent say.
+    /// Whether launcher and agent place the rank on the same node.
     fn check_place(&self, rank: Said, post: &Post) -> Result<(), Misfit> {
         let ranks_per_node = post.world.ranks_per_node;
         let (of_rank, local) = (rank.value / ranks_per_node, rank.value % ranks_per_node);

@@ -4,7 +4,7 @@ use super::Launcher;
 
 /// The argument by which a program names its rank itself, in place of a variable.
 pub const RANK_ARGUMENT: &str = "rank";
-/// The argument by which an agent is told its node.
+/// The argument that gives an agent the number of its node.
 pub const NODE_ARGUMENT: &str = "--node";
 
 /// Set by `tierfeed run` when it starts a command once for each rank: the rank that it gave.
@@ -13,18 +13,18 @@ pub const RUN_RANK: &str = "TIERFEED_RUN_RANK";
 /// started by, with commas between them.
 pub const RUN_UNDER: &str = "TIERFEED_RUN_UNDER";
 
-/// Set by torchrun, and by nothing that only uses its variables.
+/// Set by torchrun itself, and not by programs that only use its variables.
 pub(super) const TORCHELASTIC: &str = "TORCHELASTIC_RUN_ID";
 
-/// Slurm tells it to tasks of `srun` only. A batch script has `SLURM_PROCID` too, which is not that of a
+/// Slurm sets it for tasks of `srun` only. A batch script has `SLURM_PROCID` too, but it is no
 /// task.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
 
-/// Where one launcher says what. Of several variables the first that is set counts.
+/// The variables of one launcher. Of several variables for one number the first that is set counts.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) launcher: Launcher,
-    /// Without it the others mean something else.
+    /// The variable without which the others have another meaning.
     pub(super) task: Option<&'static str>,
     pub(super) rank: &'static [&'static str],
     pub(super) world: &'static [&'static str],
@@ -32,7 +32,7 @@ pub(super) struct Row {
     pub(super) ranks_per_node: &'static [&'static str],
     pub(super) node: &'static [&'static str],
     pub(super) nodes: &'static [&'static str],
-    /// Whether the rest means something without a rank.
+    /// Whether the other numbers have a meaning without a rank.
     pub(super) may_lack_rank: bool,
 }
 
@@ -65,15 +65,15 @@ pub(super) const USER: Row = Row {
 
 pub(super) const RUN: Row = Row { launcher: Launcher::Run, rank: &[RUN_RANK], ..NOTHING };
 
-/// In the order in which they count: a launcher stands before the one that started it, as torchrun before
-/// Slurm.
+/// In the order in which they count: a launcher stands before the one that started it, as torchrun
+/// before Slurm.
 pub(super) const ROWS: &[Row] = &[
     Row {
         launcher: Launcher::Torchrun,
         rank: &["RANK"],
         world: &["WORLD_SIZE"],
         local_rank: &["LOCAL_RANK"],
-        // The second ones are deepspeed's.
+        // The second variables are those of deepspeed.
         ranks_per_node: &["LOCAL_WORLD_SIZE", "LOCAL_SIZE"],
         node: &["GROUP_RANK", "CROSS_RANK"],
         nodes: &["GROUP_WORLD_SIZE", "CROSS_SIZE"],
@@ -85,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
         world: &["OMPI_COMM_WORLD_SIZE"],
         local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
         ranks_per_node: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
-        // OMPI_COMM_WORLD_NODE_RANK counts processes of this host, whatever its name.
+        // OMPI_COMM_WORLD_NODE_RANK counts processes of this host, despite its name.
         ..NOTHING
     },
     Row {
@@ -130,17 +130,17 @@ pub fn variables() -> impl Iterator<Item = &'static str> {
     named.chain([RUN_UNDER, TORCHELASTIC])
 }
 
-/// Whether the table knows it, as a variable or as an argument.
+/// Whether the table has a variable or an argument of this name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     variables().chain([RANK_ARGUMENT, NODE_ARGUMENT]).any(|known| known == name)
 }
 
-/// What the value of a variable comes to.
+/// The parsed value of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parsed {
     Number(u32),
-    /// It stands for several numbers, and so for none.
+    /// Several numbers, so that none is used.
     Several,
     Nonsense,
 }
@@ -148,18 +148,18 @@ pub(super) enum Parsed {
 pub(super) fn parse(variable: &str, text: &str) -> Parsed {
     match variable {
         "SLURM_STEP_TASKS_PER_NODE" => tasks_per_node(text).map_or(Parsed::Several, Parsed::Number),
-        // `auto`, or a range of nodes from which torchrun takes what is there.
+        // `auto`, or a range of nodes from which torchrun chooses.
         "PET_NNODES" => number(text).map_or(Parsed::Several, Parsed::Number),
         _ => number(text).map_or(Parsed::Nonsense, Parsed::Number),
     }
 }
 
-/// Without a sign: `parse` alone would take `+1`.
+/// A number without a sign: `parse` alone would accept `+1`.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// `2(x4)` and `2`, as Slurm writes that all nodes have two tasks; `2,1` stands for no one number.
+/// `2(x4)` and `2`: Slurm's notation for two tasks on every node; `2,1` gives no single number.
 fn tasks_per_node(text: &str) -> Option<u32> {
     let first = text.split_once('(').map_or(text, |(first, rest)| {
         if rest.ends_with(')') && !rest.contains(',') { first } else { "" }
@@ -167,7 +167,8 @@ fn tasks_per_node(text: &str) -> Option<u32> {
     number(first).filter(|_| !first.is_empty())
 }
 
-/// Slurm numbers steps that are no tasks of `srun`, such as the shell of `salloc`, from above.
+/// Slurm numbers steps that are no tasks of `srun`, such as the shell of `salloc`, downwards from
+/// the maximum.
 pub(super) fn is_of_task(step: &str) -> bool {
     number(step).is_some_and(|step| step < 0xffff_fff0)
 }

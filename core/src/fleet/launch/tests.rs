@@ -49,7 +49,7 @@ const SLURM: &str = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_NU
                      SLURM_STEP_NUM_NODES=1";
 const SLURM_NODE_2: &str = "SLURM_STEP_ID=3 SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 \
                             SLURM_STEP_TASKS_PER_NODE=1(x4) SLURM_NODEID=2 SLURM_STEP_NUM_NODES=4";
-/// What a batch script has, which is a task of nothing.
+/// The variables of a batch script, which is no task.
 const SLURM_BATCH: &str = "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_NODEID=0";
 
 #[test]
@@ -95,7 +95,7 @@ fn the_innermost_launcher_is_believed() {
     let nested = "SLURM_STEP_ID=3 SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_NODEID=2 \
                   RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=2 GROUP_WORLD_SIZE=4";
     assert_eq!(rank_in(nested, &post(4, 2)), Ok(Rank(5)));
-    // mpirun starts its daemons by srun: what is seen of Slurm is the daemon.
+    // mpirun starts its daemons by srun: the Slurm variables are the daemon's.
     let daemon = "SLURM_STEP_ID=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3 SLURM_LOCALID=0 SLURM_NODEID=0 \
                   OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 \
                   OMPI_COMM_WORLD_LOCAL_SIZE=1 PMIX_RANK=3";
@@ -201,7 +201,7 @@ fn every_wrong_combination_of_world_and_ranks_is_refused_with_both_sources() {
             &["GROUP_WORLD_SIZE=1 of torchrun", "world.nodes: 2 in job.yaml:11"],
         ),
         ("JOB_COMPLETION_INDEX=1", &two_nodes, &["which of the 4 ranks"]),
-        // Otherwise placed than the job says.
+        // Placed otherwise than the job says.
         (
             "RANK=1 WORLD_SIZE=4 LOCAL_RANK=0",
             &two_nodes,
@@ -345,7 +345,7 @@ fn the_table_names_every_variable_once_and_nothing_else_is_looked_up() {
     let asked = core::cell::RefCell::new(Vec::new());
     let lookup = |name: &str| {
         asked.borrow_mut().push(name.to_string());
-        // All set, so that nothing is left out.
+        // All variables are set, so that none is left out.
         Some("0".to_string())
     };
     let _ = (Identity::read(&lookup), launchers(&lookup));

@@ -1,4 +1,4 @@
-//! What no plan can undercut.
+//! Lower bounds that hold for every plan.
 
 use crate::units::Bytes;
 
@@ -6,7 +6,7 @@ use crate::units::Bytes;
 ///
 /// # Source
 ///
-/// What is held when the epoch begins is at most `capacity`, and each sample of it saves one read.
+/// The nodes hold at most `capacity` when the epoch begins, and each sample in it saves one read.
 #[must_use]
 pub fn least_cold(dataset: Bytes, capacity: Bytes) -> Bytes {
     Bytes(dataset.0.saturating_sub(capacity.0))
@@ -17,8 +17,9 @@ pub fn least_cold(dataset: Bytes, capacity: Bytes) -> Bytes {
 ///
 /// # Source
 ///
-/// A share `q^2 (1-q)^(k-1)` of the dataset, `q = 1 / nodes`, is read by the node again after just `k`
-/// epochs, and takes room in all of them. The shortest first give the most hits for the room.
+/// A fraction `q^2 (1-q)^(k-1)` of the dataset, `q = 1 / nodes`, is read by the node again after
+/// exactly `k` epochs, and takes room in all of them. The shortest gaps give the most hits for the
+/// room.
 #[must_use]
 pub fn least_remote(nodes: u32, share: f64) -> f64 {
     let q = 1.0 / f64::from(nodes.max(1));
@@ -38,17 +39,18 @@ pub fn least_remote(nodes: u32, share: f64) -> f64 {
     1.0 - hits / q
 }
 
-/// As [`least_remote`], of plans that have the least cold reads: they cannot have both bounds.
+/// As [`least_remote`], for plans with the least cold reads: no plan meets both bounds.
 ///
 /// # Source
 ///
-/// Ours. Such a plan holds no sample twice when an epoch begins, while another one is held nowhere. A
-/// local read is the end of a stretch of epochs in which the node held the sample, so the stretches of
-/// one sample are disjoint. Most are disjoint if each ends as early as it can: at the first repetition
-/// among the nodes that have read the sample since the last one ended, which is the birthday problem,
-/// on average after `Q(nodes)` reads (Knuth, The Art of Computer Programming 1, section 1.2.11.3). So a
-/// share `1 / Q` is local at most; and of what the nodes hold beyond the dataset, a copy that is held
-/// over the end of an epoch adds one local read at most.
+/// Ours. Such a plan holds no sample twice when an epoch begins while another one is held nowhere.
+/// A local read ends an interval of epochs in which the node held the sample, so the intervals of
+/// one sample are disjoint. The largest number of disjoint intervals results if each ends as early
+/// as possible: at the first repetition among the nodes that have read the sample since the last
+/// one ended. That is the birthday problem, on average after `Q(nodes)` reads (Knuth, The Art of
+/// Computer Programming 1, section 1.2.11.3). So at most a fraction `1 / Q` is local; and of the
+/// room beyond the dataset, a copy that is held over the end of an epoch adds at most one local
+/// read.
 #[must_use]
 pub fn least_remote_of_covering(nodes: u32, share: f64) -> f64 {
     let surplus = (f64::from(nodes) * share - 1.0).max(0.0);
@@ -56,7 +58,7 @@ pub fn least_remote_of_covering(nodes: u32, share: f64) -> f64 {
     (1.0 - local).max(least_remote(nodes, share))
 }
 
-/// Knuth's Q: how many reads by random nodes follow a read until a node comes again.
+/// Knuth's Q: the mean number of reads by random nodes after a read until a node repeats.
 fn reads_to_repetition(nodes: u32) -> f64 {
     let (mut reads, mut probability) = (0.0, 1.0);
     for seen in 0..nodes {
@@ -66,7 +68,7 @@ fn reads_to_repetition(nodes: u32) -> f64 {
     reads
 }
 
-/// Beyond this the sum has long converged, for as many nodes as a job can have.
+/// Beyond this the sum has converged, for as many nodes as a job can have.
 const GAPS_MAX: u32 = 1 << 20;
 
 #[cfg(test)]
@@ -109,7 +111,7 @@ mod tests {
         assert!((covering(3, 0.5) - 0.773).abs() < 0.001, "much surplus: the same again");
     }
 
-    /// The mean over all continuations of `read`, by whom each is read.
+    /// The mean over all continuations of `read`, the nodes that have read the sample.
     fn mean_reads_to_repetition(read: &mut alloc::vec::Vec<u32>, nodes: u32) -> f64 {
         let mut sum = 0.0;
         for node in 0..nodes {

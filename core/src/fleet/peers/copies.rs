@@ -1,7 +1,8 @@
 //! Which nodes hold a copy of a sample, and which node reads it in each of the epochs to come.
 //!
-//! A second copy is only worth its room until its node reads it, and the readers are known: one that is
-//! noted under an epoch lies on the node that reads the sample then. So a nibble holds a copy.
+//! A second copy is only worth its room until its node reads it, and the readers are known: a
+//! second copy that is recorded for an epoch lies on the node that reads the sample in that epoch.
+//! So a nibble is enough for a copy.
 //!
 //! 1. A node holds at most one copy of a sample.
 //! 2. A sample with a second copy has a first.
@@ -13,20 +14,20 @@ use crate::{
     order::{EpochOrder, Spec},
 };
 
-/// More nodes or tiers have no name in the 16 bits of a first copy.
+/// More nodes or tiers do not fit into the 16 bits of a first copy.
 pub(super) const NODES_MAX: usize = 4_095;
 pub(super) const TIERS_MAX: usize = 15;
-/// Epochs to come that a second copy can be noted under.
+/// Later epochs for which a second copy can be recorded.
 pub(super) const AHEAD_MAX: u32 = 15;
 
-/// What a sample takes, and what each epoch of look-ahead adds to it.
+/// Bytes for each sample, and for each sample and epoch of look-ahead.
 pub(super) const BYTES_PER_SAMPLE: u64 = 13;
 pub(super) const BYTES_PER_EPOCH: u64 = 2;
 
-const NOBODY: u16 = u16::MAX;
+const NO_NODE: u16 = u16::MAX;
 const NODE_BITS: u32 = 12;
 
-/// A copy of a sample.
+/// The location of a copy of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) node: NodeId,
@@ -38,9 +39,9 @@ pub(super) struct Held {
 pub(super) struct Gap(u8);
 
 impl Gap {
-    /// Beyond what is known.
+    /// Beyond the epochs that are known.
     pub(super) const FAR: Self = Self(u8::MAX);
-    /// In the next epoch.
+    /// Read in the next epoch.
     pub(super) const NEXT: Self = Self(1);
 
     fn after(self, now: Epoch) -> Epoch {
@@ -48,16 +49,16 @@ impl Gap {
     }
 }
 
-/// All copies: 2 bytes a sample, 2 for each epoch of readers, this one included, 8 where second copies
-/// are possible, and a bit.
+/// All copies: 2 bytes a sample, 2 for each epoch of readers, the current one included, 8 if second
+/// copies are possible, and a bit.
 #[derive(Debug)]
 pub(super) struct Copies {
     slots: usize,
-    /// By sample and epoch: who reads it first in the epoch.
+    /// The first reader in an epoch, by sample and epoch.
     readers: Vec<u16>,
-    /// By sample: the node, and above it the tier.
+    /// By sample: the node in the low bits, the tier above it.
     first: Vec<u16>,
-    /// By sample: a nibble for each epoch, the tier and 1.
+    /// By sample: a nibble for each epoch, which is the tier plus 1, or 0.
     second: Vec<u64>,
     seen: Vec<u64>,
     uncovered: usize,
@@ -72,25 +73,25 @@ impl Copies {
         };
         Self {
             slots,
-            readers: vec![NOBODY; samples * slots],
-            first: vec![NOBODY; samples],
+            readers: vec![NO_NODE; samples * slots],
+            first: vec![NO_NODE; samples],
             second,
             seen: vec![0; samples.div_ceil(64)],
             uncovered: samples,
         }
     }
 
-    /// Writes down who reads what in `epoch`, or that nobody does.
+    /// Records the readers of each sample in `epoch`, or none if the order is not known.
     pub(super) fn learn(&mut self, epoch: Epoch, order: Option<&EpochOrder>, spec: &Spec) {
         let slot = self.slot(epoch);
-        self.readers.iter_mut().skip(slot).step_by(self.slots).for_each(|it| *it = NOBODY);
+        self.readers.iter_mut().skip(slot).step_by(self.slots).for_each(|it| *it = NO_NODE);
         let Some(order) = order else { return };
         for step in (0..spec.steps_in(epoch)).map(Step) {
             for rank in (0..spec.world.ranks()).map(Rank) {
                 let node = name(rank.0 / spec.world.ranks_per_node);
                 for sample in order.batch(rank, step) {
                     let reader = &mut self.readers[sample.0 as usize * self.slots + slot];
-                    if *reader == NOBODY {
+                    if *reader == NO_NODE {
                         *reader = node;
                     }
                 }
@@ -98,7 +99,7 @@ impl Copies {
         }
     }
 
-    /// Forgets which samples were read, for a new epoch.
+    /// Clears the record of reads, for a new epoch.
     pub(super) fn start(&mut self) {
         self.seen.fill(0);
     }
@@ -111,14 +112,14 @@ impl Copies {
         is_first
     }
 
-    /// Samples without a copy.
+    /// The number of samples without a copy.
     pub(super) fn uncovered(&self) -> usize {
         self.uncovered
     }
 
     pub(super) fn first(&self, sample: SampleId) -> Option<Held> {
         let first = self.first[sample.0 as usize];
-        if first == NOBODY {
+        if first == NO_NODE {
             return None;
         }
         let node = NodeId(u32::from(first) & ((1 << NODE_BITS) - 1));
@@ -128,13 +129,13 @@ impl Copies {
 
     pub(super) fn set_first(&mut self, sample: SampleId, held: Option<Held>) {
         let first = &mut self.first[sample.0 as usize];
-        self.uncovered += usize::from(*first != NOBODY);
+        self.uncovered += usize::from(*first != NO_NODE);
         *first =
-            held.map_or(NOBODY, |held| u16::from(held.tier.0) << NODE_BITS | name(held.node.0));
-        self.uncovered -= usize::from(*first != NOBODY);
+            held.map_or(NO_NODE, |held| u16::from(held.tier.0) << NODE_BITS | name(held.node.0));
+        self.uncovered -= usize::from(*first != NO_NODE);
     }
 
-    /// The second copy that waits for the read in `epoch`.
+    /// The second copy for the read in `epoch`.
     pub(super) fn second(&self, sample: SampleId, epoch: Epoch) -> Option<Held> {
         let nibbles = self.second.get(sample.0 as usize).copied().unwrap_or(0);
         let nibble = nibbles >> (4 * self.slot(epoch)) & 0xf;
@@ -142,20 +143,20 @@ impl Copies {
         Some(Held { node: self.reader(sample, epoch)?, tier: TierId(tier) })
     }
 
-    /// Notes a second copy that waits for the read in `gap` epochs.
+    /// Records a second copy for the read in `gap` epochs.
     pub(super) fn add_second(&mut self, sample: SampleId, now: Epoch, gap: Gap, tier: TierId) {
         let shift = 4 * self.slot(gap.after(now));
         self.second[sample.0 as usize] |= (u64::from(tier.0) + 1) << shift;
     }
 
-    /// Takes the note of the second copy that waits for `epoch`.
+    /// Removes the record of the second copy for `epoch`.
     pub(super) fn take_second(&mut self, sample: SampleId, epoch: Epoch) -> Option<Held> {
         let held = self.second(sample, epoch)?;
         self.second[sample.0 as usize] &= !(0xf << (4 * self.slot(epoch)));
         Some(held)
     }
 
-    /// Takes the note of the second copy that is read soonest after `now`.
+    /// Removes the record of the second copy that is read soonest after `now`.
     pub(super) fn take_soonest_second(&mut self, sample: SampleId, now: Epoch) -> Option<Held> {
         if self.second.get(sample.0 as usize).is_none_or(|nibbles| *nibbles == 0) {
             return None;
@@ -163,7 +164,7 @@ impl Copies {
         self.ahead(now).find_map(|epoch| self.take_second(sample, epoch))
     }
 
-    /// All copies; those of readers of epochs before `now` are gone.
+    /// All copies; second copies for epochs before `now` no longer count.
     pub(super) fn held(&self, sample: SampleId, now: Epoch) -> impl Iterator<Item = Held> + '_ {
         let nibbles = self.second.get(sample.0 as usize).copied().unwrap_or(0);
         let epochs = if nibbles == 0 { 0 } else { self.slots };
@@ -176,7 +177,7 @@ impl Copies {
         let node = name(node.0);
         let first = sample.0 as usize * self.slots;
         let readers = &self.readers[first..first + self.slots];
-        // Walked without a division for each epoch: this is the inner loop of a plan.
+        // Iterates without a division for each epoch: this is the inner loop of a plan.
         let now = self.slot(now);
         let slots = (now + 1..self.slots).chain(0..now);
         let gap = (1..).zip(slots).find(|(_, slot)| readers[*slot] == node);
@@ -185,10 +186,10 @@ impl Copies {
 
     fn reader(&self, sample: SampleId, epoch: Epoch) -> Option<NodeId> {
         let reader = self.readers[sample.0 as usize * self.slots + self.slot(epoch)];
-        (reader != NOBODY).then_some(NodeId(u32::from(reader)))
+        (reader != NO_NODE).then_some(NodeId(u32::from(reader)))
     }
 
-    /// The epochs after `now` of which the readers are known.
+    /// The epochs after `now` whose readers are known.
     fn ahead(&self, now: Epoch) -> impl Iterator<Item = Epoch> + use<> {
         (now.0 + 1..).take(self.slots - 1).map(Epoch)
     }
@@ -201,9 +202,9 @@ impl Copies {
 /// Whether a sample may lie on several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seconds {
-    /// There is more room than the dataset needs.
+    /// The nodes hold more than the dataset.
     Possible,
-    /// A second copy would cost another sample its first.
+    /// A second copy would take the room of another sample's first copy.
     Impossible,
 }
 

@@ -1,4 +1,4 @@
-//! Ends a round: who keeps what was read, and in which tier.
+//! Ends a round: decides which node keeps each sample that was read, and in which tier.
 
 use alloc::{vec, vec::Vec};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::id::{Epoch, NodeId, TierId};
 
 impl Cluster {
-    /// Decides where everything stays that the round has read.
+    /// Decides where each sample of the round stays.
     pub(super) fn close_round(&mut self, now: Epoch, progress: Progress) {
         let mut items = core::mem::take(&mut self.items);
         let mut room = self.room(&items, now, progress);
@@ -21,8 +21,8 @@ impl Cluster {
         self.items = items;
     }
 
-    /// What the nodes may give to the items of a round: all room that nothing else has. In its first
-    /// epoch a node fills evenly, so that it can choose from the whole of it.
+    /// Bytes that each node can give to the items of a round: its room without other copies. In its
+    /// first epoch a node fills evenly, so that it can choose from all samples of the epoch.
     fn room(&self, items: &[Item], now: Epoch, progress: Progress) -> Vec<u64> {
         let is_first = now == self.setting.order.start.epoch;
         let mut room: Vec<_> = (0..self.setting.order.world.nodes)
@@ -34,38 +34,38 @@ impl Cluster {
             })
             .collect();
         for item in items {
-            for held in item.home.into_iter().chain(item.spare) {
+            for held in item.holder.into_iter().chain(item.spare) {
                 room[held.node.0 as usize] += item.len;
             }
         }
         room
     }
 
-    /// Gives the rest of the room to second copies, the soonest first.
+    /// Gives the remaining room to second copies, the soonest first.
     fn seconds(
         &mut self,
         items: &[Item],
         room: &mut [u64],
         now: Epoch,
         progress: Progress,
-    ) -> Vec<Wish> {
+    ) -> Vec<SecondCopy> {
         let Some(surplus) = &self.surplus else { return Vec::new() };
         let is_first = now == self.setting.order.start.epoch;
-        let mut wishes = Vec::new();
+        let mut candidates = Vec::new();
         for (number, item) in items.iter().enumerate() {
-            let home = item.home.map(|home| (home.node, item.there));
-            let nodes = home.into_iter().filter(|(node, _)| *node != item.reader);
+            let holder = item.holder.map(|holder| (holder.node, item.there));
+            let nodes = holder.into_iter().filter(|(node, _)| *node != item.reader);
             for (node, gap) in nodes.chain([(item.reader, item.here)]) {
                 let is_covered = item.is_settled || item.place.is_some();
                 if gap != Gap::FAR && is_covered && item.place != Some(node) {
-                    wishes.push(Wish { gap, item: number, node });
+                    candidates.push(SecondCopy { gap, item: number, node });
                 }
             }
         }
-        wishes.sort_unstable();
+        candidates.sort_unstable();
         let uncovered = self.copies.uncovered();
         let seconds = &mut self.seconds;
-        wishes.retain(|wish| {
+        candidates.retain(|wish| {
             let (node, len) = (wish.node.0 as usize, items[wish.item].len);
             let limit = if is_first { progress.share_of(surplus[node]) } else { surplus[node] };
             let is_granted = len <= room[node] && (uncovered == 0 || seconds[node] + len <= limit);
@@ -75,11 +75,11 @@ impl Cluster {
             }
             is_granted
         });
-        wishes
+        candidates
     }
 
-    /// Brings copies and rooms to what was decided.
-    fn apply(&mut self, items: &[Item], seconds: &[Wish], now: Epoch) {
+    /// Updates copies and rooms to the decisions.
+    fn apply(&mut self, items: &[Item], seconds: &[SecondCopy], now: Epoch) {
         let mut arrivals = Vec::with_capacity(items.len());
         let mut stays = vec![Stay::No; items.len()];
         for (number, item) in items.iter().enumerate() {
@@ -107,16 +107,16 @@ impl Cluster {
         }
     }
 
-    /// Gives back the room of copies that are no longer, or are to be put anew.
+    /// Frees the room of copies that are dropped or will be placed again.
     fn leave(&mut self, item: &Item, stay: Stay, now: Epoch) {
         if let Some(spare) = item.spare {
             self.rooms.release(spare, item.len);
         }
-        let Some(home) = item.home else { return };
+        let Some(holder) = item.holder else { return };
         match stay {
             Stay::First => return,
-            Stay::Second => self.copies.add_second(item.sample, now, item.there, home.tier),
-            Stay::No => self.rooms.release(home, item.len),
+            Stay::Second => self.copies.add_second(item.sample, now, item.there, holder.tier),
+            Stay::No => self.rooms.release(holder, item.len),
         }
         if !item.is_settled {
             self.copies.set_first(item.sample, None);
@@ -135,7 +135,7 @@ impl Cluster {
     }
 }
 
-/// How much of an epoch is over.
+/// The part of an epoch that is done.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
     pub(super) done: u32,
@@ -149,7 +149,7 @@ impl Progress {
     }
 }
 
-/// What becomes of a copy on a node that did not read it now.
+/// The decision about a copy on a node that did not read the sample now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stay {
     First,
@@ -159,14 +159,14 @@ enum Stay {
 
 /// A second copy that would save a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Wish {
+struct SecondCopy {
     gap: Gap,
     item: usize,
     node: NodeId,
 }
 
-/// A copy that a reader writes from staging. The soonest go first, to the fastest tier; of equal ones
-/// those that lie in the fastest already, so that they find their own room again.
+/// A copy that a reader writes from staging. The soonest come first, into the fastest tier; of
+/// equal ones those that lie in the fastest tier already, so that they get their old room again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Arrival {
     gap: Gap,
@@ -179,7 +179,7 @@ struct Arrival {
 
 impl Arrival {
     fn of(item: &Item, number: usize, node: NodeId, second: Option<Gap>) -> Self {
-        let before = item.home.filter(|home| home.node == node).or(item.spare);
+        let before = item.holder.filter(|holder| holder.node == node).or(item.spare);
         let from = before.filter(|held| held.node == node).map(|held| held.tier);
         let (was_out, gap) = (from.is_none(), item.gap_at(node));
         Self { gap, was_out, from, item: number, node, second }

@@ -1,7 +1,7 @@
-//! What the tiers of all nodes hold, in bytes.
+//! The used and free bytes of the tiers of all nodes.
 //!
-//! A node promises less than its tiers hold where samples of unequal size could leave holes: what a
-//! node has promised finds room in one of its tiers.
+//! A node offers less than its tiers hold if samples of unequal size could leave holes: so every
+//! sample within the offered bytes fits into one of its tiers.
 
 use alloc::{vec, vec::Vec};
 
@@ -13,9 +13,9 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Rooms {
-    /// By node and tier.
+    /// Free bytes by node and tier.
     free: Vec<Vec<u64>>,
-    /// By node.
+    /// Used bytes by node.
     used: Vec<u64>,
     usable: Vec<u64>,
 }
@@ -34,12 +34,12 @@ impl Rooms {
         Self { free, used: vec![0; capacities.len()], usable }
     }
 
-    /// What all nodes together can hold.
+    /// Bytes that all nodes together can hold.
     pub(super) fn total(&self) -> u64 {
         self.usable.iter().fold(0, |sum, it| sum.saturating_add(*it))
     }
 
-    /// Divides bytes among the nodes as their rooms are.
+    /// Divides bytes among the nodes in proportion to their room.
     pub(super) fn shares_of(&self, bytes: u64) -> Vec<u64> {
         let total = u128::from(self.total().max(1));
         let share = |usable: &u64| u128::from(*usable) * u128::from(bytes) / total;
@@ -55,7 +55,7 @@ impl Rooms {
         self.usable[node.0 as usize]
     }
 
-    /// Takes room in the fastest tier that has it.
+    /// Takes room in the fastest tier that has enough.
     pub(super) fn take(&mut self, node: NodeId, len: u64) -> Held {
         let tiers = &mut self.free[node.0 as usize];
         let tier = tiers.iter().position(|free| *free >= len);
@@ -71,8 +71,8 @@ impl Rooms {
     }
 }
 
-/// What fits for sure. Samples of one size leave no holes but at the end of each tier; of others, all
-/// tiers but one may each lack a byte for the longest sample.
+/// Bytes that fit in every case. Samples of one size leave no holes but at the end of each tier;
+/// with unequal sizes, all tiers but one may each lack a byte for the longest sample.
 fn usable(tiers: &[Bytes], lengths: Lengths) -> u64 {
     let Lengths { min, max } = lengths;
     if min == max && max > 0 {

@@ -1,12 +1,14 @@
-//! Decides where the first copy of each sample lies that was just read.
+//! Decides which node keeps the first copy of each sample that was just read.
 //!
-//! Staging holds what a round read, so in it samples can change places between nodes that are full. Each
-//! wants to lie on whichever of two nodes reads it sooner: the one that held it, or the one that has
-//! just received it. Where a node has too little room, those that are read latest give way: to the node
-//! that they came from, where there is always room for what it held before, or, if nobody held them, out.
+//! Staging holds what a round read, so in a round samples can be exchanged between full nodes. Each
+//! sample prefers the one of two nodes that reads it sooner: the one that held it, or the one that
+//! has just received it. Where a node has too little room, the samples with the latest reads give
+//! way: to the node that held them, which always has room for what it held before, or out if no
+//! node held them.
 //!
 //! 1. No node gets more than its room.
-//! 2. A sample that was held loses its copy only to one that was not held and is worth more there.
+//! 2. A sample that was held loses its copy only to one that was not held and that is worth more
+//!    there.
 
 use alloc::{vec, vec::Vec};
 
@@ -18,19 +20,19 @@ use crate::id::{NodeId, SampleId};
 pub(super) struct Item {
     pub(super) sample: SampleId,
     pub(super) len: u64,
-    /// Who read it.
+    /// The node that read it.
     pub(super) reader: NodeId,
-    /// The first copy that there was.
-    pub(super) home: Option<Held>,
-    /// A second copy of the reader, which has served.
+    /// Its first copy before the round, if any.
+    pub(super) holder: Option<Held>,
+    /// A second copy on the reader, which this read has used up.
     pub(super) spare: Option<Held>,
-    /// When the reader reads it again.
+    /// Epochs until the reader reads it again.
     pub(super) here: Gap,
-    /// When the node that holds the first copy reads it.
+    /// Epochs until the node with the first copy reads it.
     pub(super) there: Gap,
-    /// Where the first copy shall lie.
+    /// The node that will keep the first copy.
     pub(super) place: Option<NodeId>,
-    /// Another node holds a copy that now is the first.
+    /// Another node holds a copy that is now the first.
     pub(super) is_settled: bool,
 }
 
@@ -39,17 +41,17 @@ impl Item {
         if node == self.reader { self.here } else { self.there }
     }
 
-    /// Whether the copy that the node holds simply stays: it has not passed through staging there.
+    /// Whether the node's copy stays as it is: it has not passed through staging there.
     pub(super) fn stays_on(&self, node: NodeId) -> bool {
-        node != self.reader && self.is_home(node)
+        node != self.reader && self.is_holder(node)
     }
 
-    fn is_home(&self, node: NodeId) -> bool {
-        self.home.is_some_and(|home| home.node == node)
+    fn is_holder(&self, node: NodeId) -> bool {
+        self.holder.is_some_and(|holder| holder.node == node)
     }
 }
 
-/// A place that an item wants; the ones to be granted first are least.
+/// An item's claim to room on a node; claims are granted in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     gap: Gap,
@@ -57,18 +59,18 @@ struct Claim {
     item: u32,
 }
 
-/// Grants the places that the items ask for, as far as there is room, and writes those that they get.
+/// Grants the claims of the items, as far as there is room, and writes the results to the items.
 pub(super) fn settle(items: &mut [Item], room: &mut [u64]) {
     let mut round = Round {
-        guests: vec![Vec::new(); room.len()],
-        newcomers: vec![Vec::new(); room.len()],
+        moved: vec![Vec::new(); room.len()],
+        admitted: vec![Vec::new(); room.len()],
         refused: vec![Vec::new(); room.len()],
         items,
         room,
     };
-    let homeless = round.grant();
-    for item in homeless {
-        round.send_home(item);
+    let unplaced = round.grant();
+    for item in unplaced {
+        round.return_to_holder(item);
     }
     round.fill();
 }
@@ -76,56 +78,56 @@ pub(super) fn settle(items: &mut [Item], room: &mut [u64]) {
 struct Round<'a> {
     items: &'a mut [Item],
     room: &'a mut [u64],
-    /// By node: the items that it got from others, the best first.
-    guests: Vec<Vec<Claim>>,
-    /// By node: the items that it got and nobody held, the best first.
-    newcomers: Vec<Vec<Claim>>,
-    /// By node: what nobody held and it has no room for, the best last.
+    /// By node: the granted items that another node held, the best first.
+    moved: Vec<Vec<Claim>>,
+    /// By node: the granted items that no node held, the best first.
+    admitted: Vec<Vec<Claim>>,
+    /// By node: items that no node held and that got no room, the best last.
     refused: Vec<Vec<Claim>>,
 }
 
 impl Round<'_> {
-    /// Serves the best claims on each node; returns the items that were held and got nothing.
+    /// Grants the best claims on each node; returns the held items whose claim was not granted.
     fn grant(&mut self) -> Vec<u32> {
         let mut claims: Vec<(NodeId, Claim)> = Vec::with_capacity(self.items.len());
         for (number, item) in (0..).zip(self.items.iter_mut()) {
             let Some(node) = item.place.take().filter(|_| !item.is_settled) else { continue };
-            let is_new = item.home.is_none();
+            let is_new = item.holder.is_none();
             claims.push((node, Claim { gap: item.gap_at(node), is_new, item: number }));
         }
         claims.sort_unstable();
-        let mut homeless = Vec::new();
+        let mut unplaced = Vec::new();
         for (node, claim) in claims {
             if self.fits(claim.item, node) {
                 self.put(claim, node);
             } else if claim.is_new {
                 self.refused[node.0 as usize].push(claim);
             } else {
-                homeless.push(claim.item);
+                unplaced.push(claim.item);
             }
         }
         self.refused.iter_mut().for_each(|claims| claims.reverse());
-        homeless
+        unplaced
     }
 
-    /// Brings an item back to where it was, and whatever must give way for it.
-    fn send_home(&mut self, item: u32) {
-        let mut homeless = vec![item];
-        while let Some(item) = homeless.pop() {
-            let Some(home) = self.items[item as usize].home else { continue };
-            let (node, gap) = (home.node, self.items[item as usize].gap_at(home.node));
+    /// Returns an item to the node that held it, and evicts other items if necessary.
+    fn return_to_holder(&mut self, item: u32) {
+        let mut unplaced = vec![item];
+        while let Some(item) = unplaced.pop() {
+            let Some(holder) = self.items[item as usize].holder else { continue };
+            let (node, gap) = (holder.node, self.items[item as usize].gap_at(holder.node));
             let at = node.0 as usize;
             while !self.fits(item, node) {
-                if let Some(newcomer) = self.newcomers[at].last().copied() {
-                    if newcomer.gap < gap {
+                if let Some(latest) = self.admitted[at].last().copied() {
+                    if latest.gap < gap {
                         break;
                     }
-                    self.newcomers[at].pop();
-                    self.take(newcomer.item, node);
-                    self.refused[at].push(newcomer);
-                } else if let Some(guest) = self.guests[at].pop() {
-                    self.take(guest.item, node);
-                    homeless.push(guest.item);
+                    self.admitted[at].pop();
+                    self.take(latest.item, node);
+                    self.refused[at].push(latest);
+                } else if let Some(claim) = self.moved[at].pop() {
+                    self.take(claim.item, node);
+                    unplaced.push(claim.item);
                 } else {
                     break;
                 }
@@ -136,28 +138,29 @@ impl Round<'_> {
         }
     }
 
-    /// Gives room that is left to items that moved away, if another can have the room that they leave.
+    /// Returns moved items to holders that have room, if a refused item can use the room that they
+    /// leave.
     fn fill(&mut self) {
         if self.refused.iter().all(Vec::is_empty) {
             return;
         }
         let mut moved = Vec::new();
-        for (node, guests) in (0..).map(NodeId).zip(&self.guests) {
-            moved.extend(guests.iter().map(|claim| (*claim, node)));
+        for (node, claims) in (0..).map(NodeId).zip(&self.moved) {
+            moved.extend(claims.iter().map(|claim| (*claim, node)));
         }
         moved.sort_unstable();
         for (claim, node) in moved.into_iter().rev() {
-            let Some(home) = self.items[claim.item as usize].home else { continue };
-            if !self.fits(claim.item, home.node) || self.refused[node.0 as usize].is_empty() {
+            let Some(holder) = self.items[claim.item as usize].holder else { continue };
+            if !self.fits(claim.item, holder.node) || self.refused[node.0 as usize].is_empty() {
                 continue;
             }
             self.take(claim.item, node);
-            self.put(claim, home.node);
+            self.put(claim, holder.node);
             self.admit(node);
         }
     }
 
-    /// Lets in what was refused, as far as there is room now.
+    /// Admits refused items, as far as there is room now.
     fn admit(&mut self, node: NodeId) {
         while let Some(claim) = self.refused[node.0 as usize].pop() {
             if !self.fits(claim.item, node) {
@@ -177,9 +180,9 @@ impl Round<'_> {
         item.place = Some(node);
         self.room[node.0 as usize] -= item.len;
         if claim.is_new {
-            self.newcomers[node.0 as usize].push(claim);
-        } else if !item.is_home(node) {
-            self.guests[node.0 as usize].push(claim);
+            self.admitted[node.0 as usize].push(claim);
+        } else if !item.is_holder(node) {
+            self.moved[node.0 as usize].push(claim);
         }
     }
 

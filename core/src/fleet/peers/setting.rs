@@ -1,11 +1,11 @@
-//! What a plan with peers is made for, checked before it is made.
+//! The input of a plan with peers, checked before the plan is made.
 
 use alloc::{sync::Arc, vec::Vec};
 
 use super::copies::{AHEAD_MAX, BYTES_PER_EPOCH, BYTES_PER_SAMPLE, NODES_MAX, TIERS_MAX};
 use crate::{order::Spec, units::Bytes};
 
-/// What the plan is made for.
+/// The input of a plan with peers.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// The order of the job.
@@ -14,55 +14,55 @@ pub struct Setting {
     pub sizes: Arc<[Bytes]>,
     /// What each tier may hold, by node, fastest first.
     pub capacities: Vec<Vec<Bytes>>,
-    /// Epochs beyond the current one that are looked into: 2 bytes a sample for each.
+    /// Epochs beyond the current one that the plan looks into: 2 bytes a sample for each.
     pub ahead: u32,
     /// Steps that are decided together: those whose samples lie in staging at once.
     pub round_steps: u32,
 }
 
-/// Why there is no plan.
+/// Why a plan with peers is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// More nodes than have a name.
+    /// More nodes than a copy can record.
     #[error("{nodes} nodes; a plan with peers has at most {NODES_MAX}")]
     TooManyNodes {
-        /// As given.
+        /// Nodes of the job.
         nodes: u32,
     },
-    /// More tiers than have a name.
+    /// More tiers than a copy can record.
     #[error("{tiers} tiers on a node; a plan with peers has at most {TIERS_MAX}")]
     TooManyTiers {
-        /// As given.
+        /// Tiers of the node.
         tiers: usize,
     },
-    /// Nodes without capacities, or the other way round.
+    /// The numbers of nodes and of capacities differ.
     #[error("capacities of {given} nodes for a world of {nodes}")]
     OtherNodes {
-        /// Nodes with capacities.
+        /// Nodes that have capacities.
         given: usize,
         /// Nodes of the job.
         nodes: u32,
     },
-    /// Samples without a length, or the other way round.
+    /// The numbers of samples and of lengths differ.
     #[error("{given} lengths for {samples} samples")]
     OtherSamples {
-        /// Lengths.
+        /// Number of samples with a length.
         given: usize,
         /// Samples of the order.
         samples: u32,
     },
-    /// Nothing to look at, or more than can be noted.
+    /// A look-ahead of no epoch, or of more than can be recorded.
     #[error("{ahead} epochs to look ahead; it must be between 1 and {AHEAD_MAX}")]
     Ahead {
-        /// As given.
+        /// Epochs of look-ahead in the setting.
         ahead: u32,
     },
 }
 
 impl Setting {
-    /// Epochs to look ahead: three times as many as there are nodes show nearly every next read, as far
-    /// as a plan of so many samples stays within `memory`, and at least one.
+    /// Epochs to look ahead: three times the number of nodes shows nearly every next read; at least
+    /// one, and as many as a plan for that many samples can hold within `memory`.
     #[must_use]
     pub fn ahead_within(memory: Bytes, order: &Spec) -> u32 {
         let for_each = memory.0 / u64::from(order.samples.max(1));

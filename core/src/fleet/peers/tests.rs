@@ -36,7 +36,7 @@ fn equal(order: Spec, each: u64) -> Setting {
     }
 }
 
-/// Epochs of a plan, without the last, after which nothing is kept.
+/// Epochs of a plan without the last one, after which no copy is kept.
 fn epochs(setting: Setting) -> Vec<Traffic> {
     let count = setting.order.epochs - 1;
     let mut cluster = Cluster::try_new(setting).unwrap();
@@ -47,7 +47,7 @@ fn cold(traffic: &Traffic) -> u64 {
     traffic.total(|node| node.cold).samples
 }
 
-/// The share of reads that needed no other node and no cold store, in the epochs given.
+/// The fraction of reads served by the reader's own tiers, in the given epochs.
 fn local(epochs: &[Traffic]) -> f64 {
     sum(epochs, NodeTraffic::local) / sum(epochs, NodeTraffic::reads)
 }
@@ -57,7 +57,7 @@ fn sum(epochs: &[Traffic], part: impl Fn(&NodeTraffic) -> Amount) -> f64 {
     f64::from(u32::try_from(sum).unwrap())
 }
 
-/// Counts anew what lies where.
+/// Recomputes what each tier holds and compares.
 fn recount(cluster: &Cluster) -> Result<(), TestCaseError> {
     let mut used: Vec<_> =
         cluster.setting.capacities.iter().map(|tiers| vec![0; tiers.len()]).collect();

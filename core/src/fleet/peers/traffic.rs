@@ -1,4 +1,4 @@
-//! What the nodes read, from where, and what they sent to one another: one epoch of a plan.
+//! The reads of the nodes by source, and their transfers to one another: one epoch of a plan.
 
 use alloc::{vec, vec::Vec};
 
@@ -9,7 +9,7 @@ use crate::{
     units::Bytes,
 };
 
-/// The reads of one node in an epoch, and what they made it do.
+/// The reads of one node in an epoch, and the transfers and writes that follow from them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeTraffic {
     /// Read from its own tiers, fastest first.
@@ -40,7 +40,7 @@ impl NodeTraffic {
         reads
     }
 
-    /// Reads from the node's own tiers.
+    /// Reads from the tiers of the node itself.
     #[must_use]
     pub fn local(&self) -> Amount {
         let mut local = Amount::default();
@@ -55,9 +55,9 @@ impl NodeTraffic {
 /// The reads of all nodes in an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// By node.
+    /// Traffic of each node, by its number.
     pub nodes: Vec<NodeTraffic>,
-    /// What is read, each sample counted once.
+    /// The distinct samples that are read, each counted once.
     pub distinct: Amount,
 }
 
@@ -93,14 +93,14 @@ impl Traffic {
         self.nodes[node.0 as usize].sent.bytes
     }
 
-    /// Takes down what each node holds, and how much of it others hold too.
+    /// Records the bytes that each node holds, and how many of them other nodes hold too.
     pub(super) fn kept(&mut self, kept: impl Iterator<Item = (u64, u64)>) {
         for (node, (kept, twice)) in self.nodes.iter_mut().zip(kept) {
             (node.kept, node.kept_twice) = (Bytes(kept), Bytes(twice));
         }
     }
 
-    /// Adds an epoch that follows; what is kept is what is kept after it.
+    /// Adds a later epoch; the kept bytes are those after it.
     pub fn then(&mut self, next: &Self) {
         let add = |sum: &mut Amount, it: &Amount| {
             sum.samples += it.samples;
@@ -126,7 +126,7 @@ impl Traffic {
         })
     }
 
-    /// How much more the busiest node has than the mean: 1 if all have the same.
+    /// The ratio of the busiest node to the mean: 1 if all are equal.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 53 bits")]
     pub fn imbalance(&self, part: impl Fn(&NodeTraffic) -> Bytes) -> f64 {

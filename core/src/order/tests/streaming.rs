@@ -66,7 +66,7 @@ fn every_rank_reads_what_streaming_deals_to_it() {
         };
         let (nodes, ranks_per_node) = (number(&case, "nodes"), number(&case, "ranks_per_node"));
         let epoch = Epoch(number(&case, "epoch"));
-        // A run that goes on where another one was, perhaps in another world.
+        // A run that resumes where another one stopped, perhaps in another world.
         let start = match case["start"].as_u64() {
             Some(samples) => Position { epoch, samples: u32::try_from(samples).unwrap() },
             None => Position::START,

@@ -1,4 +1,4 @@
-//! Working out what a node reads in one epoch, as a value that any thread can run.
+//! Computing what a node reads in one epoch, as a value that any thread can run.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 
@@ -11,7 +11,7 @@ use crate::{
     order::{NodeOrder, Spec},
 };
 
-/// What is needed to work an epoch out.
+/// The input for computing an epoch.
 #[derive(Debug)]
 pub struct Expansion {
     pub(super) spec: Spec,
@@ -24,13 +24,13 @@ pub struct Expansion {
 /// Where the order of an epoch comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// The job fixes it; here it is if it is known already.
+    /// The job fixes it; the order is given if it was computed before.
     Spec(Option<Arc<NodeOrder>>),
-    /// Trainers published it.
+    /// Trainers published it, each rank its own.
     Published(BTreeMap<Rank, Arc<Vec<SampleId>>>),
 }
 
-/// An epoch that is worked out.
+/// The result of an [`Expansion`].
 #[derive(Debug)]
 pub struct Expanded {
     pub(super) epoch: Epoch,
@@ -40,7 +40,7 @@ pub struct Expanded {
 }
 
 impl Expansion {
-    /// Works the epoch out: for millions of samples that takes some tenths of a second.
+    /// Computes the epoch: for millions of samples that takes some tenths of a second.
     #[must_use]
     pub fn run(self) -> Expanded {
         let Self { spec, node, epoch, source, next_uses } = self;

@@ -1,4 +1,4 @@
-//! Where in an epoch each sample is read.
+//! The positions in an epoch at which each sample is read.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -7,20 +7,20 @@ use crate::{
     order::Spec,
 };
 
-/// The node does not read the sample.
+/// Marks a sample that the node does not read.
 const NOWHERE: u32 = u32::MAX;
 
-/// The places of the samples of an epoch.
+/// The positions of the samples of an epoch.
 #[derive(Debug)]
 pub(super) struct Positions {
-    /// By sample; [`NOWHERE`] if the node does not read it.
+    /// First position by sample; [`NOWHERE`] if the node does not read it.
     first: Vec<u32>,
-    /// From a place to the next one with the same sample.
+    /// From a position to the next one with the same sample.
     again: BTreeMap<u32, u32>,
 }
 
 impl Positions {
-    /// Of an epoch of `node`, in which a batch has the samples that `samples_of` tells.
+    /// Positions of an epoch of `node`; `samples_of` returns the samples of a batch.
     pub(super) fn of<'a>(
         spec: &Spec,
         node: NodeId,
@@ -45,7 +45,7 @@ impl Positions {
         Self { first, again }
     }
 
-    /// The first place of a sample that lies behind `after`.
+    /// The first position of a sample behind `after`.
     pub(super) fn after(&self, sample: SampleId, after: Option<u32>) -> Option<u32> {
         let mut place = *self.first.get(sample.0 as usize)?;
         if place == NOWHERE {
@@ -58,7 +58,8 @@ impl Positions {
     }
 }
 
-/// The place of the sample at `index` of a batch among the reads of the node, as if every batch were full.
+/// The position of the sample at `index` of a batch among the node's reads, as if every batch were
+/// full.
 pub(super) fn place_of(spec: &Spec, node: NodeId, batch: BatchId, index: usize) -> u32 {
     let ranks = u64::from(spec.world.ranks_per_node);
     let local = u64::from(local(spec, node, batch.rank).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! What the future is, and what of it is held.
+//! Which accesses are known, and which of them are held.
 
 use alloc::vec;
 
@@ -23,7 +23,7 @@ fn spec(samples: u32, world: World, epochs: u32) -> Spec {
     }
 }
 
-/// All reads of a node in turn.
+/// All reads of a node in order.
 fn reads(spec: Spec, node: NodeId) -> Vec<(Use, SampleId)> {
     let mut future = FutureAccesses::new(spec, node, 0);
     let mut reads = Vec::new();

@@ -1,13 +1,13 @@
-//! Belady's rule (1966, doi:10.1147/sj.52.0078) with bypass: what is used farthest in the future goes
-//! first, even if that is what was just read.
+//! Belady's rule (1966, doi:10.1147/sj.52.0078) with bypass: evicts the sample whose next use is
+//! farthest in the future, even if that sample was just read.
 //!
 //! No policy has fewer misses on samples of equal size. But its hits come in the first part of each
 //! epoch, and its misses in one burst after them.
 //!
-//! The rule needs the next use of whatever it would keep. On one node that is one epoch away. On
-//! several the gap has no bound, so it looks as many epochs ahead as the gaps reach that fill its tiers
-//! ([`gap_max`]), and [`MARGIN`] more, because what it keeps wanders around the steady state; at most
-//! [`LOOKAHEAD_MAX`], for each takes 4 bytes a sample.
+//! The rule needs the next use of every sample that it could keep. On one node that is one epoch
+//! away. On several nodes the gap has no bound, so it looks as many epochs ahead as the gaps reach
+//! that fill its tiers ([`gap_max`]), and [`MARGIN`] more, because what it keeps varies around the
+//! steady state; at most [`LOOKAHEAD_MAX`], because each epoch takes 4 bytes a sample.
 
 use super::{Policy, Read, Setting, farthest::Farthest};
 use crate::{
@@ -22,7 +22,7 @@ const MARGIN: u32 = 2;
 
 const LOOKAHEAD_MAX: u32 = 32;
 
-/// Keeps what is used soonest.
+/// Keeps the samples with the nearest next uses.
 #[derive(Debug)]
 pub(super) struct Belady {
     kept: Farthest,
@@ -57,7 +57,7 @@ impl Policy for Belady {
     }
 }
 
-/// Epochs that a rule must look into that gives up what is used farthest.
+/// Epochs that a policy looks into if it evicts the farthest next use.
 pub(super) fn lookahead(setting: &Setting) -> u32 {
     let spec = &setting.order;
     let left = spec.epochs.saturating_sub(spec.start.epoch.0 + 1);
@@ -89,5 +89,5 @@ fn gap_max(setting: &Setting) -> u32 {
     LOOKAHEAD_MAX
 }
 
-/// The dataset, in fixed point: fine enough for the square of 2^16 nodes.
+/// The whole dataset in fixed point: precise enough for the square of 2^16 nodes.
 const WHOLE: u64 = 1 << 56;

@@ -1,6 +1,6 @@
-//! Algorithm 1 of DeepMemoryDL (ICPP 2022, doi:10.1145/3545008.3545054), as far as it says what stays.
+//! The retention part of algorithm 1 of DeepMemoryDL (ICPP 2022, doi:10.1145/3545008.3545054).
 //!
-//! What the lines of it are here:
+//! How its lines are carried out here:
 //!
 //! - Lines 1 and 2, for each worker, "determine location for n batches": a session places the batches of
 //!   its ranks in turn ([`crate::session`]). `n` is what the ranks of the node read in a step.
@@ -13,11 +13,12 @@
 //!   sample, as section 3.3.4 does ("samples within a batch that are marked for prefetching will be cached
 //!   to a lower memory tier").
 //!
-//! The paper leaves open: the threshold, here where the `n` batches of a step do not fit any more, but at
-//! least [`FILLED_PERCENT`]; `i`, here what the buffers can hold, in steps, which is how the paper bounds
-//! the batches scheduled onto a tier; and what happens when the tier below has no space although its
-//! turn came first: it gives up its own oldest, by lines 10 to 14. The buffers are as large as the job
-//! says, 20 % of what is free unless it says otherwise, and may change while it runs.
+//! The paper leaves three things open: the threshold, here the fill level at which the `n` batches
+//! of a step do not fit any more, but at least [`FILLED_PERCENT`]; `i`, here the steps that the
+//! buffers can hold, which is how the paper bounds the batches scheduled onto a tier; and what
+//! happens when the tier below has no space although lines 9 to 15 visited it before: it evicts its
+//! own oldest, by lines 10 to 14. The buffers are as large as the job says, 20 % of what is free
+//! unless it says otherwise, and may change while it runs.
 
 use super::{Policy, Read, Setting, first_with_room, queue::Queues};
 use crate::{
@@ -29,15 +30,15 @@ use crate::{
     units::Bytes,
 };
 
-/// A buffer that is not filled so far gives nothing up, however much a step reads.
+/// Below this fill level a buffer evicts nothing, however large a step is.
 const FILLED_PERCENT: u128 = 90;
 
-/// Wants what is needed before the buffers have turned over once.
+/// Keeps what is needed before the buffers have turned over once.
 #[derive(Debug)]
 pub(super) struct DeepMemory {
     queues: Queues,
     bytes_per_step: Bytes,
-    /// The read before.
+    /// The previous read.
     last: Option<Use>,
 }
 
@@ -54,7 +55,8 @@ impl DeepMemory {
         is_filled && level.used.0 > 0 && level.free() < self.bytes_per_step
     }
 
-    /// Lines 9 to 15, the slowest tier first: what it gives up makes space for what comes down.
+    /// Lines 9 to 15, the slowest tier first: its evictions make room for demotions from the tier
+    /// above.
     fn evict(&mut self, now: Use, future: &FutureAccesses, residency: &mut Residency) {
         let iterations = iterations(self.bytes_per_step, residency);
         let mut is_needed = |sample| steps_until(sample, now, future) <= iterations;
@@ -89,7 +91,7 @@ impl Policy for DeepMemory {
     }
 }
 
-/// The `i` of the paper.
+/// The look-ahead `i` of the paper, in steps.
 fn iterations(bytes_per_step: Bytes, residency: &Residency) -> u32 {
     let capacities = residency.levels().iter().map(|level| level.capacity.0);
     let capacity = capacities.fold(0_u64, u64::saturating_add);
@@ -103,8 +105,8 @@ fn is_one_step(one: Use, other: Use, future: &FutureAccesses) -> bool {
         && future.steps_between(start, one) == future.steps_between(start, other)
 }
 
-/// Steps until the next use. One that is not known yet counts as an epoch away: that is where it lies,
-/// on average, if the trainer publishes the order of each epoch before it.
+/// Steps until the next use. An unknown next use counts as an epoch away: that is its mean distance
+/// if the trainer publishes the order of each epoch before it.
 fn steps_until(sample: SampleId, now: Use, future: &FutureAccesses) -> u32 {
     match future.next_use(sample, now) {
         NextUse::At(next) => future.steps_between(now, next),

@@ -1,14 +1,15 @@
-//! The cache of DELI (IC2E 2021, section IV-B): one bounded collection in front of the cold store, which
-//! forgets what was stored first.
+//! The cache of DELI (IC2E 2021, section IV-B): one bounded FIFO collection in front of the cold
+//! store.
 //!
-//! DELI keeps samples in a capped collection of `MongoDB`: a ring of bytes, in which a new document takes
-//! the place of the oldest ones ("a first-in-first-out policy") and reading renews nothing. So a sample
-//! enters when it was read from the cold store, wherever the oldest made way, and never moves; all
-//! tiers are one ring. The paper has one, on disk. Its measured miss rates (figure 5) follow from this.
+//! DELI keeps samples in a capped collection of `MongoDB`: a ring of bytes, in which a new document
+//! overwrites the oldest ones ("a first-in-first-out policy") and a read does not renew an entry.
+//! So a sample enters when it is read from the cold store, in the tier where the oldest samples are
+//! evicted, and never moves; all tiers are one ring. The paper has one tier, on disk. Its measured
+//! miss rates (figure 5) follow from this.
 //!
-//! Fetch size and prefetch threshold (section IV-C) are not matters of retention. What DELI requests ahead
-//! is what a session stages ahead ([`crate::session::Settings::staged_batches`]); a session refills batch by batch
-//! as places get free, where DELI waits until the threshold is reached.
+//! Fetch size and prefetch threshold (section IV-C) do not concern retention. What DELI requests
+//! ahead is what a session stages ahead ([`crate::session::Settings::staged_batches`]); a session
+//! refills batch by batch as room becomes free, DELI waits until the threshold is reached.
 
 use super::{Policy, Read, Setting, fastest, first_with_room, lists::Lists};
 use crate::{
@@ -16,10 +17,10 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// The only list.
+/// The only list, for all tiers.
 const RING: usize = 0;
 
-/// Keeps what was fetched last.
+/// Keeps the samples that were fetched last.
 #[derive(Debug)]
 pub(super) struct Deli {
     ring: Lists,
@@ -48,7 +49,7 @@ impl Policy for Deli {
             self.ring.leave(oldest, RING);
             residency.take_out(oldest);
         };
-        // There is room: the tier was chosen for it.
+        // There is room: the tier was chosen for the sample.
         if residency.put(read.sample, tier).is_ok() {
             self.ring.enter(read.sample, RING);
         }

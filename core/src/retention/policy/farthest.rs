@@ -1,14 +1,13 @@
-//! Tiers that give up what is used farthest in the future, each into the next.
+//! Tiers that demote the sample whose next use is farthest in the future, each into the next tier.
 //!
-//! What is read, or was given up by a faster tier, is compared with what the tier holds: whichever is
-//! used farthest goes on to the next tier, and out after the last. With samples of equal size this is
-//! the stack of Mattson et al. (1970, doi:10.1147/sj.92.0078) for Belady's rule with bypass: for every j
-//! the first j tiers together hold what one cache of their joint capacity would hold. With unequal sizes
-//! a sample enters a tier if those that are used farther than it take at least its bytes; the best
-//! choice would be a knapsack.
+//! A sample that was read, or demoted by a faster tier, is compared with those in the tier: the one
+//! with the farthest next use moves to the next tier, and is evicted after the last. With samples
+//! of equal size this is the stack of Mattson et al. (1970, doi:10.1147/sj.92.0078) for Belady's
+//! rule with bypass: for every j the first j tiers together hold what one cache of their joint
+//! capacity would hold. With unequal sizes a sample enters a tier if the samples with farther next
+//! uses take at least its bytes; the optimum would be a knapsack.
 //!
-//! A next use that is not known counts as farthest, and is looked for again before anything is given up
-//! on its account.
+//! An unknown next use counts as farthest, and is looked up again before it causes an eviction.
 
 use alloc::vec::Vec;
 
@@ -22,17 +21,17 @@ use crate::{
     },
 };
 
-/// Beyond every use that is known.
+/// The key of a next use that is not known yet: beyond every known use.
 const LATER: u64 = u64::MAX - 1;
 
-/// Beyond even that.
+/// The key of a sample that is not used again: beyond [`LATER`].
 const NEVER: u64 = u64::MAX;
 
-/// When each sample that is kept is used next.
+/// The samples of each tier by their next use.
 #[derive(Debug)]
 pub(super) struct Farthest {
     heaps: Heaps,
-    /// The last epoch of which a read was seen.
+    /// The latest epoch with a read.
     epoch: Epoch,
 }
 
@@ -41,7 +40,7 @@ impl Farthest {
         Self { heaps: Heaps::new(samples, tiers), epoch: Epoch(0) }
     }
 
-    /// Takes what was read out of its tier.
+    /// Takes a sample that was read out of its tier.
     pub(super) fn drop(&mut self, sample: SampleId, residency: &mut Residency) {
         if let Some(tier) = residency.tier_of(sample) {
             self.heaps.leave(sample, tier);
@@ -49,7 +48,7 @@ impl Farthest {
         }
     }
 
-    /// Keeps what was read where its next use has it belong, or not at all.
+    /// Keeps a sample that was read in the tier that fits its next use, or not at all.
     pub(super) fn keep(
         &mut self,
         read: Read,
@@ -59,14 +58,14 @@ impl Farthest {
     ) {
         self.renew(read.at, future, residency);
         let carried = Carried { sample: read.sample, key: key(next), now: read.at };
-        let home = residency.tier_of(read.sample);
-        if let Some(home) = home {
-            self.heaps.leave(read.sample, home);
+        let current = residency.tier_of(read.sample);
+        if let Some(current) = current {
+            self.heaps.leave(read.sample, current);
         }
-        self.settle(carried, None, home, future, residency);
+        self.settle(carried, None, current, future, residency);
     }
 
-    /// Follows a sample that was moved by something else.
+    /// Follows a move that the policy did not make.
     pub(super) fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
         let key = self.heaps.key(sample);
         self.heaps.leave(sample, from);
@@ -75,27 +74,27 @@ impl Farthest {
         }
     }
 
-    /// Puts a sample into the first tier below `above` in which it may take the place of what is used
-    /// farther, and that down; out of all tiers if there is none. A sample that was read has its `home`
-    /// in the tier where it lies.
+    /// Puts a sample into the first tier below `above` where samples with farther next uses can
+    /// make room for it, and demotes those; evicts it if there is no such tier. `current`
+    /// is the tier of a sample that was just read, if any.
     fn settle(
         &mut self,
         carried: Carried,
         above: Option<TierId>,
-        home: Option<TierId>,
+        current: Option<TierId>,
         future: &FutureAccesses,
         residency: &mut Residency,
     ) {
         let Carried { sample, key, .. } = carried;
         let mut tier = slower(above, sample, residency);
         while let Some(here) = tier {
-            if home == Some(here) {
+            if current == Some(here) {
                 self.heaps.enter(sample, here, key);
                 return;
             }
             if let Some(farther) = self.make_way(carried, here, future, residency) {
-                if home.is_some() {
-                    // It lies in staging; its place is needed by what goes down.
+                if current.is_some() {
+                    // It lies in staging; the demoted samples need its place.
                     residency.take_out(sample);
                 }
                 // The nearest first, so that none of them is moved twice.
@@ -103,7 +102,7 @@ impl Farthest {
                     let carried = Carried { sample, key, now: carried.now };
                     self.settle(carried, Some(here), None, future, residency);
                 }
-                // There is room: the others made way.
+                // There is room: the demoted samples made it.
                 if residency.put(sample, here).is_ok() {
                     self.heaps.enter(sample, here, key);
                 }
@@ -114,8 +113,8 @@ impl Farthest {
         residency.take_out(sample);
     }
 
-    /// Takes those out of the heap of a tier that must leave it for a sample that is used before them,
-    /// the farthest first; none, and `None`, if there are not enough of them.
+    /// Removes from the heap of a tier the samples that make room for a sample with a nearer next
+    /// use, the farthest first; none, and `None`, if they are not enough.
     fn make_way(
         &mut self,
         carried: Carried,
@@ -159,8 +158,8 @@ impl Farthest {
         }
     }
 
-    /// Looks again for the next use of what should have been used an epoch ago: a trainer that goes on
-    /// elsewhere leaves such samples behind, and they would stay for ever.
+    /// Looks up next uses that should have happened an epoch ago: a trainer that jumps leaves such
+    /// samples behind, and without this they would stay for ever.
     fn renew(&mut self, now: Use, future: &FutureAccesses, residency: &Residency) {
         if now.epoch <= self.epoch {
             return;
@@ -177,11 +176,11 @@ impl Farthest {
     }
 }
 
-/// A sample that looks for its tier.
+/// A sample on its way to a tier.
 #[derive(Debug, Clone, Copy)]
 struct Carried {
     sample: SampleId,
-    /// When it is used next.
+    /// The key of its next use.
     key: u64,
     now: Use,
 }

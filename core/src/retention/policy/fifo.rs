@@ -1,4 +1,4 @@
-//! FIFO buffers without foresight: everything enters the fastest tier and sinks as it ages.
+//! FIFO buffers without foresight: every sample enters the fastest tier and is demoted as it ages.
 //!
 //! On a shuffled epoch this keeps almost nothing until its next use: it is the field's baseline.
 
@@ -8,7 +8,7 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// Keeps what came last.
+/// Keeps the samples that entered last.
 #[derive(Debug)]
 pub(super) struct Fifo {
     queues: Queues,

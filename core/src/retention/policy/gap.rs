@@ -1,20 +1,22 @@
 //! Keeps a used sample if and only if its next use on this node is near enough.
 //!
-//! On one node every sample is used once per epoch, so all next uses are equally near and the rule is
-//! pinning: what fits stays, the rest is read again. On several nodes a sample comes back after one
-//! epoch or after many, and room is best spent on the short gaps (`quota`). Either way what stays does
-//! not depend on the position in the epoch, so the cold reads are spread evenly over it; Belady's rule
-//! reads as little, but all of it at the end of each epoch. Where the rule leaves open which samples
-//! stay, they are chosen so that the batches of all ranks and steps miss equally many bytes (`balance`).
+//! On one node every sample is used once per epoch, so all next uses are equally near and the rule
+//! is pinning: what fits stays, the rest is read again. On several nodes a sample returns after one
+//! epoch or after many, and room is best spent on the short gaps (`quota`). In both cases what
+//! stays does not depend on the position in the epoch, so the cold reads are spread evenly over it;
+//! Belady's rule reads as little, but all of it at the end of each epoch. Among samples of equal
+//! worth it chooses those with which the batches of all ranks and steps miss equally many bytes
+//! (`balance`).
 //!
-//! An epoch is planned before its first sample is read, from the orders, from what the tiers may hold
-//! then, and from the plan of the epoch before, never from what lies where: no failure and no fast disk
-//! changes a plan. Only a trainer that goes elsewhere makes it start anew from what lies where. Planning
-//! is a [`Job`] for another thread; who replays a policy without a session has it run at once. Shorter gaps
-//! go to faster tiers; nothing moves between tiers but a sample that is read anyway.
+//! An epoch is planned before its first sample is read, from the orders, from the capacities of the
+//! tiers at that time, and from the plan of the previous epoch, never from the residency: no
+//! failure and no fast disk changes a plan. Only after a jump of the trainer does it start anew
+//! from the residency. Planning is a [`Job`] for another thread; a caller that replays a policy
+//! without a session runs it at once. Shorter gaps go to faster tiers; a sample changes its tier
+//! only when it is read anyway.
 //!
-//! Deliberately absent: gaps beyond the epochs that are looked into. What is used next after them does
-//! not stay, unless everything fits.
+//! Deliberately absent: gaps beyond the epochs that are looked into. A sample with a farther next
+//! use does not stay, unless everything fits.
 
 mod balance;
 mod class;
@@ -50,22 +52,22 @@ use crate::{
 /// Carries out a plan, one epoch after the other.
 #[derive(Debug)]
 pub(super) struct Gap {
-    /// `None` while a job has it.
+    /// `None` while a job uses it.
     plan: Option<Box<Plan>>,
-    /// The epoch that it was made for last.
+    /// The epoch that was planned last.
     planned: Option<Epoch>,
     room: Room,
     lookahead: u32,
-    /// The epoch that was read last, ranks that lag behind left out.
+    /// The latest epoch that was read, without ranks that lag behind.
     current: Option<Epoch>,
-    /// What was decided for the current epoch and the one before.
+    /// The decisions for the current epoch and the previous one.
     tables: BTreeMap<Epoch, Table>,
-    /// What is decided for an epoch that nobody has read yet.
+    /// The decisions for an epoch that has not been read yet.
     upcoming: Option<Upcoming>,
-    /// Whether everything fits, so that nothing had to be planned.
+    /// Whether everything fits, so that no plan was needed.
     fits: bool,
     growth: Growth,
-    /// What is still to leave its tier because the trainer went elsewhere.
+    /// Samples that are still to leave their tier because the trainer jumped.
     unused: Vec<SampleId>,
 }
 
@@ -77,16 +79,16 @@ struct Upcoming {
     is_restarted: bool,
 }
 
-/// Samples that leave their tier with each read after the trainer went elsewhere.
+/// Samples that leave their tier with each read after the trainer jumped.
 const LEAVING: usize = 16;
 
-/// By how much tiers have grown since the epoch was planned: room that the plan does not know.
+/// How much tiers have grown since the epoch was planned: room that the plan does not know.
 #[derive(Debug, Default)]
 struct Growth {
-    /// As far as it is not used yet.
+    /// The part of the growth that is not used yet.
     free: Vec<Bytes>,
     capacities: Vec<Bytes>,
-    /// [`Residency::resizes`] when this was true.
+    /// [`Residency::resizes`] at the last update.
     as_of: u64,
 }
 
@@ -116,7 +118,7 @@ impl Gap {
         self.current.is_some_and(|current| epoch <= current) && !self.is_elsewhere(epoch)
     }
 
-    /// What a plan of `epoch` must start from, if one is missing.
+    /// The basis of a plan of `epoch`, if the plan is missing.
     fn missing(&self, epoch: Epoch, need: Need, residency: &Residency) -> Option<Basis> {
         let has_fitted = self.fits && self.current.is_some();
         if self.is_entered(epoch) || self.room.fits(capacities(residency)) {
@@ -131,11 +133,11 @@ impl Gap {
         if follows && !must_restart {
             return Some(Basis::Plan);
         }
-        // What lies where then is not known ahead.
+        // The residency at that time is not known ahead.
         (need == Need::Now).then(|| Basis::TierMap(residency.tier_map()))
     }
 
-    /// Goes on to an epoch that is prepared.
+    /// Switches to an epoch that is prepared.
     fn enter(&mut self, epoch: Epoch, residency: &Residency) {
         self.fits = self.room.fits(capacities(residency));
         if self.is_elsewhere(epoch) {
@@ -163,12 +165,12 @@ impl Gap {
         }
     }
 
-    /// Where a sample goes of which the plan says nothing: nowhere, but on a single node, which reads it
-    /// again in the next epoch, into room that came after the plan was made.
+    /// The tier for a sample that is not in the plan: none, except on a single node, which reads it
+    /// again in the next epoch, where it may take room that was added after the plan was made.
     fn unplanned(
         &mut self,
         read: Read,
-        lies: Option<TierId>,
+        tier: Option<TierId>,
         future: &FutureAccesses,
         residency: &Residency,
     ) -> Option<TierId> {
@@ -178,19 +180,19 @@ impl Gap {
         if !is_read_next {
             return None;
         }
-        match lies {
+        match tier {
             Some(tier) => self.growth.take_in(tier, len),
             None => self.growth.take(len),
         }
     }
 
-    /// Gives a sample the tier that the plan chose, or where that is full another one.
+    /// Puts a sample into the tier that the plan chose, or into another one if that is full.
     fn keep(sample: SampleId, tier: TierId, residency: &mut Residency) {
         if residency.put(sample, tier).is_err()
             && residency.tier_of(sample).is_none()
             && let Some(tier) = first_with_room(sample, residency)
         {
-            // There is room: the tier was chosen for it.
+            // There is room: the tier was chosen for the sample.
             _ = residency.put(sample, tier);
         }
     }
@@ -201,7 +203,7 @@ fn capacities(residency: &Residency) -> impl Iterator<Item = Bytes> {
 }
 
 impl Growth {
-    /// From what the plan knows on.
+    /// Growth relative to the capacities that the plan knows.
     fn since(capacities: Vec<Bytes>, residency: &Residency) -> Self {
         let free = alloc::vec![Bytes(0); capacities.len()];
         let mut growth = Self { free, capacities, as_of: 0 };
@@ -219,13 +221,13 @@ impl Growth {
         self.as_of = residency.resizes();
     }
 
-    /// The fastest tier that has grown enough for a sample, which takes that room.
+    /// The fastest tier that has grown enough for a sample; the sample takes that room.
     fn take(&mut self, len: Bytes) -> Option<TierId> {
         let tier = self.free.iter().position(|free| *free >= len)?;
         self.take_in(TierId(u8::try_from(tier).ok()?), len)
     }
 
-    /// The same of one tier.
+    /// As [`Self::take`], for one tier only.
     fn take_in(&mut self, tier: TierId, len: Bytes) -> Option<TierId> {
         let free = self.free.get_mut(usize::from(tier.0)).filter(|free| **free >= len)?;
         free.0 -= len.0;
@@ -272,17 +274,17 @@ impl Policy for Gap {
         self.follow_resizes(residency);
         let first = self.unused.len().saturating_sub(LEAVING);
         self.unused.drain(first..).for_each(|sample| residency.take_out(sample));
-        let lies = residency.tier_of(sample);
+        let resident_in = residency.tier_of(sample);
         if self.fits {
-            let tier = lies.or_else(|| first_with_room(sample, residency));
+            let tier = resident_in.or_else(|| first_with_room(sample, residency));
             tier.into_iter().for_each(|tier| Self::keep(sample, tier, residency));
             return;
         }
-        // Of a rank that lags far behind: later plans have decided of its samples since.
+        // The rank lags far behind: later plans have decided about its samples since.
         let Some(table) = self.tables.get(&at.epoch) else { return };
         if let Some(tier) = table.tier_after(sample) {
             Self::keep(sample, tier, residency);
-        } else if let Some(tier) = self.unplanned(read, lies, future, residency) {
+        } else if let Some(tier) = self.unplanned(read, resident_in, future, residency) {
             Self::keep(sample, tier, residency);
         } else {
             residency.take_out(sample);

@@ -1,20 +1,20 @@
-//! The samples of each tier by a key, the greatest at hand.
+//! The samples of each tier ordered by a key, with access to the greatest.
 //!
-//! Binary heaps that know where each sample stands, so that any one can leave: 12 bytes a sample of
-//! the dataset and 4 for each that is kept, and at most log2 steps for each change.
+//! Binary heaps with the index of each sample, so that any sample can be removed: 12 bytes a sample
+//! of the dataset and 4 for each that is kept, and at most log2 steps for each change.
 
 use alloc::{vec, vec::Vec};
 
 use crate::id::{SampleId, TierId};
 
-/// A heap for each tier. A sample stands in at most one.
+/// A heap for each tier. A sample is in at most one.
 #[derive(Debug)]
 pub(super) struct Heaps {
-    /// By sample.
+    /// Keys by sample.
     keys: Vec<u64>,
-    /// By sample: where in its heap it stands, if it does.
+    /// Index of each sample in its heap, if it is in one.
     places: Vec<u32>,
-    /// Every tier's heap.
+    /// The heap of each tier.
     tiers: Vec<Vec<u32>>,
 }
 
@@ -23,7 +23,7 @@ impl Heaps {
         Self { keys: vec![0; samples], places: vec![0; samples], tiers: vec![Vec::new(); tiers] }
     }
 
-    /// The key of a sample that stands in a heap.
+    /// The key of a sample that is in a heap.
     pub(super) fn key(&self, sample: SampleId) -> u64 {
         self.keys[sample.0 as usize]
     }
@@ -33,12 +33,12 @@ impl Heaps {
         self.tiers[usize::from(tier.0)].first().copied().map(SampleId)
     }
 
-    /// The samples of a tier, in no order that means anything.
+    /// The samples of a tier, in unspecified order.
     pub(super) fn samples(&self, tier: TierId) -> impl Iterator<Item = SampleId> + '_ {
         self.tiers[usize::from(tier.0)].iter().copied().map(SampleId)
     }
 
-    /// Adds a sample that stands in no heap.
+    /// Adds a sample that is in no heap.
     pub(super) fn enter(&mut self, sample: SampleId, tier: TierId, key: u64) {
         self.keys[sample.0 as usize] = key;
         let heap = &mut self.tiers[usize::from(tier.0)];
@@ -47,19 +47,19 @@ impl Heaps {
         self.rise(usize::from(tier.0), last);
     }
 
-    /// Removes a sample that stands in the heap of `tier`.
+    /// Removes a sample from the heap of `tier`.
     pub(super) fn leave(&mut self, sample: SampleId, tier: TierId) {
         let tier = usize::from(tier.0);
         let place = self.places[sample.0 as usize] as usize;
         self.tiers[tier].swap_remove(place);
         if place < self.tiers[tier].len() {
-            // What came from the end belongs above or below its new place.
+            // The last element belongs above or below its new place.
             let place = self.rise(tier, place);
             self.sink(tier, place);
         }
     }
 
-    /// Gives a sample of the heap of `tier` another key.
+    /// Changes the key of a sample in the heap of `tier`.
     pub(super) fn change(&mut self, sample: SampleId, tier: TierId, key: u64) {
         self.keys[sample.0 as usize] = key;
         let place = self.places[sample.0 as usize] as usize;
@@ -71,7 +71,7 @@ impl Heaps {
         self.keys[self.tiers[tier][place] as usize]
     }
 
-    /// Lets what stands at a place rise as far as its key is greater; returns where it comes to stand.
+    /// Moves an element up as far as its key is greater; returns its new place.
     fn rise(&mut self, tier: usize, mut place: usize) -> usize {
         while place > 0 {
             let above = (place - 1) / 2;
@@ -85,7 +85,7 @@ impl Heaps {
         place
     }
 
-    /// Lets what stands at a place sink as far as a key below it is greater.
+    /// Moves an element down as far as a key below it is greater.
     fn sink(&mut self, tier: usize, mut place: usize) {
         let len = self.tiers[tier].len();
         loop {

@@ -1,13 +1,13 @@
 //! Samples in the order in which they entered one of several lists.
 //!
-//! All lists are threaded through one array, 8 bytes a sample, so that entering, leaving and finding
-//! the oldest each take a few steps, however much is kept. A sample stands in at most one list.
+//! All lists are linked through one array, 8 bytes a sample, so that entering, leaving and finding
+//! the oldest take constant time. A sample is in at most one list.
 
 use alloc::{vec, vec::Vec};
 
 use crate::id::SampleId;
 
-/// No neighbour.
+/// Marks the end of a list.
 const END: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ struct Ends {
     youngest: u32,
 }
 
-/// Lists of samples, the oldest of each at hand.
+/// Lists of samples, with access to the oldest of each.
 #[derive(Debug)]
 pub(super) struct Lists {
     links: Vec<Link>,
@@ -30,20 +30,20 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// So many empty lists for the samples of a dataset.
+    /// The given number of empty lists for the samples of a dataset.
     pub(super) fn new(samples: usize, lists: usize) -> Self {
         let link = Link { before: END, after: END };
         let ends = Ends { oldest: END, youngest: END };
         Self { links: vec![link; samples], ends: vec![ends; lists] }
     }
 
-    /// The sample that entered first of those that stand in the list.
+    /// The sample in the list that entered first.
     pub(super) fn oldest(&self, list: usize) -> Option<SampleId> {
         let oldest = self.ends[list].oldest;
         (oldest != END).then_some(SampleId(oldest))
     }
 
-    /// Appends a sample that stands in no list.
+    /// Appends a sample that is in no list.
     pub(super) fn enter(&mut self, sample: SampleId, list: usize) {
         let ends = &mut self.ends[list];
         let before = core::mem::replace(&mut ends.youngest, sample.0);
@@ -54,7 +54,7 @@ impl Lists {
         }
     }
 
-    /// Removes a sample that stands in the list.
+    /// Removes a sample from the list.
     pub(super) fn leave(&mut self, sample: SampleId, list: usize) {
         let Link { before, after } = self.links[sample.0 as usize];
         let ends = &mut self.ends[list];

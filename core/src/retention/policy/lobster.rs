@@ -3,7 +3,7 @@
 //!
 //! - *Reuse count policy*: a sample that the node does not use again is evicted, "unless no other node
 //!   in the group holds a copy", because the others would have to fetch it from the cold store. Nodes do
-//!   not read from each other here, so nobody else's copy is at stake, and it is always evicted.
+//!   not read from each other here, so no other node's copy matters, and it is always evicted.
 //! - *Reuse distance policy*: after iteration h of I, a sample whose next reuse distance "is larger than
 //!   2 x I - h" is evicted. The paper takes this for "will not be accessed by any GPUs on the node during
 //!   the next epoch", which is exact if iterations count from 1; so that is asked here, one epoch ahead.
@@ -12,11 +12,11 @@
 //! - *Coordination with prefetching*: when the room is filled, "evict the training samples with the
 //!   largest reuse distance".
 //!
-//! Eager is this as printed. On one node the distance is never that large, and the rule is Belady's. On
-//! N nodes only what is used in the next epoch stays, so no cache has more than 1/N of hits. Lazy takes
-//! both rules only as a reason to go first when room is needed: what the rules would drop is used
-//! farther than what they would not, so the third rule says the same, and the outcome is Belady's.
-//! The paper has one tier; several are filled as [`super::farthest`] tells.
+//! Eager is this as printed. On one node the distance is never that large, and the rule is
+//! Belady's. On N nodes only samples used in the next epoch stay, so no cache has a hit ratio above
+//! 1/N. Lazy uses both rules only as an eviction order when room is needed: the samples that the
+//! rules would evict have farther next uses than the others, so the third rule says the same, and
+//! the outcome is Belady's. The paper has one tier; several are filled as in [`super::farthest`].
 
 use super::{Policy, Read, Setting, belady, farthest::Farthest};
 use crate::{
@@ -31,13 +31,13 @@ use crate::{
 /// When the rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Eviction {
-    /// At once.
+    /// As soon as a rule says so.
     Eager,
-    /// When room is needed.
+    /// Only when room is needed.
     Lazy,
 }
 
-/// Keeps what is used in the next epoch, or soonest.
+/// Keeps what is used in the next epoch (eager), or the nearest next uses (lazy).
 #[derive(Debug)]
 pub(super) struct Lobster {
     kept: Farthest,
@@ -48,7 +48,7 @@ pub(super) struct Lobster {
 impl Lobster {
     pub(super) fn new(setting: &Setting, eviction: Eviction) -> Self {
         let lookahead = match eviction {
-            // The next epoch is all that the rule asks for.
+            // The rule looks no farther than the next epoch.
             Eviction::Eager => 1,
             Eviction::Lazy => belady::lookahead(setting),
         };
@@ -80,11 +80,11 @@ impl Policy for Lobster {
     }
 }
 
-/// Whether the reuse count or the reuse distance says so.
+/// Whether the reuse count or the reuse distance evicts the sample.
 fn is_evicted(next: NextUse, future: &FutureAccesses) -> bool {
     match next {
         NextUse::At(_) => false,
-        // It is not in the next epoch, unless that is not published yet.
+        // It is not used in the next epoch, unless that is not published yet.
         NextUse::Later => future.spec().shuffle != Shuffle::Published,
         NextUse::Never => true,
     }

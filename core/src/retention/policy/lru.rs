@@ -1,8 +1,9 @@
-//! Least recently used: what was not read for longest goes first.
+//! Least recently used: evicts the sample whose last read is longest ago.
 //!
-//! The tiers are one order of recency, cut at their capacities: what is read goes to the fastest tier,
-//! and what must make way there goes to the next. So for every j the first j tiers together hold what
-//! one cache of their joint capacity would hold, at the price of a copy into each tier for each read.
+//! The tiers are one order of recency, cut at their capacities: a sample that is read goes to the
+//! fastest tier, and samples that make room there go to the next. So for every j the first j tiers
+//! together hold what one cache of their joint capacity would hold, at the price of a copy into
+//! each tier for each read.
 
 use super::{Policy, Read, Setting, fastest, queue::Queues};
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// Keeps what was read last.
+/// Keeps the samples that were read last.
 #[derive(Debug)]
 pub(super) struct Lru {
     queues: Queues,
@@ -36,7 +37,7 @@ impl Policy for Lru {
         if tier.is_some() && tier == fastest(sample, residency) {
             tier.into_iter().for_each(|tier| self.queues.enter(sample, tier));
         } else {
-            // Its place makes room for what must go down on its account.
+            // Its place makes room for the samples that are demoted for it.
             residency.take_out(sample);
             self.queues.admit(sample, residency);
         }

@@ -1,20 +1,22 @@
 //! The placement of `NoPFS` (SC 2021, doi:10.1145/3458817.3476181), after its published source
 //! (`get_prefetch_string`): a static plan by how often a node reads each sample over all epochs.
 //!
-//! Samples are sorted by that number, those that are read most first; those that are never read are left
-//! out. In this order each goes to the fastest storage class that has room left, as a class of its own
-//! for each tier. What found no room is never cached; nothing is ever given up. The source sorts
-//! unstably, so that samples of equal number come in any order: here in that of their numbers. It
-//! plans in the bytes of a sample, which here are rounded as they are in a tier.
+//! Samples are sorted by that number in descending order; samples that are never read are left out.
+//! In this order each goes to the fastest storage class that has room left; each tier is a class of
+//! its own. A sample without room is never cached, and no sample is ever evicted. The source sorts
+//! unstably, so samples of equal number come in any order: here in the order of their ids. It plans
+//! with the bytes of a sample, which here are rounded as they are in a tier.
 //!
-//! Within a class `NoPFS` prefetches in the order of first access, and what is needed before that is
-//! fetched and cached at once. Here every sample enters its class when it is first read, which is
-//! that order; reading ahead is the session's staging. Of several places that have a sample it reads
-//! the fastest; nodes do not read from each other here, and a sample lies in one tier, so that is the tier.
+//! Within a class `NoPFS` prefetches in the order of first access, and a sample that is needed
+//! earlier is fetched and cached at once. Here every sample enters its class when it is first read,
+//! which is the same order; reading ahead is the session's staging. If several places have a
+//! sample, it reads the fastest; here nodes do not read from each other and a sample lies in one
+//! tier, so that is the tier.
 //!
-//! The counts come from the orders of all epochs, one at a time. If only the trainer knows them, there is
-//! nothing to count, and what is read first stays. The plan is made once: a tier that grows later gets
-//! nothing more, and what a tier that shrank gave up comes back as far as there is room.
+//! The counts come from the orders of all epochs, one at a time. If only the trainer knows them,
+//! there is nothing to count, and the samples that are read first stay. The plan is made once: a
+//! tier that grows later gets nothing more, and samples that a shrinking tier lost return as far as
+//! there is room.
 
 use alloc::{vec, vec::Vec};
 
@@ -26,10 +28,10 @@ use crate::{
     units::Bytes,
 };
 
-/// Keeps what is read most often.
+/// Keeps the samples that are read most often.
 #[derive(Debug)]
 pub(super) struct NoPfs {
-    /// By sample; nothing if the order is not known.
+    /// Tier by sample; `None` if the order is not known.
     classes: Option<Vec<Option<TierId>>>,
 }
 
@@ -73,7 +75,7 @@ fn counts(setting: &Setting) -> Option<Vec<u32>> {
     Some(counts)
 }
 
-/// The tier of each sample that has one.
+/// The planned tier of each sample, if any.
 fn classes(setting: &Setting, counts: &[u32]) -> Vec<Option<TierId>> {
     let mut order: Vec<u32> =
         (0..).zip(counts).filter(|(_, count)| **count > 0).map(|it| it.0).collect();

@@ -1,24 +1,24 @@
-//! What the page cache of Linux keeps: two lists, and the memory of what was evicted too early.
+//! What the page cache of Linux keeps: two lists, and shadow entries of evicted samples.
 //!
 //! After `mm/workingset.c` and `mm/vmscan.c` of the kernel, as far as they concern file pages that are only
 //! read, without swap and without multi-generational lists:
 //!
 //! 1. What is read from the cold store enters the inactive list. If it is read again before it is
 //!    evicted, it moves to the active list.
-//! 2. What is evicted is the oldest of the inactive list. A shadow of it remembers the age of the
+//! 2. The oldest sample of the inactive list is evicted. Its shadow entry holds the age of the
 //!    lists, which counts the bytes that were evicted or activated.
-//! 3. If it is read again, its refault distance is the age since then: the room that it lacked. If that is
-//!    no more than the active list takes, the active list has what could have been given up instead,
-//!    and it enters the active list at once.
-//! 4. While the inactive list is smaller than 1/20 of the active one, the oldest of the active list moves
-//!    to the inactive one.
+//! 3. If it is read again, its refault distance is the age since then: the room that it lacked. If
+//!    that is at most the size of the active list, evicting active samples instead would have kept
+//!    it, and it enters the active list at once.
+//! 4. While the inactive list is smaller than 1/20 of the active one, the oldest sample of the
+//!    active list moves to the inactive one.
 //!
-//! Simplified: a sample stands for its pages, so it is read whole and its read-ahead is itself; a read of
-//! the page cache marks a page at the first access and activates it at the second, here the first is the
-//! one that brings it in; the limit of 4 is the kernel's for 40 GiB (`inactive_is_low`), for tiers
-//! of any size; the kernel also ages the active list when refaults activate, and reclaims in batches.
-//! The lists extend over all tiers: as zones do, a tier takes what the faster ones have no room for, and
-//! nothing moves between them.
+//! Simplified: a sample stands for its pages, so it is read whole and has no other read-ahead; the
+//! kernel marks a page at the first access and activates it at the second, here the first access is
+//! the one that reads it in; the limit of 4 is the kernel's for 40 GiB (`inactive_is_low`), for
+//! tiers of any size; the kernel also ages the active list when refaults activate, and reclaims in
+//! batches. The lists extend over all tiers: like a zone, a tier takes what the faster ones have no
+//! room for, and nothing moves between them.
 
 use alloc::{sync::Arc, vec, vec::Vec};
 
@@ -37,19 +37,19 @@ const ACTIVE: u8 = 1;
 /// How many times the active list may be larger than the inactive one.
 const RATIO: u64 = 20;
 
-/// What was never evicted.
+/// Marks a sample that was never evicted.
 const NO_SHADOW: u64 = u64::MAX;
 
-/// Keeps what was read twice within its reach.
+/// Keeps samples that were read twice within the reach of the lists.
 #[derive(Debug)]
 pub(super) struct PageCache {
     sizes: Arc<[Bytes]>,
     lists: Lists,
-    /// By sample that is kept: the list in which it stands.
+    /// List of each sample that is kept.
     list_of: Vec<u8>,
-    /// By sample that is not: the age at which it was evicted.
+    /// Shadow entry of each other sample: the age at which it was evicted.
     shadows: Vec<u64>,
-    /// What the lists take.
+    /// Bytes in each list.
     used: [Bytes; 2],
     age: u64,
 }
@@ -84,19 +84,19 @@ impl PageCache {
         self.used[usize::from(list)].0 -= self.len_of(sample);
     }
 
-    /// Puts a sample that stands in no list on the active one.
+    /// Adds a sample that is in no list to the active one.
     fn activate(&mut self, sample: SampleId) {
         self.enter(sample, ACTIVE);
         self.age += self.len_of(sample);
     }
 
-    /// Whether an active list without what it did not need would have had room for the sample.
+    /// Whether the refault distance is at most the size of the active list (rule 3).
     fn was_evicted_too_early(&self, sample: SampleId) -> bool {
         let shadow = self.shadows[sample.0 as usize];
         shadow != NO_SHADOW && self.age - shadow <= self.used[usize::from(ACTIVE)].0
     }
 
-    /// Evicts the oldest of the inactive list.
+    /// Evicts the oldest sample of the inactive list.
     fn reclaim(&mut self) -> Option<SampleId> {
         let [inactive, active] = [INACTIVE, ACTIVE].map(usize::from);
         while self.used[inactive].0.saturating_mul(RATIO) < self.used[active].0
@@ -138,7 +138,7 @@ impl Policy for PageCache {
             let Some(evicted) = self.reclaim() else { return };
             residency.take_out(evicted);
         };
-        // There is room: the tier was chosen for it.
+        // There is room: the tier was chosen for the sample.
         if residency.put(sample, tier).is_ok() {
             if is_active { self.activate(sample) } else { self.enter(sample, INACTIVE) }
         }

@@ -1,8 +1,9 @@
-//! `MinIO` of `CoorDL` (VLDB 2021, doi:10.14778/3446095.3446100): what fits stays, and nothing is ever
-//! given up.
+//! `MinIO` of `CoorDL` (VLDB 2021, doi:10.14778/3446095.3446100): a sample that fits stays, and
+//! none is ever evicted.
 //!
-//! Whatever is read while there is room enters the fastest tier that has some, so the part that stays
-//! is what came first, a random part of the dataset. The paper knows one tier, of memory.
+//! While there is room, every sample that is read enters the fastest tier with room, so the samples
+//! that stay are the first ones read, a random part of the dataset. The paper has one tier, of
+//! memory.
 
 use super::{Policy, Read, first_with_room};
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     retention::{future_accesses::FutureAccesses, residency::Residency},
 };
 
-/// Keeps what came first.
+/// Keeps the samples that were read first.
 #[derive(Debug)]
 pub(super) struct Pinned;
 
@@ -23,7 +24,7 @@ impl Policy for Pinned {
         if residency.tier_of(read.sample).is_none()
             && let Some(tier) = first_with_room(read.sample, residency)
         {
-            // There is room: the tier was chosen for it.
+            // There is room: the tier was chosen for the sample.
             _ = residency.put(read.sample, tier);
         }
     }

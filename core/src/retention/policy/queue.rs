@@ -1,4 +1,4 @@
-//! Tiers that give up their oldest sample first, each into the next.
+//! Tiers that demote their oldest sample first, each into the next.
 
 use crate::{
     id::{SampleId, TierId},
@@ -17,31 +17,31 @@ impl Queues {
         Self(Lists::new(samples, tiers))
     }
 
-    /// The sample that entered first of those that lie in the tier.
+    /// The sample in the tier that entered it first.
     pub(super) fn oldest(&self, tier: TierId) -> Option<SampleId> {
         self.0.oldest(usize::from(tier.0))
     }
 
-    /// Appends a sample that stands in no queue.
+    /// Appends a sample that is in no queue.
     pub(super) fn enter(&mut self, sample: SampleId, tier: TierId) {
         self.0.enter(sample, usize::from(tier.0));
     }
 
-    /// Removes a sample that stands in the queue of `tier`.
+    /// Removes a sample from the queue of `tier`.
     pub(super) fn leave(&mut self, sample: SampleId, tier: TierId) {
         self.0.leave(sample, usize::from(tier.0));
     }
 
-    /// Puts a sample that lies in no tier into the fastest that can hold it. What must make way goes
-    /// down, the oldest first.
+    /// Puts a sample that lies in no tier into the fastest that can hold it. Other samples are
+    /// demoted for it, the oldest first.
     pub(super) fn admit(&mut self, sample: SampleId, residency: &mut Residency) {
         if let Some(tier) = fastest(sample, residency) {
             self.settle(sample, tier, residency, &mut |_| true);
         }
     }
 
-    /// Makes the oldest of a tier leave it: one tier down if it is `wanted` there, else out. Returns
-    /// whether there was one.
+    /// Removes the oldest sample of a tier: it moves one tier down if it is `wanted` there, else it
+    /// is evicted. Returns whether there was one.
     pub(super) fn give_up_oldest(
         &mut self,
         tier: TierId,
@@ -57,7 +57,7 @@ impl Queues {
         true
     }
 
-    /// Puts a sample that stands in no queue into a tier that could hold it if it were empty.
+    /// Puts a sample that is in no queue into a tier that could hold it if it were empty.
     fn settle(
         &mut self,
         sample: SampleId,
@@ -74,7 +74,7 @@ impl Queues {
         }
     }
 
-    /// Follows a sample that was moved by something else.
+    /// Follows a move that the policy did not make.
     pub(super) fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
         self.leave(sample, from);
         if let Some(to) = to {

@@ -1,4 +1,4 @@
-//! What each policy keeps, against tables, against the optimum, and against its text.
+//! What each policy keeps, compared with tables, with the optimum, and with the published text.
 
 mod optimum;
 mod rules;
@@ -14,7 +14,7 @@ use crate::{
     order::{Position, Shuffle, World},
 };
 
-/// What every sample takes where sizes do not matter.
+/// Bytes of every sample in tests where sizes do not matter.
 const LEN: Bytes = Bytes(64);
 
 fn order(samples: u32, nodes: u32, epochs: u32) -> Spec {
@@ -30,7 +30,7 @@ fn order(samples: u32, nodes: u32, epochs: u32) -> Spec {
     }
 }
 
-/// Equal samples, and tiers for so many of them.
+/// Samples of equal size, and tiers that hold the given numbers of them.
 fn setting(order: Spec, tiers: &[u32]) -> Setting {
     let sizes = vec![LEN; order.samples as usize].into();
     let room = |samples: &u32| Bytes(u64::from(*samples) * LEN.0);
@@ -38,7 +38,7 @@ fn setting(order: Spec, tiers: &[u32]) -> Setting {
     Setting { order, node: NodeId(0), sizes, capacities, aim: Aim::default() }
 }
 
-/// A policy with its residency, told of reads one by one.
+/// A policy with its residency, driven read by read.
 struct Stage {
     policy: Box<dyn Policy>,
     future: FutureAccesses,
@@ -69,7 +69,7 @@ impl Stage {
         stage
     }
 
-    /// Reads what stands at a place of the order; returns the sample, and where it lay.
+    /// Reads the sample at a place of the order; returns it and the tier where it lay.
     fn read(&mut self, epoch: u32, place: u32) -> (SampleId, Option<TierId>) {
         let size = self.future.spec().batch_size;
         let rank = self.future.spec().world.ranks_of(self.future.node()).next().unwrap();
@@ -97,7 +97,7 @@ impl Stage {
         self.residency.tiers().map(of).collect()
     }
 
-    /// Sets what a tier may hold; what is too much goes down where there is room, else out.
+    /// Sets the capacity of a tier; excess samples are demoted where there is room, else evicted.
     fn resize(&mut self, tier: TierId, capacity: Bytes) {
         self.residency.resize(tier, capacity);
         for sample in (0..self.residency.samples()).map(|it| SampleId(u32::try_from(it).unwrap())) {

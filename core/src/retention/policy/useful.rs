@@ -1,28 +1,29 @@
-//! How much of each tier is worth filling: what it can be read of while the trainer computes.
+//! How much of each tier is worth filling: the bytes that can be read from it while the trainer
+//! computes.
 
 use alloc::vec::Vec;
 
 use crate::units::{Bytes, BytesPerSecond, Nanoseconds};
 
-/// A place that samples are read from.
+/// A tier or store that samples are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// What it can hold.
+    /// Bytes that it can hold.
     pub capacity: Bytes,
-    /// How fast it is read. Zero means unlimited.
+    /// Its read rate. Zero means unlimited.
     pub rate: BytesPerSecond,
 }
 
-/// What of each tier is worth filling if an epoch reads every byte of `dataset` once on one node, the
-/// trainer computes for `compute`, and all places are read at the same time.
+/// The bytes of each tier that are worth filling if an epoch reads every byte of `dataset` once on
+/// one node, the trainer computes for `compute`, and all tiers are read at the same time.
 ///
-/// A tier that is slow and large gives in an epoch less than it can hold: the rest would only be read
-/// later than from the cold store.
+/// A slow and large tier delivers less in an epoch than it can hold: reading the rest from it would
+/// take longer than from the cold store.
 ///
 /// # Source
 ///
-/// An epoch takes the least time `T`, at least `compute`, with
-/// `sum min(capacity, rate * T) + cold * T >= dataset`; each tier then gives `min(capacity, rate * T)`.
+/// An epoch takes the least time `T`, at least `compute`, with `sum min(capacity, rate * T) + cold
+/// * T >= dataset`; each tier then delivers `min(capacity, rate * T)`.
 #[must_use]
 pub fn useful(
     dataset: Bytes,
@@ -54,7 +55,7 @@ fn least_time(
 }
 
 impl Reach {
-    /// What it gives within `time`.
+    /// Bytes that it delivers within `time`.
     fn within(self, time: Nanoseconds) -> Bytes {
         if self.rate.0 == 0 {
             return self.capacity;

@@ -86,11 +86,13 @@ proptest! {
 
     #[test]
     fn every_request_is_answered_whoever_asks_for_what_and_keeps_what(
-        acts in prop::collection::vec((0_usize..3, 0_u32..4, 0_u32..3, 0_u32..7), 1..120),
+        acts in prop::collection::vec((0_usize..3, 0_u32..6, 0_u32..3, 0_u32..7), 1..120),
         policy in any_policy(),
         faults in 0_usize..20,
+        slice in 0_u32..4,
     ) {
         let mut world = Play::new(&settings(policy, 50, 1, OnError::Fail));
+        world.session.slice = NonZeroU32::new(slice);
         world.trainers = (0..3).map(|_| Trainer::new(0)).collect();
         for (i, trainer) in world.trainers.iter_mut().enumerate() {
             trainer.connection = ConnectionId(50 + i as u64);
@@ -113,6 +115,10 @@ proptest! {
                 2 => {
                     world.take(who);
                 }
+                3 => {
+                    world.stage_more();
+                }
+                4 => world.tell(Event::StagingLimited { batches: 1 + epoch }),
                 _ => {
                     if !world.plane.running.is_empty() {
                         world.end_one((epoch * 7 + step) as usize, faults);

@@ -1,38 +1,38 @@
-//! Which samples stay, of those that are equally worth it: so that all ranks and steps miss alike.
+//! Chooses which of several equally valuable samples stay, so that all ranks and steps miss alike.
 //!
-//! How much stays is fixed; which samples that are is free. The epoch in which they are used next
-//! consists of batches, and each batch should read equally many cold bytes. So the batches are filled
-//! like vessels that stand in one water: the level is the cold bytes of a batch, and each keeps what
-//! stands above it. Rounding to whole samples is carried on from batch to batch, so that no byte of
+//! The quota fixes how much stays; which samples stay is free. The epoch in which they are used
+//! next consists of batches, and each batch should read equally many cold bytes. So the choice is
+//! water-filling: one level of cold bytes for all batches, and each batch keeps its bytes above the
+//! level. The rounding error of whole samples is carried from batch to batch, so that no byte of
 //! the quota is lost and no batch is off by more than a sample.
 //!
-//! What lies in a tier already is chosen first: changing its mind costs a write. Where a batch has
-//! more than it should keep, what is read first leaves, and where it has less, what is read last comes:
-//! so at no point of the epoch more is kept than at its end.
+//! Samples that lie in a tier already are chosen first: replacing one costs a write. Where a batch
+//! keeps too much, the samples read first leave, and where it keeps too little, the samples read
+//! last come: so at no point of the epoch is more kept than at its end.
 
 use crate::id::SampleId;
 
-/// The bytes of a batch by what is known of them.
+/// The undecided and the cold bytes of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Batch {
-    /// Of samples of which it is not decided, or decided against, whether they stay.
+    /// Bytes of samples that do not stay, or for which it is not decided.
     pub(super) cold: u64,
-    /// Of those, what may stay.
+    /// The part of them that may stay.
     pub(super) open: u64,
 }
 
 impl Batch {
-    /// What the batch keeps if `level` of its bytes may be cold.
+    /// Bytes that the batch keeps if `level` of its bytes may be cold.
     fn above(self, level: u64) -> u64 {
         self.cold.saturating_sub(level).min(self.open)
     }
 }
 
-/// The level at which the batches together keep `quota` bytes, or as little more as can be told apart.
+/// The least level at which the batches together keep at most `quota` bytes.
 fn level(batches: &[Batch], quota: u64) -> u64 {
     let kept = |level| batches.iter().map(|batch| batch.above(level)).sum::<u64>();
     let (mut low, mut high) = (0, batches.iter().map(|batch| batch.cold).max().unwrap_or(0));
-    // The least level at which no more is kept than allowed.
+    // Binary search: a higher level keeps fewer bytes.
     while low < high {
         let middle = low + (high - low) / 2;
         if kept(middle) <= quota { high = middle } else { low = middle + 1 }
@@ -45,54 +45,54 @@ fn level(batches: &[Batch], quota: u64) -> u64 {
 pub(super) struct Candidate {
     pub(super) sample: SampleId,
     pub(super) len: u64,
-    /// Where in the epoch that is being decided it is read.
+    /// Its position in the epoch that is being decided.
     pub(super) place: u32,
     pub(super) origin: Origin,
 }
 
-/// Where a candidate lies when it is read.
+/// The location of a candidate when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// In no tier.
+    /// No tier: the sample is read cold.
     Cold,
     /// In a tier that is written freely.
     Tier,
-    /// In a tier that wears out: it stays there.
+    /// In a tier that wears out: the candidate stays there.
     Worn,
 }
 
-/// Chooses among the candidates of one batch after the other.
+/// Chooses among the candidates of one batch after another.
 #[derive(Debug)]
 pub(super) struct Chooser {
     level: u64,
     fill: Fill,
-    /// What the batches so far should have kept and did not, or the other way round.
+    /// The bytes by which the batches so far kept too little; negative for too much.
     carry: i64,
 }
 
-/// Whether there is room from the start, or only as samples leave.
+/// Whether the tiers have room from the start, or only as samples leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// Nothing lies there yet: what comes, comes evenly over the epoch.
+    /// The tiers are empty: samples come evenly over the epoch.
     Empty,
     /// Samples lie there already.
     Full,
 }
 
-/// What becomes of a candidate that is kept, or was.
+/// The decision about a candidate that is kept, or was kept before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// In the tier in which it lies.
+pub(super) enum Decision {
+    /// It stays in the tier in which it lies.
     Stays,
-    /// Into a tier.
-    Comes,
-    /// Out of its tier.
+    /// It enters a tier.
+    Enters,
+    /// It leaves its tier.
     Leaves,
 }
 
 impl Chooser {
-    /// Chooses `quota` bytes from `batches`. Rounding is to the nearest sample, so of equal ones only as
-    /// many are wanted as fit whole.
+    /// Chooses `quota` bytes from `batches`. It rounds to the nearest sample, so of samples of
+    /// equal size it takes only as many as fit whole.
     pub(super) fn new(batches: &[Batch], quota: u64, shortest: u64, fill: Fill) -> Self {
         let level = level(batches, quota);
         let above: u64 = batches.iter().map(|batch| batch.above(level)).sum();
@@ -100,13 +100,13 @@ impl Chooser {
         Self { level, fill, carry }
     }
 
-    /// Tells `tell` of every candidate of the next batch that stays where it lies, comes into a tier,
+    /// Calls `tell` for every candidate of the next batch that stays where it lies, enters a tier,
     /// or leaves its tier.
     pub(super) fn choose(
         &mut self,
         batch: Batch,
         candidates: &mut [Candidate],
-        tell: &mut dyn FnMut(&Candidate, Fate),
+        tell: &mut dyn FnMut(&Candidate, Decision),
     ) {
         let wanted = signed(batch.above(self.level)) + self.carry;
         let lies = |it: &Candidate| it.origin != Origin::Cold;
@@ -118,26 +118,26 @@ impl Chooser {
         }
         for candidate in candidates.iter() {
             let len = signed(candidate.len);
-            // Whatever brings the sum nearer to what is wanted.
+            // Takes the alternative that brings the sum nearer to the wanted bytes.
             match candidate.origin {
                 Origin::Tier if kept > wanted && len < 2 * (kept - wanted) => {
                     kept -= len;
-                    tell(candidate, Fate::Leaves);
+                    tell(candidate, Decision::Leaves);
                 }
                 Origin::Cold if kept < wanted && len <= 2 * (wanted - kept) => {
                     kept += len;
-                    tell(candidate, Fate::Comes);
+                    tell(candidate, Decision::Enters);
                 }
                 Origin::Cold => {}
-                Origin::Tier | Origin::Worn => tell(candidate, Fate::Stays),
+                Origin::Tier | Origin::Worn => tell(candidate, Decision::Stays),
             }
         }
         self.carry = wanted - kept;
     }
 }
 
-/// Sorts as many candidates as are usually looked at until a batch is even: it is off by about the root
-/// of their number.
+/// Sorts only as many candidates as a batch usually needs to become even: its error is about the
+/// square root of their number.
 fn first_to_front(candidates: &mut [Candidate], key: impl Fn(&Candidate) -> u32) {
     let few = 8 + candidates.len() / 8;
     if few < candidates.len() {

@@ -1,8 +1,8 @@
-//! What becomes of the samples whose next use is equally many epochs away.
+//! The decision about samples whose next use is equally many epochs away.
 
 use alloc::{vec, vec::Vec};
 
-/// How much there is, and how much of it stays where.
+/// The bytes of a class, and how many of them stay in each tier.
 #[derive(Debug, Clone)]
 pub(super) struct Class {
     pub(super) supply: u64,
@@ -10,13 +10,13 @@ pub(super) struct Class {
     pub(super) tiers: Vec<u64>,
 }
 
-/// What was dealt of a class so far.
+/// The part of a class that is distributed so far.
 #[derive(Debug)]
-pub(super) struct Dealt {
-    /// Room for what lies there already.
+pub(super) struct Distribution {
+    /// Remaining room of each tier for samples that lie there already.
     stays: Vec<u64>,
-    /// What comes to each tier, and to all.
-    comes: Vec<u64>,
+    /// Bytes that enter each tier, and their sum.
+    enters: Vec<u64>,
     supply: u64,
     seen: u64,
     given: Vec<u64>,
@@ -40,22 +40,22 @@ impl Class {
         (1..self.supply).contains(&self.kept())
     }
 
-    /// Of a class that is kept: takes the room of what lies in its tier and may stay there. What may not
-    /// is dealt like what comes.
-    pub(super) fn undealt(&self, lying: &[u64]) -> Dealt {
-        let tiers = self.tiers.iter().zip(lying);
-        let comes: Vec<_> = tiers.map(|(tier, lying)| tier.saturating_sub(*lying)).collect();
-        Dealt {
+    /// For a class that is kept: reserves the room of samples that lie in their tier and may stay
+    /// there. The others are distributed like samples that enter.
+    pub(super) fn distribution(&self, resident: &[u64]) -> Distribution {
+        let tiers = self.tiers.iter().zip(resident);
+        let enters: Vec<_> = tiers.map(|(tier, resident)| tier.saturating_sub(*resident)).collect();
+        Distribution {
             stays: self.tiers.clone(),
-            supply: comes.iter().sum(),
-            comes,
+            supply: enters.iter().sum(),
+            enters,
             seen: 0,
-            given: vec![0; lying.len()],
+            given: vec![0; resident.len()],
         }
     }
 }
 
-impl Dealt {
+impl Distribution {
     /// Whether a sample may stay in its tier.
     pub(super) fn stays(&mut self, tier: u8, len: u64) -> bool {
         let room = &mut self.stays[usize::from(tier)];
@@ -66,16 +66,16 @@ impl Dealt {
         fits
     }
 
-    /// The tier of the next sample that comes: the one that is farthest behind its share, so that each
+    /// The tier of the next sample that enters: the one farthest behind its share, so that each
     /// fills evenly over the epoch.
-    pub(super) fn comes(&mut self, len: u64) -> u8 {
+    pub(super) fn enters(&mut self, len: u64) -> u8 {
         self.seen += len;
         let behind = |tier: &usize| {
-            let due = u128::from(self.comes[*tier]) * u128::from(self.seen);
+            let due = u128::from(self.enters[*tier]) * u128::from(self.seen);
             let given = u128::from(self.given[*tier]) * u128::from(self.supply);
             (due.saturating_sub(given), core::cmp::Reverse(*tier))
         };
-        let tier = (0..self.comes.len()).max_by_key(behind).expect("what stays has a tier");
+        let tier = (0..self.enters.len()).max_by_key(behind).expect("what stays has a tier");
         self.given[tier] += len;
         u8::try_from(tier).expect("tiers are counted in a byte")
     }

@@ -1,27 +1,28 @@
-//! Which tier takes each sample that comes, so that nothing comes before room was made for it.
+//! Chooses the tier of each sample that enters, so that none enters before room was made for it.
 //!
-//! Samples leave and come in the order in which the epoch reads them. What would come while all tiers
-//! are still full does not; instead what would leave last stays, because its room is worth least to
-//! others. That costs balance, never a byte of the quota.
+//! Samples leave and enter in the order in which the epoch reads them. A sample that would enter
+//! while all tiers are still full is rejected; instead the latest departure stays, because its room
+//! is worth least to others. That costs balance, but no byte of the quota.
 
 use alloc::vec::Vec;
 
 use super::balance::Candidate;
 use crate::id::SampleId;
 
-/// When room is made for what comes.
+/// When room becomes free for samples that enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turnover {
-    /// By what leaves of the same class, at its place in the epoch: there is no other class.
+    /// When samples of the same class leave, at their position in the epoch: there is no other
+    /// class.
     Own,
-    /// By what other classes lose all the time: what leaves counts as gone from the start.
+    /// From the start of the epoch: room comes from other classes, which lose samples all the time.
     Common,
 }
 
-/// What a class may hold in each tier, and what happens to its samples.
+/// The room of a class in each tier, and the changes of its samples.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// Bytes that may still come, by tier; below zero where a tier shrank.
+    /// Bytes that may still enter, by tier; negative where a tier shrank.
     rooms: Vec<i64>,
     turnover: Turnover,
     events: Vec<(u32, Event)>,
@@ -30,13 +31,13 @@ pub(super) struct Exchange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Leaves { sample: SampleId, len: i64, tier: u8 },
-    Comes { sample: SampleId, len: i64 },
+    Enters { sample: SampleId, len: i64 },
 }
 
-/// What happened to the room in a tier.
+/// A change of the free room in a tier.
 struct Change {
     tier: u8,
-    /// Bytes; below zero if the sample took it.
+    /// Bytes gained; negative if a sample took them.
     gained: i64,
     sample: SampleId,
 }
@@ -47,7 +48,7 @@ impl Exchange {
         Self { rooms: quotas.iter().map(room).collect(), turnover, events: Vec::new() }
     }
 
-    /// Whether a sample may stay in the tier in which it lies; if not, it must come again.
+    /// Whether a sample may stay in the tier in which it lies; if not, it must enter again.
     pub(super) fn stays(&mut self, tier: u8, len: u64) -> bool {
         let (room, len) = (&mut self.rooms[usize::from(tier)], signed(len));
         let fits = *room >= len;
@@ -66,12 +67,12 @@ impl Exchange {
         }
     }
 
-    pub(super) fn comes(&mut self, candidate: &Candidate) {
+    pub(super) fn enters(&mut self, candidate: &Candidate) {
         let Candidate { sample, place, .. } = *candidate;
-        self.events.push((place, Event::Comes { sample, len: signed(candidate.len) }));
+        self.events.push((place, Event::Enters { sample, len: signed(candidate.len) }));
     }
 
-    /// Tells `keep` of each sample that comes, or stays after all, and of its tier.
+    /// Calls `keep` for each sample that enters, or stays after all, with its tier.
     pub(super) fn settle(mut self, keep: &mut dyn FnMut(SampleId, u8)) {
         self.events.sort_unstable_by_key(|(place, _)| *place);
         let (mut missed, mut changes) = (0, Vec::new());
@@ -81,7 +82,7 @@ impl Exchange {
                     self.rooms[usize::from(tier)] += len;
                     changes.push(Change { tier, gained: len, sample });
                 }
-                Event::Comes { sample, len } => match self.widest(len) {
+                Event::Enters { sample, len } => match self.tier_with_room(len) {
                     Some(tier) => {
                         self.rooms[usize::from(tier)] -= len;
                         changes.push(Change { tier, gained: -len, sample });
@@ -94,14 +95,14 @@ impl Exchange {
         self.stay_instead(missed, changes, keep);
     }
 
-    /// Lets stay, for what found no room, what leaves last and whose room nothing took.
+    /// Retains the latest departures whose room no sample took, in place of rejected insertions.
     fn stay_instead(
         mut self,
         mut missed: i64,
         changes: Vec<Change>,
         keep: &mut dyn FnMut(SampleId, u8),
     ) {
-        // What is free in each tier from the change in question to the end.
+        // Free bytes of each tier from the change in question to the end.
         let mut free = self.rooms.clone();
         for Change { tier, gained, sample } in changes.into_iter().rev() {
             let (room, free) = (&mut self.rooms[usize::from(tier)], &mut free[usize::from(tier)]);
@@ -115,8 +116,8 @@ impl Exchange {
         }
     }
 
-    /// The tier with the most room, the fastest of equals, if it is enough.
-    fn widest(&self, len: i64) -> Option<u8> {
+    /// The tier with the most room, the fastest of equals, if the room is enough.
+    fn tier_with_room(&self, len: i64) -> Option<u8> {
         let tiers = (0_u8..).zip(&self.rooms);
         let widest = tiers.max_by_key(|(tier, room)| (**room, core::cmp::Reverse(*tier)));
         widest.filter(|(_, room)| **room >= len).map(|(tier, _)| tier)

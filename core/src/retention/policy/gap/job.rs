@@ -9,35 +9,35 @@ use crate::{
     units::Bytes,
 };
 
-/// What is needed to plan an epoch.
+/// The input for planning an epoch.
 #[derive(Debug)]
 pub struct Job {
     pub(super) plan: Box<Plan>,
     pub(super) epoch: Epoch,
     pub(super) basis: Basis,
     pub(super) orders: Orders,
-    /// What the tiers may hold.
+    /// Capacities of the tiers.
     pub(super) capacities: Vec<Bytes>,
 }
 
-/// What the plan starts from.
+/// The starting point of a plan.
 #[derive(Debug)]
 pub(super) enum Basis {
-    /// What the plan of the epoch before left.
+    /// The plan of the previous epoch.
     Plan,
-    /// What lies where.
+    /// The residency of all samples at that moment.
     TierMap(TierMap),
 }
 
-/// An epoch that is planned.
+/// The plan of an epoch.
 #[derive(Debug)]
 pub struct Planned {
     pub(super) plan: Box<Plan>,
     pub(super) epoch: Epoch,
     pub(super) table: Table,
-    /// What the tiers may hold, as far as the plan knows.
+    /// Capacities of the tiers, as far as the plan knows them.
     pub(super) capacities: Vec<Bytes>,
-    /// If it started anew: what no later plan would know of.
+    /// Present if it started anew: samples that no later plan would evict.
     pub(super) unused: Option<Vec<SampleId>>,
 }
 

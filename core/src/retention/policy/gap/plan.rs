@@ -1,12 +1,12 @@
-//! What lies in which tier after each use of an epoch, decided for the whole epoch.
+//! The tier of each sample after each of its uses in an epoch, decided for the whole epoch.
 //!
-//! A plan follows from the orders, from what the tiers may hold and from the plan of the epoch before,
-//! so it can be made on any thread, ahead of the epoch ([`super::job`]).
+//! A plan depends on the orders, the capacities of the tiers and the plan of the previous epoch, so
+//! it can be made on any thread, ahead of the epoch ([`super::job`]).
 
 use alloc::{vec, vec::Vec};
 
 use super::{
-    balance::{Batch, Candidate, Chooser, Fate, Fill, Origin},
+    balance::{Batch, Candidate, Chooser, Decision, Fill, Origin},
     class::Class,
     exchange::{Exchange, Turnover},
     quota::{self, Boundaries},
@@ -26,8 +26,9 @@ use crate::{
     units::Bytes,
 };
 
-/// Epochs from which a run keeps as much in every epoch, which costs it 0.06 epochs' hits at its ends
-/// (three nodes, half of the dataset); shorter ones keep as much as they can.
+/// From this number of epochs on a run keeps equally much in every epoch, which costs it 0.06
+/// epochs' hits at its start and end (three nodes, half of the dataset); shorter runs keep as much
+/// as they can.
 const LONG_RUN: u32 = 16;
 
 /// The tiers of samples after their uses.
@@ -36,35 +37,36 @@ pub(super) struct Plan {
     spec: Spec,
     lookahead: u32,
     room: Room,
-    /// What an epoch after the planned one is expected to read on this node, by gap.
+    /// Bytes that an epoch after the planned one is expected to read on this node, by gap.
     expected: Vec<u64>,
     wears: Vec<bool>,
-    /// Where requests are what must be saved.
+    /// Present if the cold store is limited by requests.
     lengths: Option<Lengths>,
     samples: Vec<State>,
-    /// What earlier epochs keep in the first tiers together, by the epoch until which they keep it.
+    /// Bytes that earlier epochs keep in the first tiers together, by the epoch until which they
+    /// keep them.
     kept: Vec<Vec<u64>>,
     planned: Epoch,
 }
 
-/// What the dataset takes of the tiers.
+/// The room that the dataset needs in the tiers.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
-    /// What of each tier is worth filling.
+    /// Bytes of each tier that are worth filling.
     useful: Vec<Bytes>,
-    /// What the dataset takes.
+    /// Bytes that the dataset takes.
     total: u64,
     saves: Saves,
 }
 
 impl Room {
-    /// Whether there is room for every sample: then there is nothing to plan.
+    /// Whether every sample fits: then no plan is needed.
     pub(super) fn fits(&self, capacities: impl Iterator<Item = Bytes>) -> bool {
         let all = self.sums(capacities).last();
         self.saves == Saves::Bytes && all.is_some_and(|all| all >= self.total)
     }
 
-    /// What the first tiers may hold together, for each tier.
+    /// The joint capacity of the first tiers, for each tier.
     fn sums(&self, capacities: impl Iterator<Item = Bytes>) -> impl Iterator<Item = u64> {
         let useful = self.useful.iter().copied().chain(core::iter::repeat(Bytes(u64::MAX)));
         let each = capacities.take(TIERS_MAX).zip(useful);
@@ -103,14 +105,14 @@ impl Plan {
         self.lookahead
     }
 
-    /// What the dataset takes of the tiers.
+    /// The room that the dataset needs in the tiers.
     pub(super) fn room(&self) -> &Room {
         &self.room
     }
 
-    /// Starts anew from what lies where: the trainer went elsewhere than was planned. Returns what is to
-    /// leave its tier because it is not used in the epochs that can be looked into: no later plan would
-    /// know of it.
+    /// Starts anew from the residency after a jump of the trainer. Returns the samples that must
+    /// leave their tier because they are not used in the epochs looked into: no later plan would
+    /// evict them.
     pub(super) fn restart(
         &mut self,
         epoch: Epoch,
@@ -157,7 +159,7 @@ impl Plan {
         self.conclude(orders)
     }
 
-    /// Finds the next use of everything that the epoch reads. Returns the bytes of each gap.
+    /// Finds the next use of each sample that the epoch reads. Returns the bytes of each gap.
     fn find_gaps(&mut self, orders: &Orders) -> Vec<u64> {
         let (epoch, samples) = (self.planned, &mut self.samples);
         let mut place = 0;
@@ -196,7 +198,7 @@ impl Plan {
         }
     }
 
-    /// Keeps what costs least for each request, the cheapest in the fastest tier.
+    /// Keeps the samples with the least cost per request, the cheapest in the fastest tier.
     fn save_requests(&mut self, thresholds: &[Threshold], orders: &Orders) {
         let Some(order) = orders.get(&self.planned) else { return };
         for sample in order.samples() {
@@ -209,7 +211,7 @@ impl Plan {
         }
     }
 
-    /// What of each gap stays, and how much of it in each tier.
+    /// The bytes of each gap that stay, by tier.
     fn classes(&self, supply: &[u64], capacities: &[u64]) -> Vec<Class> {
         let left = (self.spec.epochs - 1 - self.planned.0) as usize;
         let mut classes: Vec<_> = supply.iter().map(|supply| Class::new(*supply)).collect();
@@ -227,25 +229,26 @@ impl Plan {
         classes
     }
 
-    /// Gives every sample whose gap is kept in full its tier: where it can, the one in which it lies.
+    /// Assigns a tier to every sample whose gap is kept in full: its present tier where possible.
     fn deal(&mut self, classes: &[Class], orders: &Orders) {
         let Some(order) = orders.get(&self.planned) else { return };
         let tiers = classes.first().map_or(0, |class| class.tiers.len());
-        let mut lying = vec![vec![0; tiers]; classes.len()];
+        let mut resident = vec![vec![0; tiers]; classes.len()];
         for sample in order.samples() {
             let state = &self.samples[sample.0 as usize];
-            if let (Some(gap), Some(tier)) = (state.gap(), state.lies()) {
-                lying[gap - 1][usize::from(tier)] += state.len();
+            if let (Some(gap), Some(tier)) = (state.gap(), state.tier()) {
+                resident[gap - 1][usize::from(tier)] += state.len();
             }
         }
-        let dealt = classes.iter().zip(&lying).map(|(class, lying)| class.undealt(lying));
-        let mut dealt: Vec<_> = dealt.collect();
+        let distributions =
+            classes.iter().zip(&resident).map(|(class, resident)| class.distribution(resident));
+        let mut distributions: Vec<_> = distributions.collect();
         for sample in order.samples() {
             let state = &mut self.samples[sample.0 as usize];
             if let Some(gap) = state.gap().filter(|gap| classes[gap - 1].is_kept()) {
-                let (dealt, len) = (&mut dealt[gap - 1], state.len());
-                let stays = state.lies().filter(|tier| dealt.stays(*tier, len));
-                let tier = stays.unwrap_or_else(|| dealt.comes(len));
+                let (distribution, len) = (&mut distributions[gap - 1], state.len());
+                let stays = state.tier().filter(|tier| distribution.stays(*tier, len));
+                let tier = stays.unwrap_or_else(|| distribution.enters(len));
                 state.decide(Some(tier));
             }
         }
@@ -270,14 +273,14 @@ impl Plan {
                 }
             }
             let batch = batches.next().expect("as many as were surveyed");
-            chooser.choose(batch, &mut candidates, &mut |candidate, fate| {
+            chooser.choose(batch, &mut candidates, &mut |candidate, decision| {
                 let state = &mut states[candidate.sample.0 as usize];
-                match (fate, state.lies()) {
-                    (Fate::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
+                match (decision, state.tier()) {
+                    (Decision::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
                         state.decide(Some(tier));
                     }
-                    (Fate::Leaves, Some(tier)) => exchange.leaves(candidate, tier),
-                    _ => exchange.comes(candidate),
+                    (Decision::Leaves, Some(tier)) => exchange.leaves(candidate, tier),
+                    _ => exchange.enters(candidate),
                 }
             });
         });
@@ -297,7 +300,7 @@ impl Plan {
                         batch.cold += state.len();
                         batch.open += state.len();
                         survey.shortest = survey.shortest.min(state.len());
-                        if state.lies().is_some() {
+                        if state.tier().is_some() {
                             survey.fill = Fill::Full;
                         }
                     }
@@ -310,7 +313,7 @@ impl Plan {
         survey
     }
 
-    /// Notes what is kept until when, and where everything lies from now on.
+    /// Records how long each sample is kept, and its tier from now on.
     fn conclude(&mut self, orders: &Orders) -> Table {
         let mut table = Table::new(self.samples.len());
         let Some(order) = orders.get(&self.planned) else { return table };
@@ -328,17 +331,17 @@ impl Plan {
     }
 }
 
-/// What is known of the batches of an epoch, as far as it may be decided now.
+/// The bytes of the batches of an epoch that can be decided now.
 struct Survey {
     batches: Vec<Batch>,
     /// The length of the shortest sample that may stay.
     shortest: u64,
-    /// Whether any of those lies in a tier.
+    /// Whether any of those samples lies in a tier.
     fill: Fill,
 }
 
 fn candidate(sample: SampleId, state: &State, wears: &[bool]) -> Candidate {
-    let origin = match state.lies() {
+    let origin = match state.tier() {
         None => Origin::Cold,
         Some(tier) if wears.get(usize::from(tier)) == Some(&true) => Origin::Worn,
         Some(_) => Origin::Tier,
@@ -346,8 +349,8 @@ fn candidate(sample: SampleId, state: &State, wears: &[bool]) -> Candidate {
     Candidate { sample, len: state.len(), place: state.place, origin }
 }
 
-/// Epochs to look into: those in which something stays in a long run, and some more, because at the
-/// start and towards the end of a run there is room for longer gaps.
+/// Epochs to look into: those whose samples stay in a long run, and some more, because at the start
+/// and towards the end of a run there is room for longer gaps.
 fn lookahead(spec: &Spec, cached: f64) -> u32 {
     if cached >= 1.0 {
         return 1;

@@ -1,16 +1,17 @@
-//! How many bytes of the reads of an epoch are worth keeping, by how far away their next use is.
+//! How many bytes of the reads of an epoch are worth keeping, by the distance of their next use.
 //!
-//! A sample that stays from its use in epoch `p` to its next use in epoch `j` takes its place over
-//! `j - p` boundaries between epochs, and saves one cold read. No boundary holds more than the
-//! capacity, and no policy can do better than to choose as many such intervals as the boundaries hold:
-//! what is in no tier at any boundary between two uses is read again.
+//! A sample that stays from its use in epoch `p` to its next use in epoch `j` takes room over `j -
+//! p` boundaries between epochs, and saves one cold read. No boundary holds more than the capacity,
+//! and the optimum is the largest number of such intervals that the boundaries hold: a sample in no
+//! tier at some boundary between two uses is read again.
 //!
-//! Choosing them is colouring intervals with `capacity` colours, for which the greedy rule is exact:
-//! go through the boundaries, and where too much is kept, give up what ends last. But of the best
-//! choices it finds one that keeps much in one epoch and little in the next. In a long run there is a
-//! steady one that is as good: keep everything whose next use is less than K epochs away, and the part
-//! f of what is K away. So long runs keep that first, and the greedy rule fills the room that is left
-//! at the start and towards the end; short runs are left to it alone.
+//! Choosing them is colouring intervals with `capacity` colours, for which the greedy rule is
+//! exact: go through the boundaries, and where too much is kept, drop the interval that ends last.
+//! But of the optimal choices it finds one that keeps much in one epoch and little in the next. In
+//! a long run there is a steady one that is as good: keep everything whose next use is less than K
+//! epochs away, and the fraction f of what is K away. So long runs keep that first, and the greedy
+//! rule fills the remaining room at the start and towards the end; short runs use the greedy rule
+//! alone.
 //!
 //! # Source
 //!
@@ -19,26 +20,26 @@
 
 use alloc::{vec, vec::Vec};
 
-/// The boundaries from the end of an epoch on, as far as they are looked at.
+/// The boundaries after an epoch, as far as the policy looks.
 ///
-/// Slices are by gap: entry 0 is what ends in the next epoch.
+/// Slices are indexed by gap: entry 0 ends in the next epoch.
 #[derive(Debug)]
 pub(super) struct Boundaries<'a> {
-    /// Bytes that fit over each.
+    /// Bytes that fit over each boundary.
     pub(super) capacity: u64,
-    /// Bytes that the epoch reads and that are used next then.
+    /// Bytes that the epoch reads, by the gap to their next use.
     pub(super) supply: &'a [u64],
     /// Bytes that earlier epochs keep until then.
     pub(super) kept: &'a [u64],
-    /// What a later epoch is expected to read, by gap.
+    /// Bytes that a later epoch is expected to read, by gap.
     pub(super) expected: &'a [u64],
-    /// What of `expected` each epoch keeps first.
+    /// The part of `expected` that each epoch keeps first.
     pub(super) steady: &'a [u64],
-    /// How many of them there are in the job.
+    /// The number of boundaries left in the job.
     pub(super) left: usize,
 }
 
-/// What of `expected` each epoch of a long run keeps, by gap.
+/// The part of `expected` that each epoch of a long run keeps, by gap.
 pub(super) fn steady(capacity: u64, expected: &[u64]) -> Vec<u64> {
     let mut room = capacity;
     let kept = (1..).zip(expected).map(|(gap, expected)| {
@@ -49,10 +50,10 @@ pub(super) fn steady(capacity: u64, expected: &[u64]) -> Vec<u64> {
     kept.collect()
 }
 
-/// What of `supply` should stay, by gap.
+/// The part of `supply` that should stay, by gap.
 pub(super) fn quota(boundaries: &Boundaries<'_>) -> Vec<u64> {
     let Boundaries { capacity, supply, kept, expected, steady, left } = *boundaries;
-    // What would end after the job is never used.
+    // An interval that ends after the job has no use.
     let ends = supply.len().min(left);
     let shares = steady.iter().zip(expected);
     let first = supply.iter().zip(shares).map(|(supply, (kept, of))| scaled(*supply, *kept, *of));
@@ -65,18 +66,19 @@ pub(super) fn quota(boundaries: &Boundaries<'_>) -> Vec<u64> {
         }
         let total = fresh.from(boundary) + later.from(boundary);
         let mut excess = (total + old[boundary..ends].iter().sum::<u64>()).saturating_sub(capacity);
-        for tier in [Worth::Rest, Worth::First] {
+        for priority in [Priority::Rest, Priority::First] {
             for end in (boundary..ends).rev() {
-                // Of what ends together the youngest stays: it is kept over the fewest boundaries.
-                fresh.give_up(tier, end, &mut excess);
-                later.give_up(tier, end, &mut excess);
+                // Of intervals with the same end the youngest stays: it spans the fewest
+                // boundaries.
+                fresh.reduce(priority, end, &mut excess);
+                later.reduce(priority, end, &mut excess);
             }
         }
-        // What lies in a tier already has its way behind it, and goes last.
+        // Samples that lie in a tier already are dropped last: they have spanned their boundaries.
         for end in (boundary..ends).rev() {
-            let given_up = excess.min(old[end]);
-            old[end] -= given_up;
-            excess -= given_up;
+            let removed = excess.min(old[end]);
+            old[end] -= removed;
+            excess -= removed;
         }
     }
     let mut all = fresh.all();
@@ -84,26 +86,26 @@ pub(super) fn quota(boundaries: &Boundaries<'_>) -> Vec<u64> {
     all
 }
 
-/// Bytes that would be kept, by when they are used next.
+/// Bytes that would be kept, by their next use.
 struct Pool {
     first: Vec<u64>,
     rest: Vec<u64>,
 }
 
 #[derive(Clone, Copy)]
-enum Worth {
+enum Priority {
     First,
     Rest,
 }
 
 impl Pool {
-    /// As much of `supply` as there is of `first`, which goes first.
+    /// `supply` and the part `first` of it, which is kept with priority.
     fn new(first: Vec<u64>, supply: &[u64]) -> Self {
         let rest = first.iter().zip(supply).map(|(first, supply)| supply - first).collect();
         Self { first, rest }
     }
 
-    /// Adds what an epoch reads whose first boundary is `boundary`.
+    /// Adds the reads of an epoch whose first boundary is `boundary`.
     fn add(&mut self, boundary: usize, steady: &[u64], expected: &[u64]) {
         for (end, (steady, expected)) in
             (boundary..self.first.len()).zip(steady.iter().zip(expected))
@@ -113,19 +115,19 @@ impl Pool {
         }
     }
 
-    /// What is kept over a boundary.
+    /// Bytes that are kept over a boundary.
     fn from(&self, boundary: usize) -> u64 {
         self.first[boundary..].iter().chain(&self.rest[boundary..]).sum()
     }
 
-    fn give_up(&mut self, worth: Worth, end: usize, excess: &mut u64) {
-        let pool = match worth {
-            Worth::First => &mut self.first[end],
-            Worth::Rest => &mut self.rest[end],
+    fn reduce(&mut self, priority: Priority, end: usize, excess: &mut u64) {
+        let pool = match priority {
+            Priority::First => &mut self.first[end],
+            Priority::Rest => &mut self.rest[end],
         };
-        let given_up = (*excess).min(*pool);
-        *pool -= given_up;
-        *excess -= given_up;
+        let removed = (*excess).min(*pool);
+        *pool -= removed;
+        *excess -= removed;
     }
 
     fn all(&self) -> Vec<u64> {
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn room_that_nearer_uses_will_need_is_not_given_away() {
-        // The second boundary will be full of what is used right after it.
+        // The second boundary will be filled by samples with their next use right after it.
         let boundaries = Boundaries {
             capacity: 10,
             supply: &[2, 8],

@@ -1,26 +1,27 @@
-//! What stays where the cold store answers too few requests, not too few bytes.
+//! What stays if the cold store is limited by requests, not by bytes.
 //!
-//! Then every read that is saved is worth the same, and what it costs is the sample's bytes over the
-//! boundaries until its next use: a fractional knapsack, of which the cheapest go in. So a sample stays
-//! if gap times length is at most a threshold, the same for all epochs of a long run. On one node
-//! that is to pin the smallest samples. Batches are not evened out: the small ones are spread evenly.
+//! Then every saved read is worth the same, and its cost is the sample's bytes times the boundaries
+//! until its next use: a fractional knapsack, filled with the cheapest. So a sample stays if gap
+//! times length is at most a threshold, the same for all epochs of a long run. On one node that
+//! means pinning the smallest samples. Batches are not balanced: small samples are spread evenly
+//! anyway.
 
 use alloc::vec::Vec;
 
 use super::quota;
 use crate::{id::SampleId, space::Space, units::Bytes};
 
-/// The lengths of all samples, for looking up what a threshold keeps.
+/// The lengths of all samples, to look up what a threshold keeps.
 #[derive(Debug)]
 pub(super) struct Lengths {
     ascending: Vec<u64>,
-    /// Bytes of the samples up to each, itself included.
+    /// Cumulative bytes of the samples in ascending order of length.
     sums: Vec<u64>,
     nodes: u32,
     gap_max: u32,
 }
 
-/// What is kept: what costs less, and of what costs just that much a part.
+/// The limit of what is kept: all samples of lower cost, and a part of those of this cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Threshold {
     /// Gap times length, in bytes.
@@ -31,21 +32,21 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    /// Whether a sample of this cost stays. Of those at the threshold it is the same part in every epoch,
-    /// and in the first tiers together a part of what it is with the next.
+    /// Whether a sample of this cost stays. At the threshold it is the same part of the samples in
+    /// every epoch, and the part of fewer tiers is contained in that of more tiers.
     pub(super) fn keeps(&self, sample: SampleId, cost: u64) -> bool {
         let of_all = u128::from(self.part) << 32;
-        let is_in_part = u128::from(scattered(sample)) * u128::from(self.of) < of_all;
+        let is_in_part = u128::from(hash(sample)) * u128::from(self.of) < of_all;
         cost < self.at || cost == self.at && is_in_part
     }
 }
 
-/// A number below 2^32 that has nothing to do with the sample's own.
+/// A hash below 2^32 of a sample's id, independent of its order.
 ///
 /// # Source
 ///
 /// The finaliser of `SplitMix64`.
-fn scattered(sample: SampleId) -> u32 {
+fn hash(sample: SampleId) -> u32 {
     let mut bits = u64::from(sample.0).wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -67,7 +68,7 @@ impl Lengths {
     pub(super) fn threshold(&self, capacity: u64) -> Threshold {
         let longest = self.ascending.last().copied().unwrap_or(0);
         let (mut low, mut high) = (0, longest.saturating_mul(u64::from(self.gap_max)));
-        // The least at which as much is kept as fits, or all.
+        // The least threshold that keeps as much as fits, or all.
         while low < high {
             let middle = low + (high - low) / 2;
             if self.held(middle) >= capacity { high = middle } else { low = middle + 1 }
@@ -77,7 +78,7 @@ impl Lengths {
         Threshold { at: low, part: capacity.saturating_sub(below).min(of), of }
     }
 
-    /// Bytes that lie in the tiers at any time if what costs at most `cost` is kept.
+    /// Bytes in the tiers at any time if every sample of at most `cost` is kept.
     fn held(&self, cost: u64) -> u64 {
         let gaps = (1..=u64::from(self.gap_max)).zip(quota::shares(self.nodes));
         let of_gap = |(gap, share): (u64, f64)| {

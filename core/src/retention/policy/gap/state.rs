@@ -1,4 +1,4 @@
-//! What a plan knows of each sample: twelve bytes, so that looking at one costs one cache miss.
+//! The state of each sample in a plan: twelve bytes, so that reading one costs one cache miss.
 
 use crate::{
     id::{Epoch, SampleId, TierId},
@@ -8,7 +8,7 @@ use crate::{
     units::Bytes,
 };
 
-/// In no tier.
+/// Marks a sample in no tier.
 const OUT: u8 = 0xf;
 
 /// Set in a gap if the node reads the sample in the epoch that is planned.
@@ -17,18 +17,19 @@ const HERE: u8 = 0x80;
 /// Tiers that a plan can tell apart; slower ones stay empty.
 pub(super) const TIERS_MAX: usize = OUT as usize;
 
-/// Epochs that are looked into at most: each takes four bytes for each of the node's reads, and the time
-/// to permute it before the first batch.
+/// Epochs that are looked into at most: each takes four bytes for each of the node's reads, and the
+/// time to permute it before the first batch.
 pub(super) const GAP_MAX: u32 = 32;
 
-/// One sample.
+/// The state of one sample in a plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
-    /// Where in the planned epoch it is read.
+    /// Position in the planned epoch.
     pub(super) place: u32,
-    /// What it takes in a tier.
+    /// Size in grains.
     grains: u32,
-    /// Epochs from the planned one to the next use after it, if that is looked into; and [`HERE`].
+    /// Epochs from the planned one to the next use after it, if that is within the look-ahead; and
+    /// [`HERE`].
     gap: u8,
     /// Its tier after the use that is being planned.
     next: u8,
@@ -36,14 +37,14 @@ pub(super) struct State {
     latest: u8,
 }
 
-/// What is known of a sample that is used in a certain later epoch.
+/// What the plan knows of a sample that is used in a certain later epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Lies in a tier then, whatever is decided now.
+    /// It lies in a tier then, independent of the present decision.
     Kept,
-    /// Is decided now.
+    /// The present plan decides.
     Open,
-    /// Is read cold then.
+    /// It is read cold then.
     Cold,
 }
 
@@ -53,20 +54,21 @@ impl State {
         Self { place: 0, grains, gap: 0, next: OUT, latest: OUT }
     }
 
-    /// What it takes in a tier, in bytes.
+    /// Bytes that it takes in a tier.
     pub(super) fn len(&self) -> u64 {
         u64::from(self.grains) * GRAIN
     }
 
-    /// Notes that it is read in the epoch that is planned; it leaves its tier if nothing else follows.
+    /// Records a read in the planned epoch; the sample leaves its tier if no other decision
+    /// follows.
     pub(super) fn enter(&mut self, place: u32) {
         self.place = place;
         self.gap = HERE;
         self.next = OUT;
     }
 
-    /// Notes a next use so many epochs later, nearer than any that was noted before. Returns the gap
-    /// that this takes the place of, if the sample is read in the planned epoch.
+    /// Records a next use that many epochs later, nearer than any recorded before. Returns the gap
+    /// that it replaces, if the sample is read in the planned epoch.
     pub(super) fn is_used_after(&mut self, gap: u8) -> Replaced {
         let before = self.gap;
         self.gap = before & HERE | gap;
@@ -77,22 +79,22 @@ impl State {
         }
     }
 
-    /// Ends the planning of an epoch that reads it.
+    /// Ends the planning of an epoch that reads the sample.
     pub(super) fn leave(&mut self) {
         self.gap = 0;
         self.latest = self.next;
     }
 
-    /// Epochs to its next use, if that is looked into.
+    /// Epochs to its next use, if that is within the look-ahead.
     pub(super) fn gap(&self) -> Option<usize> {
         let gap = self.gap & !HERE;
         (gap != 0).then_some(usize::from(gap))
     }
 
-    /// What is known of it in the epoch `gap` after the planned one, which reads it.
+    /// Its standing in the epoch `gap` after the planned one, which reads it.
     pub(super) fn standing(&self, gap: usize) -> Standing {
         if usize::from(self.gap & !HERE) < gap {
-            // Used again in between: a shorter gap than the one in question, which stays.
+            // It is used again in between: a gap shorter than the given one, which stays.
             Standing::Kept
         } else if self.gap & HERE != 0 {
             Standing::Open
@@ -103,10 +105,10 @@ impl State {
         }
     }
 
-    /// Takes what is true for what was planned.
-    pub(super) fn forget_plan(&mut self, lies: Option<TierId>) {
-        let lies = lies.map_or(OUT, |tier| tier.0.min(OUT));
-        (self.gap, self.next, self.latest) = (0, lies, lies);
+    /// Replaces the planned tier by the actual one.
+    pub(super) fn forget_plan(&mut self, tier: Option<TierId>) {
+        let tier = tier.map_or(OUT, |tier| tier.0.min(OUT));
+        (self.gap, self.next, self.latest) = (0, tier, tier);
     }
 
     pub(super) fn decide(&mut self, tier: Option<u8>) {
@@ -119,23 +121,23 @@ impl State {
     }
 
     /// The tier in which it lies when the planned epoch reads it.
-    pub(super) fn lies(&self) -> Option<u8> {
+    pub(super) fn tier(&self) -> Option<u8> {
         (self.latest != OUT).then_some(self.latest)
     }
 }
 
-/// What a nearer next use takes the place of.
+/// The record that a nearer next use replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replaced {
     /// The planned epoch does not read the sample.
     NotHere,
-    /// No use was noted before.
+    /// No next use was recorded before.
     Nothing,
-    /// A use so many epochs later.
+    /// A use that many epochs later.
     Gap(usize),
 }
 
-/// Shows the batches of a node in the order in which ranks in lock-step read them.
+/// Visits the batches of a node in the order in which ranks in lock-step read them.
 pub(super) fn for_each_batch(
     spec: &Spec,
     orders: &Orders,

@@ -4,20 +4,20 @@ use alloc::{vec, vec::Vec};
 
 use crate::id::{SampleId, TierId};
 
-/// In no tier.
+/// Marks a sample in no tier.
 const OUT: u8 = 0xf;
 
-/// What a plan decided for one epoch.
+/// The decisions of a plan for one epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table(Vec<u8>);
 
 impl Table {
-    /// Keeps none of so many samples.
+    /// A table that keeps none of the given number of samples.
     pub(super) fn new(samples: usize) -> Self {
         Self(vec![OUT << 4 | OUT; samples.div_ceil(2)])
     }
 
-    /// Where a sample lies after its use.
+    /// The tier of a sample after its use.
     pub(super) fn tier_after(&self, sample: SampleId) -> Option<TierId> {
         let pair = self.0[sample.0 as usize / 2];
         let tier = if sample.0.is_multiple_of(2) { pair & 0xf } else { pair >> 4 };

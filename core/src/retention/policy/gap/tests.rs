@@ -1,4 +1,4 @@
-//! What the rule reads, against what no rule can undercut.
+//! The cold reads of the policy, compared with lower bounds.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ fn equal(samples: usize) -> Arc<[Bytes]> {
     vec![Bytes(1 << 16); samples].into()
 }
 
-/// From a tenth to twice of 64 KiB.
+/// Lengths from a tenth to twice of 64 KiB.
 fn unequal(samples: u64) -> Arc<[Bytes]> {
     let size = |i: u64| 6_400 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 124_600;
     (0..samples).map(|i| Bytes(size(i) / 64 * 64)).collect()
@@ -200,7 +200,7 @@ fn a_tier_that_wears_out_is_written_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Ranks that are not in step are asked about in another order; what is decided is the same.
+    /// Ranks that are not in lock-step ask in another order; the decisions are the same.
     #[test]
     fn the_order_of_ranks_in_an_epoch_does_not_matter(
         seed: u64, percents in prop::collection::vec(1_u64..40, 1..3), nodes in 1_u32..4,
@@ -302,8 +302,8 @@ fn where_requests_are_few_the_same_samples_stay_in_the_same_tiers() {
     }
 }
 
-/// A node of three whose trainer goes from one epoch to another, and what lies there that is not used in
-/// the epochs that are looked into from there.
+/// Samples that stay on a node of three after its trainer jumped to another epoch, though they are
+/// not used in the epochs looked into from there.
 fn left_behind(from: u32, to: u32) -> usize {
     let world = World { nodes: 3, ranks_per_node: 1 };
     let setting = setting(equal(3_000), world, 30, &[30]);

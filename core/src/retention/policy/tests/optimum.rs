@@ -1,9 +1,9 @@
-//! Belady's rule against every other choice there is.
+//! Belady's rule compared with every other choice.
 
 use super::*;
 
-/// All orders of `len` reads in which sample n is read for the first time after all below n, with at most
-/// `samples` different ones: every order there is, but for names.
+/// All orders of `len` reads in which sample n is read for the first time after all below n, with
+/// at most `samples` different ones: every order up to renaming.
 fn orders(len: usize, samples: u32) -> Vec<Vec<u32>> {
     let mut orders = vec![Vec::new()];
     for _ in 0..len {
@@ -16,9 +16,10 @@ fn orders(len: usize, samples: u32) -> Vec<Vec<u32>> {
     orders
 }
 
-/// The most hits that any choice of what to keep comes to, with a cache of `room` samples of at most 8.
+/// The most hits that any choice of what to keep achieves, with a cache of `room` samples of at
+/// most 8.
 fn hits_max(order: &[u32], room: u32) -> u32 {
-    // By set of samples that are kept, as bits.
+    // Hits by the set of kept samples, as bits.
     let mut best = [None; 256];
     best[0] = Some(0);
     for sample in order {

@@ -1,4 +1,4 @@
-//! What the texts say that no figure tells.
+//! Rules of the published texts that no table shows.
 
 use super::*;
 
@@ -161,7 +161,7 @@ fn lazy_lobster_hits_whenever_belady_does() {
     }
 }
 
-/// A trainer goes on behind the place in epoch 3 where it would have read what it kept in epoch 0.
+/// A trainer resumes behind the place in epoch 3 where it would have read what it kept in epoch 0.
 #[test]
 fn belady_does_not_wait_for_ever_for_what_was_left_out() {
     for seed in 0..20 {
@@ -182,7 +182,7 @@ fn belady_does_not_wait_for_ever_for_what_was_left_out() {
 
 #[test]
 fn the_page_cache_protects_what_is_read_twice_within_its_reach() {
-    // Four fit. 1 is read twice at once; 0 comes back when one was evicted since; 2 when five were.
+    // Four fit. 1 is read twice in a row; 0 returns after one eviction; 2 after five.
     let reads = [0, 1, 2, 3, 1, 4, 0, 5, 6, 7, 2, 8, 9];
     let mut stage = Stage::published(Kind::PageCache, &reads, 1, &[4]);
     let mut kept = Vec::new();

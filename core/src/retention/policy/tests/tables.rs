@@ -1,4 +1,4 @@
-//! Hit ratios over whole runs, against those of an independent simulator and of a paper.
+//! Hit ratios over whole runs, compared with an independent simulator and with a paper.
 
 use super::*;
 use crate::retention::replay::Replay;
@@ -43,7 +43,7 @@ fn check(kind: Kind, nodes: u32, cached: f64, epochs: u32, expected: f64) {
     );
 }
 
-/// LRU, FIFO, page cache, and what all with foresight come to.
+/// LRU, FIFO, page cache, and the ratio of all policies with foresight.
 #[test]
 fn one_node_hits_as_tabled() {
     let rows = [
