@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    fs, io,
+    io,
     os::unix::ffi::OsStringExt,
     path::{self, Path, PathBuf},
 };
