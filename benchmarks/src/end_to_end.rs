@@ -134,13 +134,12 @@ struct Predicted {
 /// If the disk cannot be made (this needs root) or a run fails.
 pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let photographs = match &settings.photographs {
-            Some(path) => path.clone(),
-            None => {
-                let made = folder.join("photographs");
-                files::write_image_folder(&made, FILES)?;
-                made
-            }
+        let photographs = if let Some(path) = &settings.photographs {
+            path.clone()
+        } else {
+            let made = folder.join("photographs");
+            files::write_image_folder(&made, FILES)?;
+            made
         };
         let files = files_below(&photographs)?;
         ensure!(!files.is_empty(), "no file below {}", photographs.display());

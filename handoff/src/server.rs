@@ -240,7 +240,7 @@ struct Shared {
     limits: Limits,
     channel: Channel,
     watch: Watch,
-    shared_tiers: OnceLock<Vec<SharedTier>>,
+    tiers: OnceLock<Vec<SharedTier>>,
     connections: Mutex<BTreeMap<ConnectionId, Connection>>,
 }
 
@@ -282,8 +282,8 @@ impl Server {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         let stop = Arc::new(stop);
         let connections = Mutex::default();
-        let shared_tiers = OnceLock::new();
-        let shared = Arc::new(Shared { limits, channel, watch, shared_tiers, connections });
+        let tiers = OnceLock::new();
+        let shared = Arc::new(Shared { limits, channel, watch, tiers, connections });
         let thread = EventLoop::new(Arc::clone(&shared), post, endpoint, Arc::clone(&stop), events)
             .map_err(system)?;
         let thread = thread::Builder::new()
@@ -301,7 +301,7 @@ impl Server {
     /// The tiers beyond the limit, which are not shared.
     pub fn share_tiers(&self, mut shared_tiers: Vec<SharedTier>) -> Result<(), Vec<TierId>> {
         let beyond = shared_tiers.split_off(shared_tiers.len().min(SHARED_TIERS_MAX));
-        self.shared.shared_tiers.get_or_init(|| shared_tiers);
+        self.shared.tiers.get_or_init(|| shared_tiers);
         if beyond.is_empty() { Ok(()) } else { Err(beyond.iter().map(SharedTier::tier).collect()) }
     }
 

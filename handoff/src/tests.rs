@@ -345,7 +345,7 @@ fn a_grant_that_comes_too_late_goes_back() {
     match test_agent.event() {
         // A second free would be a violation.
         ClientEvent::Gone { connection: gone, cause: DisconnectCause::Left } => {
-            assert_eq!(gone, connection)
+            assert_eq!(gone, connection);
         }
         other => panic!("{other:?}"),
     }
@@ -460,7 +460,7 @@ fn one_thread_waits_while_others_release() {
             while released < BATCHES {
                 match test_agent.event() {
                     ClientEvent::Requested { batch, .. } => {
-                        test_agent.lease(connection, batch.step.0)
+                        test_agent.lease(connection, batch.step.0);
                     }
                     ClientEvent::Released { .. } => released += 1,
                     other => panic!("{other:?}"),

@@ -99,7 +99,7 @@ impl DataPlane {
         match operation {
             Operation::OpenArena { rank, len } => {
                 self.run(&self.space, op, summary, move |it, answer| {
-                    it.open_arena(answer, rank, len)
+                    it.open_arena(answer, rank, len);
                 });
             }
             Operation::TrimArena { rank, offset, len } => {
@@ -124,7 +124,7 @@ impl DataPlane {
             Operation::Promote { sample, from, to } => {
                 let lanes = self.lanes_of(from.tier);
                 self.run(lanes, op, summary, move |it, answer| {
-                    it.promote(answer, sample, &from, to)
+                    it.promote(answer, sample, &from, to);
                 });
             }
             Operation::Demote { sample, from, len, to } => {

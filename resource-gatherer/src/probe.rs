@@ -267,6 +267,6 @@ fn unreached<'a>(
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
     unreached.map(|node| {
         let remarks = vec![not_measured("no node with CPUs reaches it")];
-        Candidate::node(node, Figures::default(), None, remarks, constraints)
+        Candidate::node(node, &Figures::default(), None, remarks, constraints)
     })
 }

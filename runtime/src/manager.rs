@@ -213,7 +213,7 @@ impl Manager {
             }
             // An error means that the client disconnected.
             Event::MetricsRequested(request) => {
-                drop(request.send(self.counters.families(&self.job, &self.fleet)))
+                drop(request.send(self.counters.families(&self.job, &self.fleet)));
             }
             Event::ShutdownAsked => self.drain(now),
             Event::MarkerWritten => (),

@@ -47,7 +47,7 @@ pub(super) fn turn(task: &Task<'_>, seed: u64) -> anyhow::Result<Turn> {
     let bytes = to_f64(u64::from(count) * task.block.0);
     Ok(Turn {
         bytes_per_s: bytes * 1e9 / to_f64(ended.0 - started.0),
-        cpu_s_per_gb: (cpu_after - cpu_before).as_secs_f64() / (bytes / 1e9),
+        cpu_s_per_gb: cpu_after.saturating_sub(cpu_before).as_secs_f64() / (bytes / 1e9),
     })
 }
 

@@ -53,6 +53,6 @@ pub(super) fn measured(
     work()?;
     Ok(Turn {
         wall_s: began.elapsed().as_secs_f64(),
-        cpu_s: (cpu_time(who)? - before).as_secs_f64(),
+        cpu_s: cpu_time(who)?.saturating_sub(before).as_secs_f64(),
     })
 }

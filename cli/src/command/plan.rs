@@ -69,12 +69,12 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         require_computed(&sized)?;
         return dump::order(arguments, &sized);
     }
-    let sizes = sized.sizes();
+    let sample_lens = sized.sizes();
     let node = node(&sized.file)?;
     let layout = layout(&sized.file, &sized.demand, &node)?.with_measured(
         sized.job(),
         &node,
-        sizes.iter().copied(),
+        sample_lens.iter().copied(),
         measured().as_ref(),
     );
     if arguments.peers {

@@ -277,23 +277,20 @@ impl Kind {
     /// How long a sample stays under the policy that [`build`] chooses for such an order.
     #[must_use]
     pub const fn stay(self, shuffle: Shuffle) -> Stay {
-        match (self, shuffle) {
-            (Self::Pinned, _) => Stay::ForGood,
-            (Self::Gap, Shuffle::Published) => Stay::Unknown,
-            (Self::Gap, _) => Stay::UntilRead,
-            (
-                Self::DeepMemory
-                | Self::Lobster
-                | Self::LobsterLazy
-                | Self::NoPfs
-                | Self::Deli
-                | Self::Belady
-                | Self::Fifo
-                | Self::Lru
-                | Self::PageCache
-                | Self::None,
-                _,
-            ) => Stay::Unknown,
+        match self {
+            Self::Pinned => Stay::ForGood,
+            Self::Gap if matches!(shuffle, Shuffle::Published) => Stay::Unknown,
+            Self::Gap => Stay::UntilRead,
+            Self::DeepMemory
+            | Self::Lobster
+            | Self::LobsterLazy
+            | Self::NoPfs
+            | Self::Deli
+            | Self::Belady
+            | Self::Fifo
+            | Self::Lru
+            | Self::PageCache
+            | Self::None => Stay::Unknown,
         }
     }
 

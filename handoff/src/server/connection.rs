@@ -159,7 +159,7 @@ impl Connection {
             return Err(AdmitError::NotWaiting { connection: id });
         };
         let window = shared.limits.window;
-        let shared_tiers = shared.shared_tiers.get().cloned().unwrap_or_default();
+        let shared_tiers = shared.tiers.get().cloned().unwrap_or_default();
         let reader = Reader::new(arena, shared_tiers, shared.channel, window)?;
         let reading = Reading {
             briefing: briefing.clone(),

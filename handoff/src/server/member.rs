@@ -72,7 +72,7 @@ impl Member {
         })
     }
 
-    /// Whether both read one rank, but not for one open_connection training process.
+    /// Whether both read one rank, but not for one training process that is alive.
     pub(super) fn doubles(&self, other: &Self) -> bool {
         self.rank == other.rank
             && self.process != other.process

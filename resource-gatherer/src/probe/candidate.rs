@@ -42,7 +42,7 @@ impl Candidate {
     /// nothing of the memory; then it is placed by what the firmware rates it at.
     pub(super) fn node(
         node: &Node,
-        figures: Figures,
+        figures: &Figures,
         profile: Option<Profile>,
         remarks: Vec<String>,
         constraints: &Constraints<'_>,
@@ -61,7 +61,7 @@ impl Candidate {
             free_bytes: Some(node.memory_free_bytes),
             is_emulated: false,
             access: None,
-            figures,
+            figures: *figures,
             remarks,
             profile: profile.unwrap_or(rated),
             class: Some(MemoryClass::of(node.kind)),
@@ -300,7 +300,7 @@ mod tests {
         };
         let node = unmeasured(id, kind);
         let profile = Some(node_profile(&node, &figures));
-        Candidate::node(&node, figures, profile, Vec::new(), &Constraints::default())
+        Candidate::node(&node, &figures, profile, Vec::new(), &Constraints::default())
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Candidate]) -> Candidate {
@@ -406,7 +406,7 @@ mod tests {
     fn what_a_place_rests_on_is_said() {
         let rated = inventory_node_with_rating();
         let place = |node: &Node| {
-            Candidate::node(node, Figures::default(), None, Vec::new(), &Constraints::default())
+            Candidate::node(node, &Figures::default(), None, Vec::new(), &Constraints::default())
                 .basis
         };
         assert_eq!(place(&rated), Basis::Rated);
@@ -446,7 +446,7 @@ mod tests {
         let fast = node(0, MemoryKind::Cxl, 20.0, 200e9);
         let shown = Candidate::node(
             &unmeasured(0, MemoryKind::Cxl),
-            fast.figures,
+            &fast.figures,
             None,
             vec!["cache bound".to_owned()],
             &Constraints::default(),

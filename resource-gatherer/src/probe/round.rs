@@ -124,7 +124,7 @@ impl<'a> Round<'a> {
         let candidates = best.into_iter().map(|(node, outcome)| {
             let (figures, remarks) = outcome.unwrap_or_else(|why| (Figures::default(), vec![why]));
             let profile = profiles.get(&node.id).copied();
-            Candidate::node(node, figures, profile, remarks, &self.constraints)
+            Candidate::node(node, &figures, profile, remarks, &self.constraints)
         });
         Ok((matrix, candidates.collect(), reports))
     }
@@ -237,7 +237,7 @@ impl<'a> Round<'a> {
             let allotment = self.allotment.share(SystemClock.wall(), 1, left);
             let copy = |_: &dyn Fn(Part)| copier.copy(*from, *to, allotment);
             match self.on_thread(|_, _| true, || (), copy)? {
-                Ok(copied) => transfers.extend(copied),
+                Ok(measured) => transfers.extend(measured),
                 Err(skipped) => self.skipped.push(skipped),
             }
         }

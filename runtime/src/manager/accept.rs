@@ -222,7 +222,7 @@ impl AsyncWrite for Accepted {
     }
 }
 
-/// RefusalReason a connection did not reach the server.
+/// Why a connection did not reach the server.
 #[derive(Debug, thiserror::Error)]
 enum RefusalReason {
     #[error(transparent)]

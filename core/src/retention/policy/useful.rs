@@ -22,8 +22,8 @@ pub struct Reach {
 ///
 /// # Source
 ///
-/// An epoch takes the least time `T`, at least `compute`, with `sum min(capacity, rate * T) + cold
-/// * T >= dataset`; each tier then delivers `min(capacity, rate * T)`.
+/// An epoch takes the least time `T`, at least `compute`, with
+/// `sum min(capacity, rate * T) + cold * T >= dataset`; each tier then delivers `min(capacity, rate * T)`.
 #[must_use]
 pub fn useful(
     dataset: Bytes,

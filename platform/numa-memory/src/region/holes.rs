@@ -1,7 +1,7 @@
 //! Records which ranges of a region have no memory, and keeps them unchanged while pages are
 //! pinned.
 //!
-//! An io_uring pins the pages of a range and later reads into these very pages. Two things must not
+//! An `io_uring` pins the pages of a range and later reads into these very pages. Two things must not
 //! happen. A range with a hole must not be pinned: the kernel would fill the hole, which takes
 //! memory that no caller claimed. And pages that were pinned before their range was given back must
 //! not be read into afterwards: the region has other pages there since, so the bytes would be lost

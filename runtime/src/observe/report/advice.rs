@@ -21,7 +21,7 @@ use self::{
 };
 use super::verdict::{NOTICEABLE, STARVED};
 
-/// StallBreakdown with a smaller share of the waits get no advice.
+/// Causes with a smaller share of the waits get no advice.
 const WORTH_IT: f64 = 0.15;
 
 /// A link that is busy for this share of the training is saturated.

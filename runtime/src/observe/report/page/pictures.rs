@@ -30,7 +30,7 @@ const BAR_WIDTH_MAX: f64 = 60.0;
 /// A budget is drawn as a line if the held memory reaches this share of it; else it is only named.
 const DRAWN_SHARE: f64 = 0.25;
 
-/// StallBreakdown below this share of the highest bar are left out of the legend.
+/// Causes below this share of the highest bar are left out of the legend.
 const NAMED_SHARE: f64 = 0.001;
 
 /// The time that trainers waited by cause, one bar for each epoch or for several.
