@@ -60,7 +60,7 @@ pub enum Backing {
 pub enum WriteMode {
     /// By stores of the processor to memory.
     Memory {
-        /// Cached or non-temporal, whichever was faster on the first chunk.
+        /// Cached or non-temporal stores: the faster of both when the first chunk was filled.
         stores: Stores,
         /// The pages of the first chunk.
         pages: HugePages,
