@@ -32,7 +32,7 @@ use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     retention::{policy, replay::Replay},
-    session::{OnError, Settings, Windows},
+    session::{LookAhead, OnError, Settings, Windows},
     simulator::{Model, simulate},
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -84,6 +84,7 @@ fn settings(policy: policy::Kind) -> Settings {
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 
@@ -94,6 +95,7 @@ fn sessions(criterion: &mut Criterion) {
         cold: speed(1_000_000, 1_000_000_000),
         tiers: vec![speed(350, 20_000_000_000)],
         step_time: Nanoseconds(50_000_000),
+        pause: None,
     };
     let mut group = criterion.benchmark_group("plan");
     group.throughput(Throughput::Elements(u64::from(SAMPLES * EPOCHS))).sample_size(10);

@@ -25,12 +25,12 @@ struct RankClient {
 }
 
 /// Reads the whole job of a one-node world from the agent at `socket`, and returns how long each epoch
-/// took, steps of `step` included.
+/// took, including what each step computes; `step` tells how long, by its number from 1.
 ///
 /// # Errors
 ///
 /// If the agent cannot be reached, dies, or refuses a batch: the cold store is not read here.
-pub fn read_all(socket: &Path, step: Duration) -> anyhow::Result<Vec<Duration>> {
+pub fn read_all(socket: &Path, step: impl Fn(u64) -> Duration) -> anyhow::Result<Vec<Duration>> {
     let mut clients = vec![RankClient::take(socket, Rank(0))?];
     let order = clients[0].client.briefing().order;
     for rank in 1..order.world.ranks() {
@@ -38,12 +38,13 @@ pub fn read_all(socket: &Path, step: Duration) -> anyhow::Result<Vec<Duration>> 
     }
     let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
     let (mut ends, mut start) = (Vec::new(), now());
-    for batch in std::iter::successors(Some(first), |batch| order.after(*batch)) {
+    let batches = std::iter::successors(Some(first), |batch| order.after(*batch));
+    for (batch, number) in batches.zip(1..) {
         let mut leased = Vec::new();
         for client in &mut clients {
             leased.push(client.batch(batch)?);
         }
-        compute(step);
+        compute(step(number));
         for (client, batch) in clients.iter_mut().zip(leased) {
             client.client.release(batch.lease)?;
             client.ask()?;

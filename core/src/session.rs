@@ -43,9 +43,11 @@ mod dependencies;
 mod edf_scheduler;
 mod in_place;
 mod jump_budget;
+mod look_ahead;
 mod op_table;
 mod operation;
 mod operations;
+mod phases;
 mod planner;
 mod progress;
 mod settings;
@@ -61,12 +63,12 @@ use core::num::NonZeroU32;
 
 pub use busy::Busy;
 pub use command::{Answer, Command, Event, Fault, Refusal};
-pub use operation::{Memory, Operation, Origin, Retention, Slot};
+pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};
 pub use planner::{Finished, Job};
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken,
 };
-pub use settings::{OnError, STAGED_MIN, Settings};
+pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
 pub use waits::Waits;
@@ -79,7 +81,9 @@ use self::{
     assignment::{Assignment, Division, Queue},
     deadlines::{BatchNumber, Deadlines},
     jump_budget::JumpBudget,
+    look_ahead::Horizon,
     operations::{Operations, Work},
+    phases::Phases,
     planner::Planner,
     progress::Content,
     stage::PartlyPlanned,
@@ -102,6 +106,8 @@ pub struct Session {
     answers: Answers,
     deadlines: Deadlines,
     jumps: JumpBudget,
+    horizon: Horizon,
+    phases: Phases,
     progress: Progress,
     /// Samples that are staged in one call.
     slice: Option<NonZeroU32>,
@@ -134,6 +140,8 @@ impl Session {
             answers: Answers::default(),
             deadlines: Deadlines::new(first, order.world.ranks_per_node),
             jumps: JumpBudget::default(),
+            horizon: Horizon::new(settings.look_ahead, settings.sizes.len()),
+            phases: Phases::default(),
             progress: Progress::new(order.epochs, settings.tiers.len()),
             slice: None,
             partly_planned: None,
@@ -142,6 +150,9 @@ impl Session {
             event_at: Nanoseconds(0),
             settings,
         };
+        if let LookAhead::Room(room) = session.settings.look_ahead {
+            session.planner.cache_mut().reserve(room);
+        }
         ranks.into_iter().for_each(|rank| session.open_arena(rank));
         session
     }
@@ -280,7 +291,12 @@ impl Session {
         if let Some(answer) = self.answers.next() {
             return Some(Command::Answer(answer));
         }
-        self.operations.next(&self.deadlines, &mut self.progress, self.now)
+        let command = self.operations.next(&self.deadlines, &mut self.progress, self.now);
+        if let Some(Command::Start { operation: Operation::Prefetch { sample, .. }, .. }) = &command
+        {
+            self.planner.cache_mut().note_arriving(*sample);
+        }
+        command
     }
 
     fn handle_attached(&mut self, connection: ConnectionId, rank: Rank) {
@@ -354,6 +370,7 @@ impl Session {
             causes: staged.timeline.delivered(wait),
         };
         let rank = taken.batch.rank;
+        self.phases.delivered(rank, wait, len);
         let content = Content { samples: samples as u64, skipped: skipped as u64, len };
         self.progress.delivered(taken, content);
         self.staging.get_mut(rank).into_iter().for_each(RankStaging::unblock);
@@ -376,6 +393,7 @@ impl Session {
         self.answers.forget(connection);
         for rank in self.staging.detach(connection) {
             self.deadlines.detached(rank);
+            self.phases.detached(rank);
             let spec = self.planner.spec();
             let cursor = match self.progress.farthest(rank) {
                 Some(batch) => spec.after(batch),
@@ -393,6 +411,8 @@ impl Session {
         let Some(staging) = self.staging.get_mut(rank) else { return };
         staging.unblock();
         if publication == Publication::Changed {
+            self.abandon_epoch(rank, epoch);
+            let Some(staging) = self.staging.get_mut(rank) else { return };
             for (batch, connection) in staging.restart_epoch(epoch) {
                 self.refuse(connection, batch, Refusal::NotPublished);
             }
@@ -460,10 +480,10 @@ impl Session {
         self.staging.iter().map(|(rank, staging)| (rank, staging.ready()))
     }
 
-    /// Bytes read for batches that no trainer took.
+    /// Bytes read for batches that no trainer took, those included that were fetched ahead in vain.
     #[must_use]
     pub fn wasted(&self) -> Bytes {
-        self.staging.wasted()
+        Bytes(self.staging.wasted().0.saturating_add(self.progress.in_vain.0))
     }
 
     /// What each tier may hold and holds, by [`TierId`].

@@ -14,7 +14,7 @@ mod trainer;
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::ControlFlow;
 
-pub use machine::{LinkModel, Machine};
+pub use machine::{LinkModel, Machine, Pause};
 pub use trace::{Observer, RankStep, Read, StepOutcome};
 
 use self::{digest::Digest, links::Links, trace::Trace, trainer::Trainer};
@@ -34,6 +34,8 @@ pub struct Model {
     pub tiers: Vec<Speed>,
     /// What a training step computes, loading excluded.
     pub step_time: Nanoseconds,
+    /// What the training does between steps now and then, reading nothing.
+    pub pause: Option<Pause>,
 }
 
 /// What one epoch did.

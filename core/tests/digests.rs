@@ -12,7 +12,7 @@ use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
-    session::{OnError, Settings, Windows},
+    session::{LookAhead, OnError, Settings, Windows},
     simulator::{Model, simulate},
     tier::{Buffer, Kind as TierKind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -54,6 +54,7 @@ fn digest(policy: Kind, world: World) -> u64 {
         windows: Windows::default(),
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     };
     let speed =
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
@@ -61,6 +62,7 @@ fn digest(policy: Kind, world: World) -> u64 {
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(5_000_000),
+        pause: None,
     };
     simulate(&settings, &model).digest
 }

@@ -14,7 +14,7 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 use crate::{Extent, Index, format::FormatError};
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 
-pub use arrival::Target;
+pub use arrival::{Sink, Target};
 pub use file::FileSource;
 pub use throttled::ThrottledSource;
 

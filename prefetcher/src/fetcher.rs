@@ -9,7 +9,7 @@
 //! 1. [`Fetcher::start`] does not wait for a read.
 //! 2. A fetch is answered once, or dropped, which answers it with a fault.
 //! 3. After the answer of a fetch, no thread writes to its target.
-//! 4. Bytes of a target that is [summed](Target::is_summed) are written only by the methods of [`Target`].
+//! 4. Bytes of a target without [memory of its own](Target::direct) are written only by its methods.
 //! 5. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
 mod choice;

@@ -25,7 +25,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use tierfeed_core::{
     id::{OpId, Rank, TierId},
-    session::{Fault, Memory, Operation},
+    session::{Fault, Memory, Operation, Origin},
 };
 use tierfeed_numa_memory::{
     Region, bus_errors,
@@ -52,7 +52,8 @@ pub use settings::{Settings, StartError, Verify};
 pub struct DataPlane {
     state: Arc<PlaneState>,
     fetcher: Box<dyn Fetcher>,
-    copies: Vec<Lanes>,
+    /// By tier.
+    copies: Arc<Vec<Lanes>>,
     /// One thread, so that memory given back is free before more is taken.
     space: Lanes,
 }
@@ -87,7 +88,7 @@ impl DataPlane {
         });
         Ok(Self {
             state: Arc::new(state),
-            copies: copies.collect::<Result<_, _>>()?,
+            copies: Arc::new(copies.collect::<Result<_, _>>()?),
             fetcher,
             space: lanes("space", NonZeroUsize::MIN, None)?,
         })
@@ -121,7 +122,18 @@ impl DataPlane {
                 let answer = Answer::new(op, summary, Arc::clone(&self.state));
                 self.state.fetch(answer, sample, to, retention, &*self.fetcher);
             }
-            Operation::Promote { sample, from, to } => {
+            Operation::Prefetch { sample, len, to } => {
+                let answer = Answer::new(op, summary, Arc::clone(&self.state));
+                let copies = Arc::clone(&self.copies);
+                self.state.prefetch(answer, sample, len, &to, &*self.fetcher, copies);
+            }
+            Operation::Advance { sample, from, len, to } => {
+                let lanes = self.lanes_of(from.tier);
+                self.run(lanes, op, summary, move |it, answer| {
+                    it.copy(answer, sample, &from, len, &to);
+                });
+            }
+            Operation::Promote { sample, from, to, .. } => {
                 let lanes = self.lanes_of(from.tier);
                 self.run(lanes, op, summary, move |it, answer| {
                     it.promote(answer, sample, &from, to);
@@ -129,8 +141,9 @@ impl DataPlane {
             }
             Operation::Demote { sample, from, len, to } => {
                 let lanes = self.lanes_of(to.tier);
-                self.run(lanes, op, summary, move |it, answer| {
-                    it.demote(answer, sample, &from, len, &to);
+                self.run(lanes, op, summary, move |it, answer| match &from {
+                    Origin::Staging(slot) => it.retain(answer, sample, *slot, len, &to),
+                    Origin::Tier(from) => it.copy(answer, sample, from, len, &to),
                 });
             }
         }
@@ -240,6 +253,7 @@ impl Drop for DataPlane {
     fn drop(&mut self) {
         self.state.stop();
         self.fetcher.stop();
-        // The fields are dropped next: the fetcher and the lanes run what is queued and join their threads.
+        // The fields are dropped next: the fetcher and then the lanes, which its answers use, run what is
+        // queued and join their threads.
     }
 }

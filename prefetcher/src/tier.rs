@@ -1,5 +1,6 @@
 //! One tier of a node: its chunks, their backing, and the link that emulates its speed.
 
+mod arrival;
 mod bounce;
 mod directory;
 mod disk;
@@ -37,6 +38,7 @@ use tierfeed_dataset::pace::{Link, Pace};
 
 pub use directory::{DirectoryError, Medium};
 
+pub(crate) use arrival::Arrival;
 pub(crate) use directory::Directory;
 use disk::{DiskChunk, Windows};
 pub(crate) use probe::faster_stores;

@@ -24,6 +24,9 @@ from tierfeed.torch import TierLoader
 
 pytestmark = pytest.mark.node
 
+# Samples that were not asked for yet lie in the dataset alone.
+STAGED_ONLY = "prefetch: { look_ahead: off }\n"
+
 
 def mapping_of(place: int) -> str:
     """What is mapped at `place`, as the kernel calls it."""
@@ -203,20 +206,23 @@ def test_what_a_forked_child_sees_changes_when_its_parent_reads_on_and_a_copy_do
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_vanished_sample_stops_with_its_name(world: World, running: Node) -> None:
+def test_a_vanished_sample_stops_with_its_name(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(tmp_path, extra=STAGED_ONLY)
     lost = world.torch_order(0, 0)[9][1]
-    world.files[lost].unlink()
-    with tierfeed.connect() as feed:
-        batches = feed.epoch(0)
-        for _ in range(9):
-            next(batches)
-        with pytest.raises(tierfeed.SampleError, match=world.files[lost].name) as raised:
-            next(batches)
-        assert (raised.value.sample, raised.value.reason) == (lost, "vanished")
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        world.files[lost].unlink()
+        with tierfeed.connect() as feed:
+            batches = feed.epoch(0)
+            for _ in range(9):
+                next(batches)
+            with pytest.raises(tierfeed.SampleError, match=world.files[lost].name) as raised:
+                next(batches)
+            assert (raised.value.sample, raised.value.reason) == (lost, "vanished")
 
 
 def test_a_skipped_sample_is_missing_and_counted(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_world(tmp_path, on_error="skip")
+    world = make_world(tmp_path, on_error="skip", extra=STAGED_ONLY)
     ids = world.torch_order(0, 0)[9]
     with node.node(world) as started:
         started.adopt(monkeypatch)

@@ -36,6 +36,9 @@ SENTENCE = re.compile(
     rf"(?:; the training had no processor for {TIME} \(([\d.]+) %\))?"
 )
 
+# Nothing is read ahead while no training is there.
+STAGED_ONLY = "prefetch: { look_ahead: off }\n"
+
 
 def emulated(world: World, store: str) -> World:
     """The job on a cold store of this speed."""
@@ -208,7 +211,7 @@ def test_threads_that_decode_too_slowly_count_as_decoding(tmp_path: Path) -> Non
 
 
 def test_a_training_that_waits_for_the_cold_store(tmp_path: Path) -> None:
-    world = make_world(tmp_path, sizes=(20_000, 30_000), extra="policy: none\n")
+    world = make_world(tmp_path, sizes=(20_000, 30_000), extra=f"policy: none\n{STAGED_ONLY}")
     report, _ = run(emulated(world, "{ latency: 2 ms, bandwidth: 2 MB/s }").job, "feed")
     assert served(report, 39)
     assert_mostly(report, "cold-store", 0.8)
@@ -349,7 +352,7 @@ order: {{ shuffle: torch-distributed, seed: 7, epochs: 2 }}
 batch_size: 4
 chunk: 1 MiB
 policy: none
-tiers:
+{STAGED_ONLY}tiers:
   main-memory: {{ size: 16 MiB }}
 """
     )

@@ -320,7 +320,6 @@ pub(crate) fn session(
         useful: reach::useful(job, &sizes, &order, &tiers, chunk).unwrap_or_default(),
         saves: job.cold.limited_by,
     };
-    let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
     session::Settings {
         order,
         node: NodeId(0),
@@ -334,10 +333,17 @@ pub(crate) fn session(
             OnError::Fail => session::OnError::Fail,
             OnError::Skip => session::OnError::Skip,
         },
-        windows: Windows { assignment: job.assignment, ..windows },
+        windows: windows(job),
         aim,
         in_place_tiers: Vec::new(),
+        look_ahead: job.look_ahead,
     }
+}
+
+/// The operations of a job that run at a time.
+pub(crate) fn windows(job: &Job) -> Windows {
+    let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
+    Windows { assignment: job.assignment, ..windows }
 }
 
 /// The bytes that the job lets an epoch write to a tier of this kind.

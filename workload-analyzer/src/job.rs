@@ -18,7 +18,7 @@ use tierfeed_core::{
     id::NumaNode,
     order::{Position, Shuffle, Spec, SpecError, World},
     retention::{in_place, policy},
-    session::assignment::Assignment,
+    session::{LookAhead, assignment::Assignment},
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
@@ -69,6 +69,9 @@ pub struct Job {
     pub chunk: Option<Bytes>,
     /// Batches that are staged ahead of each rank, at least 2. The default is 4.
     pub prefetch_batches: u32,
+    /// The room of the tiers for samples that are fetched ahead of staging. The default is as much as they
+    /// are worth.
+    pub look_ahead: LookAhead,
     /// How reads from the source are divided over the ranks of a node. The default is `shared`; never
     /// `lobster`.
     pub assignment: Assignment,

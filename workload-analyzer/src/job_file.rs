@@ -21,7 +21,8 @@ pub(crate) use dataset::{DatasetFile, DescribedFile};
 pub(crate) use order::OrderFile;
 pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, StorageFile, TierKeys, TiersFile};
 pub(crate) use trainer::{
-    CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, ValidationFile,
+    CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, PauseFile,
+    ValidationFile,
 };
 pub(crate) use value::{Release, Text, Whole};
 
@@ -57,6 +58,7 @@ pub(crate) struct JobFile {
     pub(crate) evaluation: Option<EvaluationFile>,
     pub(crate) model: Option<ModelFile>,
     pub(crate) checkpoint: Option<CheckpointFile>,
+    pub(crate) pause: Option<PauseFile>,
     pub(crate) cache: Option<Text>,
 }
 
@@ -73,6 +75,7 @@ pub(crate) struct WorldFile {
 #[serde(expecting = "a mapping such as `{ batches: 4 }`")]
 pub(crate) struct PrefetchFile {
     pub(crate) batches: Option<Whole>,
+    pub(crate) look_ahead: Option<Text>,
     pub(crate) assignment: Option<Text>,
 }
 

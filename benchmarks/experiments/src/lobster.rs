@@ -19,7 +19,7 @@ use tierfeed_core::{
     id::{Epoch, NodeId},
     order::{Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
-    session::{OnError, Settings as Session, Windows},
+    session::{LookAhead, OnError, Settings as Session, Windows},
     simulator::{Machine, Model, Observer, Read, StepOutcome, simulate_observed},
     tier::{Buffer, Kind as Tier, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -177,6 +177,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
         policy: Kind::Gap,
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
         staged_batches: STAGED,
         // Room for the batches even if they are large ones: staging is limited by their number.
         arena: Bytes(u64::from(STAGED * BATCH).saturating_mul(largest)),
@@ -197,6 +198,7 @@ fn measure(case: Case, base: &Session, dataset_bytes: u64) -> Row {
         // Memory is fast enough to delay no read.
         tiers: vec![speed(Bytes(needed_per_s.saturating_mul(1000)))],
         step_time: STEP,
+        pause: None,
     };
     let mut tally = Tally::default();
     let ControlFlow::Continue(_) = simulate_observed(&session, &Machine::from(&model), &mut tally);

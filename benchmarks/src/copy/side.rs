@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Fault, Operation, Origin, Place, Retention, Slot},
+    session::{Fault, Held, Operation, Origin, Place, Retention, Slot},
     space::{PIECES_MAX, Piece},
     tier::{Kind, Locality},
     units::Bytes,
@@ -205,7 +205,12 @@ impl Turns<'_> {
                     let to = place(to, sample, number);
                     Operation::Demote { sample: id, from: Origin::Tier(origin), len: sample, to }
                 }
-                None => Operation::Promote { sample: id, from: origin, to: slot(sample, number) },
+                None => Operation::Promote {
+                    sample: id,
+                    from: origin,
+                    to: slot(sample, number),
+                    held: Held::Retained,
+                },
             }
         })?;
         Ok(rate(count * sample.0, start))

@@ -16,6 +16,7 @@ use tierfeed_core::{
     order::Shuffle,
     retention::policy,
     session::staging_depth::{Depth, Shortfall},
+    simulator::Model,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;
@@ -131,6 +132,16 @@ impl PlanInputs {
         let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);
         Ok(Self { sized, step_time, demand, site, measured, emulated })
+    }
+
+    /// The simulator's model of a node, with the steps and idle phases of the job.
+    fn model(&self, site: &NodeModel) -> Model {
+        let pause = self.sized.job().trainer.pause;
+        let steps = self.sized.order.steps_per_epoch();
+        Model {
+            pause: pause.map(|pause| pause.in_steps(steps)),
+            ..site.model(self.step_time.unwrap_or_default())
+        }
     }
 
     /// Notes on emulated tiers and assumed speeds.

@@ -14,6 +14,7 @@ mod failures;
 mod filled;
 mod fixture;
 mod group;
+mod look_ahead;
 mod manual;
 mod memory;
 mod metrics;

@@ -167,7 +167,8 @@ fn what_is_scraped_and_traced_is_what_is_reported() {
         let label = format!("\"{tier}\"");
         let read = number(&report["tier_read_bytes"][tier]);
         near(sum(&figures, "tierfeed_read_bytes_total", &label), read);
-        near(sum(&figures, "tierfeed_promoted_bytes_total", &label), read);
+        // What was read ahead is promoted too, and counts as read from the cold store.
+        assert!(sum(&figures, "tierfeed_promoted_bytes_total", &label) + 0.5 >= read);
         near(sum(&figures, "tierfeed_hits_total", &label), number(&report["tier_hits"][tier]));
     }
     let stall = number(&report["stall_s"]) * f64::from(RANKS);

@@ -28,8 +28,10 @@ fn fixture() -> Fixture {
     fixture
 }
 
+/// What is read ahead depends on how fast it comes, so these jobs do not look ahead.
 fn write_job(fixture: &Fixture, policy: Kind) {
-    fixture.write_job(&format!("policy: {policy}\nstep_time: 5 ms\n"));
+    let keys = format!("policy: {policy}\nstep_time: 5 ms\nprefetch: {{ look_ahead: off }}\n");
+    fixture.write_job(&keys);
     let text = fs::read_to_string(fixture.job()).unwrap();
     // Main memory only stages: as a cache it would be one more tier, which is filled by the turns of ranks.
     let text = text

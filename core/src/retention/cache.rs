@@ -1,7 +1,8 @@
 //! Where in the tiers of a node every kept sample lies, and what must move so that it gets there.
 //!
-//! A policy decides which sample lies in which tier; the cache gives it a place there. A tier takes memory
-//! chunk by chunk up to its limit. The cache moves no bytes: [`crate::session`] turns each [`Change`] into
+//! A policy decides which sample lies in which tier; the cache gives it a place there. Room that no sample
+//! has takes what is fetched ahead of its use ([`ahead`]), and gets it back when a sample is to stay. A
+//! tier takes memory chunk by chunk up to its limit. The cache moves no bytes: [`crate::session`] turns each [`Change`] into
 //! copies, and waits where a place is given to another sample while bytes are still on their way.
 //!
 //! Invariants, checked by `mod tests`:
@@ -11,6 +12,7 @@
 //! 2. No tier holds more chunks than its limit, except pinned ones when the limit falls.
 //! 3. A pinned place keeps its bytes: no other sample lies there, and its chunk stays.
 
+mod ahead;
 mod pins;
 #[cfg(test)]
 mod tests;
@@ -22,10 +24,15 @@ use alloc::{
     vec::Vec,
 };
 
-use self::pins::{Freed, Pins, Presence};
+pub use self::ahead::Due;
+
+use self::{
+    ahead::{Ahead, Goes},
+    pins::{Freed, Pins, Presence},
+};
 use crate::{
     batch::InPlace,
-    id::{ChunkId, Epoch, SampleId, TierId},
+    id::{BatchId, ChunkId, Epoch, Rank, SampleId, TierId},
     place::Place,
     retention::{
         future_accesses::FutureAccesses,
@@ -73,6 +80,39 @@ pub enum Change {
         /// Where it lies now.
         to: Place,
     },
+    /// A sample that nothing holds is to be fetched into a tier, where it waits for its use.
+    FetchedAhead {
+        /// The sample to fetch.
+        sample: SampleId,
+        /// What it is fetched for.
+        due: Due,
+        /// The length of the sample.
+        len: Bytes,
+        /// Where it is to wait.
+        to: Place,
+    },
+    /// A sample that waits for its use went to another tier.
+    Shifted {
+        /// The sample that moved.
+        sample: SampleId,
+        /// What it waits for.
+        due: Due,
+        /// The length of the sample.
+        len: Bytes,
+        /// Where it lay before.
+        from: Place,
+        /// Where it lies now.
+        to: Place,
+    },
+    /// A sample that waited for its use gave up its place before.
+    Abandoned {
+        /// The sample that left.
+        sample: SampleId,
+        /// What it waited for.
+        due: Due,
+        /// Its length.
+        len: Bytes,
+    },
     /// A sample left the cache.
     Evicted {
         /// The sample that left.
@@ -102,6 +142,11 @@ pub struct Cache {
     places: BTreeMap<SampleId, Place>,
     /// What has a piece in each chunk, so that a chunk is given back without a look at every place.
     residents: BTreeSet<(TierId, ChunkId, SampleId)>,
+    ahead: Ahead,
+    /// The tiers in which samples wait for their use; one without an entry is one.
+    takes_ahead: Vec<bool>,
+    /// Room that the policy is not told of, for samples that wait for their use.
+    reserve: Bytes,
     chunk: Bytes,
     changes: Vec<Change>,
     wear: Wear,
@@ -130,6 +175,9 @@ impl Cache {
             tiers: tiers.collect(),
             places: BTreeMap::new(),
             residents: BTreeSet::new(),
+            ahead: Ahead::new(buffers.len()),
+            takes_ahead: Vec::new(),
+            reserve: Bytes(0),
             chunk,
             changes: Vec::new(),
             wear: Wear::default(),
@@ -142,22 +190,28 @@ impl Cache {
         Self { wear, ..self }
     }
 
-    /// Where a sample lies.
+    /// Fetches nothing ahead into tiers that are `false` in `takes`; by [`TierId`], all others do.
+    #[must_use]
+    pub fn with_ahead_in(self, takes: Vec<bool>) -> Self {
+        Self { takes_ahead: takes, ..self }
+    }
+
+    /// Where a sample lies, whether it stays there or waits for its use.
     #[must_use]
     pub fn place(&self, sample: SampleId) -> Option<&Place> {
         self.places.get(&sample)
     }
 
-    /// Samples that lie in some tier.
+    /// Samples that stay in some tier.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.places.len() - self.ahead.len()
     }
 
-    /// Whether no sample lies in any tier.
+    /// Whether no sample stays in any tier.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.len() == 0
     }
 
     /// How full each tier is, counting the chunks that it may still take.
@@ -207,15 +261,23 @@ impl Cache {
     /// Lets the policy decide what stays of a read, and gives it places.
     pub fn read(&mut self, read: Read, future: &FutureAccesses) {
         self.wear.enter(read.at.epoch);
+        // Its place stays until it is known whether the policy wants it there.
+        let mut waited = self.ahead.remove(read.sample);
         self.policy.read(read, future, &mut self.residency);
         let moves: Vec<Move> = self.residency.drain_moves().collect();
         for Move { sample, to, .. } in moves {
             match to {
                 // A sample that found no place in a tier above was removed already.
                 Some(_) if self.residency.tier_of(sample).is_none() => {}
+                Some(tier) if sample == read.sample && waited.take().is_some() => {
+                    self.settle_where_it_waited(sample, tier);
+                }
                 Some(tier) => self.settle(sample, tier, Some(read.sample)),
                 None => self.evict(sample),
             }
+        }
+        if waited.is_some() {
+            self.vacate(read.sample);
         }
     }
 
@@ -229,6 +291,177 @@ impl Cache {
         self.policy.prepared(planned);
     }
 
+    /// What a sample that waits in a tier was fetched for.
+    #[must_use]
+    pub fn due(&self, sample: SampleId) -> Option<Due> {
+        self.ahead.due(sample)
+    }
+
+    /// Samples that wait in tiers for their use.
+    #[must_use]
+    pub fn ahead_count(&self) -> usize {
+        self.ahead.len()
+    }
+
+    /// Bytes that wait in a tier for their use, rounded as places are.
+    #[must_use]
+    pub fn ahead_in(&self, tier: TierId) -> Bytes {
+        self.ahead.used(tier)
+    }
+
+    /// What waits for the first batch of a rank, and that batch.
+    #[must_use]
+    pub fn first_ahead(&self, rank: Rank) -> Option<(SampleId, BatchId)> {
+        self.ahead.first_of(rank)
+    }
+
+    /// What waits for batches of a rank in an epoch.
+    #[must_use]
+    pub fn ahead_of(&self, rank: Rank, epoch: Epoch) -> Vec<SampleId> {
+        self.ahead.of_epoch(rank, epoch)
+    }
+
+    /// Notes that a sample which waits in a tier is being read into its place.
+    pub fn note_arriving(&mut self, sample: SampleId) {
+        self.ahead.arriving(sample);
+    }
+
+    /// Notes that a sample which waits in a tier is in its place, or will not be.
+    pub fn note_arrived(&mut self, sample: SampleId) {
+        self.ahead.arrived(sample);
+    }
+
+    /// Whether a sample could be fetched ahead if all tiers were empty: there it lies in one piece.
+    #[must_use]
+    pub fn may_fetch_ahead(&self, sample: SampleId) -> bool {
+        let len = self.residency.len_of(sample);
+        let mut tiers = self.residency.tiers().filter(|tier| self.takes_ahead(*tier));
+        let has_room = |tier: TierId| self.tiers[usize::from(tier.0)].chunks_max > 0;
+        len.0 > 0 && len <= self.chunk && tiers.any(has_room)
+    }
+
+    /// Has a sample that lies nowhere fetched into the tier where it is going to stay, or else into the
+    /// fastest with room for it in one piece; what is needed later than it gives way. Returns whether there
+    /// is such a tier.
+    pub fn fetch_ahead(&mut self, sample: SampleId, due: Due) -> bool {
+        let len = self.sizes[sample.0 as usize];
+        let stays_in = self.policy.tier_after(sample, due.batch.epoch);
+        loop {
+            let place = stays_in.and_then(|tier| self.occupy_free(len, tier));
+            let goes = if place.is_some() { Goes::Nowhere } else { Goes::Up };
+            let elsewhere = || self.residency.tiers().find_map(|tier| self.occupy_free(len, tier));
+            if let Some(to) = place.or_else(elsewhere) {
+                self.keep_ahead(sample, due, to.clone(), goes);
+                self.changes.push(Change::FetchedAhead { sample, due, len, to });
+                return true;
+            }
+            match self.ahead.last().filter(|(last, _)| *last > due) {
+                Some((_, last)) => self.abandon(last),
+                None => return false,
+            }
+        }
+    }
+
+    /// Moves the sample that is needed first up into a faster tier with room, if there is one. Returns
+    /// whether one was moved.
+    pub fn advance(&mut self) -> bool {
+        let mut tiers = self.residency.tiers();
+        let next = tiers.find_map(|tier| {
+            let sample = self.ahead.first_below(tier)?;
+            let to = self.occupy_free(self.sizes[sample.0 as usize], tier)?;
+            Some((sample, to))
+        });
+        next.map(|(sample, to)| self.shift(sample, to)).is_some()
+    }
+
+    /// Gives up what waits for a use that will not come.
+    pub fn abandon(&mut self, sample: SampleId) {
+        if let Some(due) = self.ahead.due(sample) {
+            let len = self.sizes[sample.0 as usize];
+            self.vacate(sample);
+            self.changes.push(Change::Abandoned { sample, due, len });
+        }
+    }
+
+    /// Gives back the place where a sample waited for the use that is now.
+    pub fn use_up(&mut self, sample: SampleId) {
+        if self.ahead.due(sample).is_some() {
+            self.vacate(sample);
+        }
+    }
+
+    fn takes_ahead(&self, tier: TierId) -> bool {
+        self.takes_ahead.get(usize::from(tier.0)) != Some(&false)
+    }
+
+    /// Room in a tier that no sample has.
+    fn room(&self, tier: TierId) -> Bytes {
+        let used = self.residency.levels()[usize::from(tier.0)].used;
+        let left = self.capacity(tier).0.saturating_sub(used.0);
+        Bytes(left.saturating_sub(self.ahead.used(tier).0))
+    }
+
+    /// Takes a place in one piece from the room that no sample has.
+    fn occupy_free(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
+        let rounded = Space::rounded(len);
+        if !self.takes_ahead(tier) || rounded > self.room(tier) || rounded > self.chunk {
+            return None;
+        }
+        let of_tier = &mut self.tiers[usize::from(tier.0)];
+        if of_tier.space.chunk_count() > of_tier.chunks_max {
+            // It is being emptied.
+            return None;
+        }
+        let piece = of_tier.space.take_contiguous(len).or_else(|| {
+            if of_tier.chunk_count() >= of_tier.chunks_max {
+                return None;
+            }
+            let chunk = of_tier.add_chunk(self.chunk);
+            self.changes.push(Change::ChunkAdded { tier, chunk });
+            of_tier.space.take_contiguous(len)
+        })?;
+        if !self.wear.admits(tier, rounded) {
+            of_tier.space.give_back(&[piece]);
+            return None;
+        }
+        Some(Place { tier, pieces: alloc::vec![piece] })
+    }
+
+    fn keep_ahead(&mut self, sample: SampleId, due: Due, place: Place, goes: Goes) {
+        let chunks = place.pieces.iter().map(|piece| (place.tier, piece.chunk, sample));
+        self.residents.extend(chunks);
+        self.ahead.insert(sample, due, place.tier, self.residency.len_of(sample), goes);
+        self.places.insert(sample, place);
+    }
+
+    /// Moves a sample that waits for its use to another place.
+    fn shift(&mut self, sample: SampleId, to: Place) {
+        let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(&sample).cloned())
+        else {
+            return;
+        };
+        self.vacate(sample);
+        self.keep_ahead(sample, due, to.clone(), Goes::Up);
+        let len = self.sizes[sample.0 as usize];
+        self.changes.push(Change::Shifted { sample, due, len, from, to });
+    }
+
+    /// Takes the room of a tier back from the sample there that waits longest for its use: it goes to
+    /// another tier with room, else out. Returns whether there was one.
+    fn reclaim_ahead(&mut self, tier: TierId) -> bool {
+        let last = self.ahead.last_in(tier);
+        last.inspect(|sample| self.displace_ahead(*sample, tier)).is_some()
+    }
+
+    fn displace_ahead(&mut self, sample: SampleId, from: TierId) {
+        let len = self.sizes[sample.0 as usize];
+        let mut others = self.residency.tiers().filter(|tier| *tier != from);
+        match others.find_map(|tier| self.occupy_free(len, tier)) {
+            Some(to) => self.shift(sample, to),
+            None => self.abandon(sample),
+        }
+    }
+
     /// Removes a sample whose bytes were lost.
     pub fn forget(&mut self, sample: SampleId) {
         self.vacate(sample);
@@ -240,11 +473,15 @@ impl Cache {
     pub fn resize(&mut self, tier: TierId, chunks_max: u32) {
         let Some(state) = self.tiers.get_mut(usize::from(tier.0)) else { return };
         state.chunks_max = chunks_max;
-        self.residency.resize(tier, Bytes(u64::from(chunks_max).saturating_mul(self.chunk.0)));
         let surplus = state.space.chunks().skip(chunks_max as usize).collect::<Vec<_>>();
+        self.limit_residency();
         for chunk in surplus.into_iter().rev() {
             for sample in self.residents_of(tier, chunk) {
-                self.displace(sample, tier);
+                if self.ahead.due(sample).is_some() {
+                    self.displace_ahead(sample, tier);
+                } else {
+                    self.displace(sample, tier);
+                }
             }
             self.remove_chunk(tier, chunk, Presence::There);
         }
@@ -272,8 +509,12 @@ impl Cache {
             return;
         }
         for sample in self.residents_of(tier, chunk) {
-            self.evict(sample);
-            self.remove(sample);
+            if self.ahead.due(sample).is_some() {
+                self.abandon(sample);
+            } else {
+                self.evict(sample);
+                self.remove(sample);
+            }
         }
         self.shrink_by(tier, chunk, Presence::There);
     }
@@ -288,8 +529,39 @@ impl Cache {
         self.remove_chunk(tier, chunk, presence);
         let of_tier = &mut self.tiers[usize::from(tier.0)];
         of_tier.chunks_max = of_tier.space.chunk_count();
-        self.residency
-            .resize(tier, Bytes(u64::from(of_tier.chunks_max).saturating_mul(self.chunk.0)));
+        self.limit_residency();
+    }
+
+    /// Sets the room that is kept free of what the policy retains, in the fastest tiers: there it is used
+    /// most often. What lies there stays until the policy lets it go.
+    pub fn reserve(&mut self, room: Bytes) {
+        self.reserve = room;
+        self.limit_residency();
+    }
+
+    /// Tells the residency the capacities of all tiers, without the reserve.
+    fn limit_residency(&mut self) {
+        let mut reserve = self.reserve.0;
+        for tier in self.residency.tiers() {
+            let capacity = self.capacity(tier).0;
+            let reserved = if self.takes_ahead(tier) { capacity.min(reserve) } else { 0 };
+            reserve -= reserved;
+            let retained = Bytes(capacity - reserved);
+            if self.residency.levels()[usize::from(tier.0)].capacity != retained {
+                self.residency.resize(tier, retained);
+            }
+        }
+    }
+
+    /// What each tier may hold, whether it stays there or waits for its use.
+    pub fn capacities(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.residency.tiers().map(|tier| self.capacity(tier))
+    }
+
+    /// What a tier may hold.
+    fn capacity(&self, tier: TierId) -> Bytes {
+        let chunks_max = self.tiers[usize::from(tier.0)].chunks_max;
+        Bytes(u64::from(chunks_max).saturating_mul(self.chunk.0))
     }
 
     /// Removes a chunk in which no sample lies; pinned places there stay until their batches are gone.
@@ -305,6 +577,15 @@ impl Cache {
         }
     }
 
+    /// Keeps a sample that is read, and that waited for it, where it is if that is the tier that the
+    /// residency put it into.
+    fn settle_where_it_waited(&mut self, sample: SampleId, tier: TierId) {
+        if self.places.get(&sample).is_none_or(|place| place.tier != tier) {
+            self.vacate(sample);
+            self.settle(sample, tier, Some(sample));
+        }
+    }
+
     /// Gives a sample that the residency put into `tier` its place there; `staged` is the one whose bytes
     /// lie in staging. If the free bytes lie in too many pieces, or the tier was written enough in this
     /// epoch, the sample is evicted after all.
@@ -312,7 +593,7 @@ impl Cache {
         let len = self.sizes[sample.0 as usize];
         let from = self.places.get(&sample).cloned();
         let may_go = self.wear.admits(tier, Space::rounded(len));
-        let Some(place) = may_go.then(|| self.occupy(len, tier)).flatten() else {
+        let Some(place) = may_go.then(|| self.occupy_or_reclaim(len, tier)).flatten() else {
             self.evict(sample);
             self.remove(sample);
             return;
@@ -326,6 +607,16 @@ impl Cache {
                 self.changes.push(Change::Demoted { sample, len, from, to: place });
             }
             _ => self.changes.push(Change::Kept { sample, to: place }),
+        }
+    }
+
+    /// Takes a place in `tier`, if need be that of samples which wait there for their use.
+    fn occupy_or_reclaim(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
+        loop {
+            let place = self.occupy(len, tier);
+            if place.is_some() || !self.reclaim_ahead(tier) {
+                return place;
+            }
         }
     }
 
@@ -383,6 +674,7 @@ impl Cache {
     /// Gives the place of a sample back.
     fn vacate(&mut self, sample: SampleId) {
         let Some(Place { tier, pieces }) = self.places.remove(&sample) else { return };
+        self.ahead.remove(sample);
         for piece in &pieces {
             self.residents.remove(&(tier, piece.chunk, sample));
         }

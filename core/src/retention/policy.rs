@@ -66,6 +66,11 @@ pub trait Policy: Debug + Send {
         NextUses::Unasked
     }
 
+    /// The tier into which a sample will go when it is read in an epoch, as far as that is decided already.
+    fn tier_after(&self, _: SampleId, _: Epoch) -> Option<TierId> {
+        None
+    }
+
     /// Decides where a sample that was read stays: it lies in staging now, so it may enter any tier
     /// or change its tier at the price of one copy. Other samples may be evicted, or demoted by one
     /// tier.

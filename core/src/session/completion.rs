@@ -3,7 +3,7 @@
 use alloc::{collections::VecDeque, vec, vec::Vec};
 
 use super::{
-    Answer, Fault, OnError, Operation, Retention, Session,
+    Answer, Fault, Held, OnError, Operation, Retention, Session,
     deadlines::BatchNumber,
     operations::{EntryRef, PendingOp, Started, Work},
     staging::Claim,
@@ -46,7 +46,7 @@ impl Session {
     }
 
     /// Starts operations that nothing blocks any more, and those that may run once these ended at once.
-    fn start(&mut self, ops: Vec<OpId>) {
+    pub(super) fn start(&mut self, ops: Vec<OpId>) {
         let mut runnable = VecDeque::from(ops);
         while let Some(op) = runnable.pop_front() {
             match self.operations.start(op, self.now) {
@@ -95,6 +95,8 @@ impl Session {
         let read = |len| outcome.map_or(Bytes(0), |()| len);
         match &pending.work {
             Work::Run(Operation::Fetch { to, .. }) => timeline.arrived(None, read(to.len), now),
+            // The copy into staging counts the bytes.
+            Work::Run(Operation::Prefetch { .. }) => timeline.arrived(None, Bytes(0), now),
             Work::Run(Operation::Promote { from, to, .. }) => {
                 timeline.arrived(Some(from.tier), read(to.len), now);
             }
@@ -140,27 +142,51 @@ impl Session {
                 (Some(entry), Err(fault)) => self.lose_sample(*sample, entry, fault),
                 (None, _) => {}
             },
-            Work::Run(Operation::Promote { from, to, .. }) => {
+            Work::Run(Operation::Promote { from, to, held: Held::Retained, .. }) => {
                 if let Some(entry) = entry.filter(|_| is_done) {
                     self.progress.read(entry.batch.epoch, Some(from.tier), to.len);
                 }
             }
-            Work::ReadInPlace { tier, slot, .. } => {
+            Work::ReadInPlace { tier, slot, held: Held::Retained, .. } => {
                 if let Some(entry) = entry.filter(|_| is_done) {
                     self.progress.read_in_place(entry.batch.epoch, *tier, slot.len);
                 }
             }
-            Work::Run(Operation::Demote { sample, to, .. }) => {
-                if !is_done {
-                    self.progress.tier_faults += u64::from(pending.lost.is_none());
-                    if self.planner.cache().place(*sample) == Some(to) {
-                        self.planner.cache_mut().forget(*sample);
-                    }
-                } else if let Some(entry) = entry {
-                    self.progress.wrote(entry.batch.epoch, to);
+            Work::Run(Operation::Prefetch { len, .. }) if is_done => {
+                if let Some(entry) = entry {
+                    self.progress.read_ahead(entry.batch.epoch, *len);
                 }
+                self.progress.in_vain.0 += if pending.is_in_vain { len.0 } else { 0 };
+                self.written(pending, outcome);
             }
-            Work::DropChunk(..) => {}
+            Work::Run(
+                Operation::Prefetch { .. } | Operation::Advance { .. } | Operation::Demote { .. },
+            ) => self.written(pending, outcome),
+            // What was fetched ahead was counted then.
+            Work::Run(Operation::Promote { held: Held::Ahead, .. })
+            | Work::ReadInPlace { held: Held::Ahead, .. }
+            | Work::DropChunk(..) => {}
+        }
+    }
+
+    /// Applies the end of an operation that wrote a sample to a tier.
+    fn written(&mut self, pending: &PendingOp, outcome: Result<(), Fault>) {
+        let Work::Run(
+            Operation::Prefetch { sample, to, .. }
+            | Operation::Advance { sample, to, .. }
+            | Operation::Demote { sample, to, .. },
+        ) = &pending.work
+        else {
+            return;
+        };
+        self.planner.cache_mut().note_arrived(*sample);
+        if outcome.is_err() {
+            self.progress.tier_faults += u64::from(pending.lost.is_none());
+            if self.planner.cache().place(*sample) == Some(to) {
+                self.planner.cache_mut().forget(*sample);
+            }
+        } else if let Some(entry) = pending.entry {
+            self.progress.wrote(entry.batch.epoch, to);
         }
     }
 

@@ -35,6 +35,15 @@ pub enum Retention {
     Dropped,
 }
 
+/// Why a tier holds a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Held {
+    /// The policy keeps it after its use.
+    Retained,
+    /// It was fetched ahead of its use: its bytes count as read from the cold store.
+    Ahead,
+}
+
 /// One operation of the data plane, which ends exactly once with [`super::Event::Completed`].
 ///
 /// Operations that were given out may run in any order and at the same time: the session has already
@@ -91,6 +100,28 @@ pub enum Operation {
         from: Place,
         /// Where to put it.
         to: Slot,
+        /// Why the tier holds it.
+        held: Held,
+    },
+    /// Reads a sample from the cold store into a tier, ahead of its use.
+    Prefetch {
+        /// The sample to read.
+        sample: SampleId,
+        /// Its length; the pieces of `to` may round it up.
+        len: Bytes,
+        /// Where to put it.
+        to: Place,
+    },
+    /// Copies a sample up into a faster tier, ahead of its use.
+    Advance {
+        /// The sample to copy.
+        sample: SampleId,
+        /// Where it lies.
+        from: Place,
+        /// Its length; the pieces of `to` may round it up.
+        len: Bytes,
+        /// Where to put it.
+        to: Place,
     },
     /// Copies a sample down into a tier.
     Demote {

@@ -10,7 +10,7 @@ use alloc::{
 };
 
 use super::{
-    Command, Fault, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
+    Command, Fault, Held, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
     deadlines::{BatchNumber, Deadlines},
     dependencies::{Access, Dependencies, Mode},
     edf_scheduler::{Channel, EdfScheduler, Transfer, WindowSlot},
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
     place::Place,
+    retention::cache::Due,
     space::Piece,
     units::{Bytes, Nanoseconds},
 };
@@ -28,6 +29,12 @@ use crate::{
 pub(super) struct EntryRef {
     pub(super) batch: BatchId,
     pub(super) index: usize,
+}
+
+impl From<Due> for EntryRef {
+    fn from(Due { batch, index }: Due) -> Self {
+        Self { batch, index: index as usize }
+    }
 }
 
 /// What a planned operation does once nothing blocks it.
@@ -43,6 +50,7 @@ pub(super) enum Work {
         tier: TierId,
         /// Where the sample goes if it has to be fetched after all.
         slot: Slot,
+        held: Held,
     },
 }
 
@@ -62,13 +70,27 @@ impl Work {
         )
     }
 
+    /// The sample that the operation brings to its place in a tier.
+    fn written(&self) -> Option<SampleId> {
+        match self {
+            Self::Run(
+                Operation::Prefetch { sample, .. }
+                | Operation::Advance { sample, .. }
+                | Operation::Demote { sample, .. },
+            ) => Some(*sample),
+            Self::Run(_) | Self::DropChunk(..) | Self::ReadInPlace { .. } => None,
+        }
+    }
+
     /// The channel in whose window the operation needs a slot. A copy between tiers uses two channels;
     /// that of the slower tier counts.
     fn channel(&self) -> Option<Channel> {
         let Self::Run(operation) = self else { return None };
         match operation {
-            Operation::Fetch { .. } => Some(Channel::Cold),
-            Operation::Promote { from, .. } => Some(Channel::Tier(from.tier)),
+            Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
+            Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
+                Some(Channel::Tier(from.tier))
+            }
             Operation::Demote { to, .. } => Some(Channel::Tier(to.tier)),
             Operation::OpenArena { .. }
             | Operation::TrimArena { .. }
@@ -89,10 +111,14 @@ impl Work {
         };
         match self {
             Self::Run(Operation::Promote { from, .. }) => of_place(from, Mode::Read),
-            Self::Run(Operation::Demote { from: Origin::Staging(_), to, .. }) => {
-                of_place(to, Mode::Write)
-            }
-            Self::Run(Operation::Demote { from: Origin::Tier(from), to, .. }) => {
+            Self::Run(
+                Operation::Prefetch { to, .. }
+                | Operation::Demote { from: Origin::Staging(_), to, .. },
+            ) => of_place(to, Mode::Write),
+            Self::Run(
+                Operation::Advance { from, to, .. }
+                | Operation::Demote { from: Origin::Tier(from), to, .. },
+            ) => {
                 let mut accesses = of_place(from, Mode::Read);
                 accesses.extend(of_place(to, Mode::Write));
                 accesses
@@ -108,9 +134,11 @@ impl Work {
     fn needs_chunk(&self, tier: TierId, chunk: ChunkId) -> bool {
         match self {
             Self::DropChunk(of, dropped) => (*of, *dropped) == (tier, chunk),
-            Self::Run(Operation::Demote { to, .. }) => {
-                to.tier == tier && to.pieces.iter().any(|piece| piece.chunk == chunk)
-            }
+            Self::Run(
+                Operation::Prefetch { to, .. }
+                | Operation::Advance { to, .. }
+                | Operation::Demote { to, .. },
+            ) => to.tier == tier && to.pieces.iter().any(|piece| piece.chunk == chunk),
             Self::Run(_) | Self::ReadInPlace { .. } => false,
         }
     }
@@ -140,6 +168,8 @@ pub(super) struct PendingOp {
     waits_for: Vec<OpId>,
     /// The operation that brings the bytes which this one reads.
     source: Option<OpId>,
+    /// Whether what it fetches ahead is not wanted any more.
+    pub(super) is_in_vain: bool,
     /// Why the bytes that it was to read, or the chunk that it was to write to, are not there.
     pub(super) lost: Option<Fault>,
 }
@@ -153,6 +183,17 @@ pub(super) enum Started {
     Ended(Result<(), Fault>),
     /// Its tier cannot give the sample of this entry, so it became a fetch.
     Refetched(EntryRef),
+}
+
+/// How far the fetch of a sample ahead of its use has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FetchedAhead {
+    /// Nothing of it was given out.
+    Not,
+    /// The data plane reads it.
+    Running(OpId),
+    /// Its bytes were read.
+    Done,
 }
 
 /// All operations of a node that have not ended.
@@ -224,6 +265,11 @@ impl Operations {
                 let writer = self.writers.insert(*sample, op);
                 if matches!(from, Origin::Staging(_)) { arrival } else { writer }
             }
+            Work::Run(Operation::Advance { sample, .. }) => self.writers.insert(*sample, op),
+            Work::Run(Operation::Prefetch { sample, .. }) => {
+                self.writers.insert(*sample, op);
+                None
+            }
             Work::Run(_) | Work::DropChunk(..) => None,
         };
         let waits_for = self.dependencies.add(op, &work.accesses(self.chunk), source);
@@ -232,8 +278,10 @@ impl Operations {
             self.bring_forward(&waits_for, due, deadlines);
         }
         let state = State::Blocked;
-        self.pending
-            .insert(op, PendingOp { work, entry, state, due, waits_for, source, lost: None });
+        self.pending.insert(
+            op,
+            PendingOp { work, entry, state, due, waits_for, source, is_in_vain: false, lost: None },
+        );
         (op, is_free)
     }
 
@@ -357,6 +405,7 @@ impl Operations {
         if let Some(channel) = pending.work.channel() {
             let transfer = match (&pending.work, outcome) {
                 (Work::Run(Operation::Fetch { to, .. }), Ok(())) => Transfer::Read(to.len),
+                (Work::Run(Operation::Prefetch { len, .. }), Ok(())) => Transfer::Read(*len),
                 _ => Transfer::Other,
             };
             self.scheduler.ended(channel, slot, transfer, now);
@@ -369,10 +418,10 @@ impl Operations {
     /// Removes an operation that ended. Returns it, and those that may run now.
     pub(super) fn remove(&mut self, op: OpId) -> Option<(PendingOp, Vec<OpId>)> {
         let pending = self.pending.remove(op)?;
-        if let Work::Run(Operation::Demote { sample, .. }) = &pending.work
-            && self.writers.get(sample) == Some(&op)
+        if let Some(sample) = pending.work.written()
+            && self.writers.get(&sample) == Some(&op)
         {
-            self.writers.remove(sample);
+            self.writers.remove(&sample);
         }
         Some((pending, self.dependencies.remove(op)))
     }
@@ -380,6 +429,40 @@ impl Operations {
     /// Whether a sample is on its way to its place in a tier.
     pub(super) fn is_written(&self, sample: SampleId) -> bool {
         self.writers.contains_key(&sample)
+    }
+
+    /// How far a sample has come that was fetched ahead.
+    pub(super) fn fetched_ahead(&self, sample: SampleId) -> FetchedAhead {
+        let writer = self.writers.get(&sample).copied();
+        let mut chain = core::iter::successors(writer, |op| self.pending.get(*op)?.source);
+        let fetch = chain.find_map(|op| {
+            let pending = self.pending.get(op)?;
+            matches!(pending.work, Work::Run(Operation::Prefetch { .. })).then_some((op, pending))
+        });
+        match fetch {
+            Some((op, pending)) if matches!(pending.state, State::Running(_)) => {
+                FetchedAhead::Running(op)
+            }
+            Some(_) => FetchedAhead::Not,
+            None => FetchedAhead::Done,
+        }
+    }
+
+    /// Removes everything that was to bring a sample into a tier, of which nothing was given out
+    /// ([`FetchedAhead::Not`]). Returns what may run now.
+    pub(super) fn cancel_writers(&mut self, sample: SampleId) -> Vec<OpId> {
+        let mut runnable = Vec::new();
+        let mut next = self.writers.get(&sample).copied();
+        while let Some((pending, freed)) = next.and_then(|op| self.cancel(op)) {
+            runnable.extend(freed);
+            next = pending.source;
+        }
+        runnable
+    }
+
+    /// Notes that what an operation fetches ahead is not wanted any more.
+    pub(super) fn note_in_vain(&mut self, op: OpId) {
+        self.pending.get_mut(op).into_iter().for_each(|pending| pending.is_in_vain = true);
     }
 
     /// Notes that a sample has no place in any tier any more.

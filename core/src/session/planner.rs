@@ -84,6 +84,8 @@ pub(super) struct Planner {
     jobs: VecDeque<Job>,
     /// The epoch that the node is in.
     main: Epoch,
+    /// The latest epoch of which it is planned what stays.
+    planned: Option<Epoch>,
     /// Whether the epoch after it was begun.
     has_begun_next: bool,
     /// Ranks whose next batch waits for a job.
@@ -100,9 +102,11 @@ impl Planner {
         Self {
             future,
             cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
-                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone())),
+                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone()))
+                .with_ahead_in(settings.ahead_tiers()),
             jobs: VecDeque::new(),
             main: order.start.epoch,
+            planned: None,
             has_begun_next: false,
             unprepared: BTreeSet::new(),
         }
@@ -120,6 +124,11 @@ impl Planner {
         &mut self.cache
     }
 
+    /// The epoch that the node is in.
+    pub(super) fn main(&self) -> Epoch {
+        self.main
+    }
+
     /// Whether the order of an epoch is there, or comes from the trainer.
     pub(super) fn holds(&self, epoch: Epoch) -> bool {
         self.future.holds(epoch)
@@ -128,6 +137,12 @@ impl Planner {
     /// The samples of a batch, or `None` if its order is not known yet.
     pub(super) fn samples(&self, batch: BatchId) -> Option<&[SampleId]> {
         self.future.batch(batch)
+    }
+
+    /// The samples of a batch, once it is planned which of them stay.
+    pub(super) fn planned_samples(&self, batch: BatchId) -> Option<&[SampleId]> {
+        let is_planned = Some(batch.epoch) <= self.planned && batch.epoch.0 + 1 >= self.main.0;
+        self.samples(batch).filter(|_| is_planned)
     }
 
     /// Lets the policy decide what stays of a sample that a batch reads.
@@ -190,13 +205,12 @@ impl Planner {
         Some(reading)
     }
 
-    /// Notes that a batch was staged: begins the next epoch when half of this one was.
-    pub(super) fn note_staged(&mut self, batch: BatchId) {
-        let steps = self.spec().steps_in(batch.epoch);
-        if batch.epoch == self.main && batch.step.0 >= steps / 2 && !self.has_begun_next {
-            self.has_begun_next = true;
-            self.begin_next();
-        }
+    /// Whether a batch that was staged is the one with which the next epoch begins: half of its own epoch
+    /// is staged then. Returns that epoch.
+    pub(super) fn leads_to(&self, batch: BatchId) -> Option<Epoch> {
+        let is_half = batch.step.0 >= self.spec().steps_in(batch.epoch) / 2;
+        let begins = batch.epoch == self.main && is_half && !self.has_begun_next;
+        begins.then_some(Epoch(self.main.0 + 1))
     }
 
     fn reading(&mut self, epoch: Epoch, requested: impl Iterator<Item = BatchId>) -> Reading {
@@ -225,12 +239,15 @@ impl Planner {
 
     fn enter(&mut self, epoch: Epoch) {
         self.main = epoch;
+        self.planned = self.planned.filter(|planned| planned.0 <= epoch.0 + 1);
         self.has_begun_next = false;
         self.future.follow(epoch);
         self.drop_orders();
     }
 
-    fn begin_next(&mut self) {
+    /// Begins the orders and the plan of the epoch after the one that the node is in.
+    pub(super) fn begin_next(&mut self) {
+        self.has_begun_next = true;
         let next = Epoch(self.main.0 + 1);
         if next.0 < self.spec().epochs && self.expand(next, Reach::View) {
             self.plan_epoch(next, Need::Soon);
@@ -247,7 +264,10 @@ impl Planner {
     /// Begins the plan of an epoch if it is missing; returns whether it is not.
     fn plan_epoch(&mut self, epoch: Epoch, need: Need) -> bool {
         match self.cache.prepare(epoch, need, &self.future) {
-            Preparation::Ready => true,
+            Preparation::Ready => {
+                self.planned = self.planned.max(Some(epoch));
+                true
+            }
             Preparation::Pending => false,
             Preparation::Job(job) => {
                 self.jobs.push_back(Job::Plan(job));
@@ -262,12 +282,5 @@ impl Planner {
         if !dropped.is_empty() {
             self.jobs.push_back(Job::Drop(dropped));
         }
-    }
-}
-
-#[cfg(test)]
-impl Planner {
-    pub(super) fn main(&self) -> Epoch {
-        self.main
     }
 }

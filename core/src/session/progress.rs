@@ -37,6 +37,8 @@ pub struct EpochProgress {
     pub demand: Bytes,
     /// Bytes read from the cold store.
     pub cold: Bytes,
+    /// The part of [`Self::cold`] that was read into tiers, ahead of staging.
+    pub ahead: Bytes,
     /// Bytes read from each tier, by [`TierId`].
     pub from_tier: Vec<Bytes>,
     /// Samples read from each tier.
@@ -201,6 +203,10 @@ pub struct Progress {
     pub decode_threads: u32,
     /// The batch that was taken last.
     pub taken: Option<Taken>,
+    /// Bytes that were fetched ahead into tiers and then not wanted.
+    pub in_vain: Bytes,
+    /// The room of the tiers for samples that are fetched ahead, as it was divided for each epoch.
+    pub look_ahead_room: BTreeMap<Epoch, Bytes>,
     /// Samples that left each tier, by [`TierId`].
     pub evictions: Vec<Evictions>,
     /// Requests that got no batch.
@@ -234,6 +240,8 @@ impl Progress {
             holds: Waits::default(),
             decode_threads: 0,
             taken: None,
+            in_vain: Bytes(0),
+            look_ahead_room: BTreeMap::new(),
             evictions: vec![Evictions::default(); tiers],
             refusals: Refusals::default(),
             cold_busy: Busy::default(),
@@ -328,6 +336,12 @@ impl Progress {
             epoch.cold.0 += len.0;
             epoch.misses += 1;
         }
+    }
+
+    /// Counts a sample that was read from the cold store into a tier, ahead of staging.
+    pub(super) fn read_ahead(&mut self, epoch: Epoch, len: Bytes) {
+        self.read(epoch, None, len);
+        self.epochs[epoch.0 as usize].ahead.0 += len.0;
     }
 
     /// Counts a sample that its batch reads in place.

@@ -24,6 +24,18 @@ pub enum OnError {
     Skip,
 }
 
+/// The room of the tiers for samples that are fetched ahead of staging. Room that no sample takes serves
+/// that in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookAhead {
+    /// None: nothing is fetched ahead.
+    Off,
+    /// As much as the phases of the training that were observed are worth.
+    Auto,
+    /// This much of all tiers together.
+    Room(Bytes),
+}
+
 /// What a session is built from.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -48,6 +60,8 @@ pub struct Settings {
     pub on_error: OnError,
     /// Operations that are given out at a time.
     pub windows: Windows,
+    /// The room for samples that are fetched ahead.
+    pub look_ahead: LookAhead,
     /// What the policy should mind beside the bytes that are read cold.
     pub aim: policy::Aim,
     /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
@@ -56,15 +70,31 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Operations that run at a time: each staged sample may be read and copied once, and a few chunks
-    /// and arenas may be on their way.
+    /// Operations that run at a time: each staged sample may be read and copied once, a few chunks and
+    /// arenas may be on their way, and what is fetched ahead may fill the window of the cold store beside.
     #[must_use]
     pub fn operations_max(&self) -> usize {
         let Spec { batch_size, world, .. } = self.order;
         let samples = u64::from(batch_size)
             .saturating_mul(u64::from(self.staged_batches))
             .saturating_mul(u64::from(world.ranks_per_node));
-        usize::try_from(samples.saturating_mul(2).saturating_add(64)).unwrap_or(usize::MAX)
+        let ahead = match self.look_ahead {
+            LookAhead::Off => 0,
+            LookAhead::Auto | LookAhead::Room(_) => u64::from(self.windows.cold_max().get()),
+        };
+        let all = samples.saturating_mul(2).saturating_add(64).saturating_add(ahead);
+        usize::try_from(all).unwrap_or(usize::MAX)
+    }
+
+    /// Whether samples may wait in each tier for their use. One that wears out takes them only if the job
+    /// says how much may be written there, or how much room they get.
+    pub(super) fn ahead_tiers(&self) -> Vec<bool> {
+        let wears = self.aim.wears.iter().enumerate();
+        let spared = |(tier, wears): (usize, &bool)| {
+            let budget = self.aim.writes_per_epoch.get(tier).copied().flatten();
+            *wears && budget.is_none() && self.look_ahead == LookAhead::Auto
+        };
+        wears.map(|it| !spared(it)).collect()
     }
 
     /// The setting of a policy that decides as the session does.

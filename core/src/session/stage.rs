@@ -1,7 +1,7 @@
 //! Which batch is staged next, and what it needs and leaves: the decisions of a session.
 
 use super::{
-    Operation, Origin, Place, Refusal, Retention, Session, Slot,
+    Held, LookAhead, Operation, Origin, Place, Refusal, Retention, Session, Slot,
     deadlines::BatchNumber,
     in_place,
     operations::{EntryRef, Work},
@@ -44,13 +44,14 @@ impl Session {
             if self.has_more {
                 return;
             }
-            let Some(batch) = next() else { return };
+            let Some(batch) = next() else { break };
             if !self.stage_batch(batch)
                 && let Some(staging) = self.staging.get_mut(batch.rank)
             {
                 staging.block();
             }
         }
+        self.has_more = self.look_ahead(left);
     }
 
     /// Gives one batch its range in the arena; its samples are planned next. Returns `false` if the rank
@@ -115,7 +116,10 @@ impl Session {
             self.stage_sample(EntryRef { batch, index: planned + count }, sample, slot, reading);
             count += 1;
         }
-        self.planner.note_staged(batch);
+        if let Some(next) = self.planner.leads_to(batch) {
+            self.divide_room(next);
+            self.planner.begin_next();
+        }
         if let Some(staged) = self.staging.batch_mut(batch) {
             // It was dropped before all of it was planned: a request for it later must not get the rest
             // as it lies in the arena.
@@ -135,21 +139,36 @@ impl Session {
 
     /// Plans what brings a sample to its batch, and what it leaves in the tiers.
     fn stage_sample(&mut self, entry: EntryRef, sample: SampleId, slot: Slot, reading: Reading) {
+        self.overtake(sample);
+        let held = match self.planner.cache().due(sample) {
+            Some(_) => Held::Ahead,
+            None => Held::Retained,
+        };
         let place = self.planner.cache().place(sample).cloned();
         let mut pin = None;
         if reading == Reading::Planned {
             // First the pin: what the policy decides then cannot take the bytes away.
             pin = self.pin(entry.batch, sample, slot);
             self.planner.read(entry, sample);
+        } else {
+            self.planner.cache_mut().use_up(sample);
         }
         let work = match (place, pin) {
             (Some(place), Some(pin)) if self.names_in_place(entry, sample, pin, &place) => {
-                Work::ReadInPlace { sample, tier: place.tier, slot }
+                Work::ReadInPlace { sample, tier: place.tier, slot, held }
             }
-            (place, _) => Work::Run(self.copy_of(entry.batch, sample, slot, place)),
+            (Some(from), _) => {
+                self.note_local(entry.batch, slot);
+                Work::Run(Operation::Promote { sample, from, to: slot, held })
+            }
+            (None, _) => Work::Run(self.fetch_of(entry.batch, sample, slot)),
         };
         let op = self.plan(work, Some(entry), None);
         self.follow_changes(Some(Arrival { entry, slot, op }));
+        if self.settings.look_ahead != LookAhead::Off {
+            self.fetch_again(sample, entry.batch);
+            self.follow_changes(None);
+        }
     }
 
     /// Keeps the bytes of a sample where they are, if its batch may name them there.
@@ -183,21 +202,14 @@ impl Session {
         true
     }
 
-    /// The copy of a sample out of `place`, or its fetch.
-    fn copy_of(
-        &mut self,
-        batch: BatchId,
-        sample: SampleId,
-        to: Slot,
-        place: Option<Place>,
-    ) -> Operation {
-        if let Some(staged) = self.staging.batch_mut(batch) {
-            let sum = if place.is_some() { &mut staged.local } else { &mut staged.cold };
-            sum.0 += to.len.0;
-        }
-        if let Some(from) = place {
-            return Operation::Promote { sample, from, to };
-        }
+    /// Counts what a batch gets from a tier.
+    fn note_local(&mut self, batch: BatchId, slot: Slot) {
+        self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.local.0 += slot.len.0);
+    }
+
+    /// The fetch of a sample from the cold store.
+    fn fetch_of(&mut self, batch: BatchId, sample: SampleId, to: Slot) -> Operation {
+        self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.cold.0 += to.len.0);
         let is_kept = self.planner.cache().place(sample).is_some();
         let retention = if is_kept { Retention::Kept } else { Retention::Dropped };
         Operation::Fetch { sample, to, retention }
@@ -224,6 +236,23 @@ impl Session {
                     let copy = Operation::Demote { sample, from: Origin::Tier(from), len, to };
                     self.plan(Work::Run(copy), arrival.map(|arrival| arrival.entry), None);
                 }
+                Change::FetchedAhead { sample, due, len, to } => {
+                    let fetch = Operation::Prefetch { sample, len, to };
+                    self.plan(Work::Run(fetch), Some(EntryRef::from(due)), None);
+                }
+                Change::Shifted { sample, due, len, from, to } => {
+                    let runnable = self.cancel_fetch_ahead(sample);
+                    let operation = if runnable.is_some() {
+                        Operation::Prefetch { sample, len, to }
+                    } else if to.tier < from.tier {
+                        Operation::Advance { sample, from, len, to }
+                    } else {
+                        Operation::Demote { sample, from: Origin::Tier(from), len, to }
+                    };
+                    self.plan(Work::Run(operation), Some(EntryRef::from(due)), None);
+                    self.start(runnable.unwrap_or_default());
+                }
+                Change::Abandoned { sample, due, len } => self.note_abandoned(sample, due, len),
                 Change::Evicted { sample, from } => {
                     self.operations.note_evicted(sample);
                     self.count_eviction(from, arrival.is_some());

@@ -69,6 +69,12 @@ impl Staging {
         self.ranks.values().filter_map(|staging| staging.next(staged_max)).min()
     }
 
+    /// For each rank whose arena is open, the batch to be staged next when no trainer asks for another.
+    pub(super) fn cursors(&self) -> impl Iterator<Item = (Rank, Option<BatchId>)> + '_ {
+        let open = self.iter().filter(|(_, staging)| staging.is_open());
+        open.map(|(rank, staging)| (rank, staging.cursor()))
+    }
+
     /// Whether a connection reads for some rank.
     pub(super) fn has_connection(&self, connection: ConnectionId) -> bool {
         self.ranks.values().any(|staging| staging.has_connection(connection))

@@ -7,6 +7,7 @@ mod in_place;
 mod jobs;
 mod jumping;
 mod limited;
+mod look_ahead;
 mod measured;
 mod scheduled;
 
@@ -52,6 +53,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         windows: windows(3, 2),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 
@@ -122,6 +124,13 @@ impl CheckedPlane {
                 }
                 self.arrive(*sample, *to);
             }
+            Operation::Prefetch { sample, to, .. } if outcome.is_ok() => self.put(*sample, to),
+            Operation::Advance { sample, from, to, .. } if outcome.is_ok() => {
+                for grain in grains(from) {
+                    assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {operation:?}");
+                }
+                self.put(*sample, to);
+            }
             Operation::Demote { sample, from, to, .. } if outcome.is_ok() => {
                 self.demoted += to.pieces.iter().map(|piece| piece.len.0).sum::<u64>();
                 match from {
@@ -138,12 +147,16 @@ impl CheckedPlane {
                         }
                     }
                 }
-                for grain in grains(to) {
-                    assert!(self.chunks.contains(&(grain.0, grain.1)), "written before added");
-                    self.tiers.insert(grain, *sample);
-                }
+                self.put(*sample, to);
             }
             _ => {}
+        }
+    }
+
+    fn put(&mut self, sample: SampleId, to: &Place) {
+        for grain in grains(to) {
+            assert!(self.chunks.contains(&(grain.0, grain.1)), "written before added");
+            self.tiers.insert(grain, sample);
         }
     }
 }
@@ -152,10 +165,12 @@ fn moved(operation: &Operation) -> Option<Moved> {
     match operation {
         Operation::Fetch { sample, .. } => Some((*sample, None, None)),
         Operation::Promote { sample, from, .. } => Some((*sample, Some(from.tier), None)),
+        Operation::Prefetch { sample, to, .. } => Some((*sample, None, Some(to.tier))),
         Operation::Demote { sample, from: Origin::Staging(_), to, .. } => {
             Some((*sample, None, Some(to.tier)))
         }
-        Operation::Demote { sample, from: Origin::Tier(from), to, .. } => {
+        Operation::Advance { sample, from, to, .. }
+        | Operation::Demote { sample, from: Origin::Tier(from), to, .. } => {
             Some((*sample, Some(from.tier), Some(to.tier)))
         }
         _ => None,
@@ -164,8 +179,10 @@ fn moved(operation: &Operation) -> Option<Moved> {
 
 fn channel_of(operation: &Operation) -> Option<Channel> {
     match operation {
-        Operation::Fetch { .. } => Some(Channel::Cold),
-        Operation::Promote { from, .. } => Some(Channel::Tier(from.tier)),
+        Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
+        Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
+            Some(Channel::Tier(from.tier))
+        }
         Operation::Demote { to, .. } => Some(Channel::Tier(to.tier)),
         _ => None,
     }
@@ -438,7 +455,12 @@ impl Play {
     /// No copy may end where a batch that was handed over names a sample. Before that, one that was on its
     /// way when the place changed hands may: what the batch is handed over with is looked at then.
     fn assert_unnamed(&self, operation: &Operation) {
-        let Operation::Demote { to, .. } = operation else { return };
+        let (Operation::Prefetch { to, .. }
+        | Operation::Advance { to, .. }
+        | Operation::Demote { to, .. }) = operation
+        else {
+            return;
+        };
         let is_out = |claim: Claim| matches!(claim, Claim::Leased(..) | Claim::Held(..));
         for at in self.named().filter(|at| is_out(at.1)) {
             let Some(Entry { in_place: Some(place), len: Some(len), .. }) = self.entry(at) else {
@@ -469,7 +491,10 @@ impl Play {
         let may_fail = !matches!(operation, Operation::OpenArena { .. });
         let fails = may_fail && (pick >> 8) % 100 < faults;
         let broken = match &operation {
-            Operation::Promote { from: place, .. } | Operation::Demote { to: place, .. } => {
+            Operation::Promote { from: place, .. }
+            | Operation::Prefetch { to: place, .. }
+            | Operation::Advance { to: place, .. }
+            | Operation::Demote { to: place, .. } => {
                 place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
             }
             _ => None,
@@ -512,6 +537,14 @@ impl Play {
         let spec = *self.session.planner.spec();
         core::iter::successors(Some(first), |batch| spec.after(*batch)).collect()
     }
+}
+
+fn any_look_ahead() -> impl Strategy<Value = LookAhead> {
+    prop_oneof![
+        Just(LookAhead::Off),
+        Just(LookAhead::Auto),
+        (0_u64..5_000).prop_map(|room| LookAhead::Room(Bytes(room)))
+    ]
 }
 
 fn any_policy() -> impl Strategy<Value = policy::Kind> {

@@ -52,6 +52,15 @@ impl Windows {
         let adaptation = Adaptation::Measured { max: COLD_MAX.max(cold) };
         Self { cold, tier, assignment: Assignment::Shared, adaptation }
     }
+
+    /// Reads from the cold store at a time, at most.
+    #[must_use]
+    pub fn cold_max(&self) -> NonZeroU32 {
+        match self.adaptation {
+            Adaptation::Fixed => self.cold,
+            Adaptation::Measured { max } => self.cold.max(max),
+        }
+    }
 }
 
 impl Default for Windows {

@@ -25,8 +25,14 @@ impl Digest {
                 Operation::Fetch { sample, to, retention } => {
                     (6_isize, op, sample, to, retention).hash(hasher);
                 }
-                Operation::Promote { sample, from, to } => {
+                Operation::Promote { sample, from, to, .. } => {
                     (7_isize, op, sample, from, to).hash(hasher);
+                }
+                Operation::Prefetch { sample, len, to } => {
+                    (13_isize, op, sample, len, to).hash(hasher);
+                }
+                Operation::Advance { sample, from, len, to } => {
+                    (14_isize, op, sample, from, len, to).hash(hasher);
                 }
                 Operation::Demote { sample, from, len, to } => {
                     (8_isize, op, sample, from, len, to).hash(hasher);

@@ -88,6 +88,14 @@ impl Links {
             | Operation::AddChunk { .. } => now,
             Operation::Fetch { to, .. } => self.cold.carry(to.len, now),
             Operation::Promote { from, to, .. } => self.tier(from.tier, to.len, now),
+            Operation::Prefetch { len, to, .. } => {
+                let read = self.cold.carry(*len, now);
+                self.tier(to.tier, *len, now).max(read)
+            }
+            Operation::Advance { from, len, to, .. } => {
+                let read = self.tier(from.tier, *len, now);
+                self.tier(to.tier, *len, now).max(read)
+            }
             Operation::Demote { from, len, to, .. } => {
                 let read = match from {
                     Origin::Staging(_) => now,

@@ -47,6 +47,15 @@ impl LinkModel {
     }
 }
 
+/// An idle phase of a training: an evaluation, a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    /// Steps from one to the next.
+    pub every: NonZeroU32,
+    /// How long it is.
+    pub time: Nanoseconds,
+}
+
 /// The machine and the training that a session is run against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -57,6 +66,8 @@ pub struct Machine {
     /// What a rank computes in a training step, loading excluded. A step takes as long as its slowest
     /// rank of the node.
     pub step_time: LatencyQuantiles,
+    /// What the training does between steps now and then, reading nothing.
+    pub pause: Option<Pause>,
     /// Of everything that is drawn at random.
     pub seed: u64,
     /// How the threads of the cold store are divided over ranks, anew at each step.
@@ -92,6 +103,7 @@ impl From<&Model> for Machine {
             cold: model.cold.into(),
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
             step_time: LatencyQuantiles::constant(model.step_time),
+            pause: model.pause,
             seed: 0,
             assignment: Assignment::Shared,
         }

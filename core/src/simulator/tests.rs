@@ -1,6 +1,7 @@
 //! What the simulator says about caching, against what must hold for every cache.
 
 mod faults;
+mod phases;
 
 use alloc::{sync::Arc, vec, vec::Vec};
 use core::num::NonZeroU32;
@@ -13,7 +14,9 @@ use crate::{
     latency_quantiles::{LatencyQuantiles, PerMillion},
     order::{Position, Shuffle, Spec, World},
     retention::policy,
-    session::{Adaptation, OnError, StallCause, Windows, assignment::Assignment, staging_depth},
+    session::{
+        Adaptation, LookAhead, OnError, StallCause, Windows, assignment::Assignment, staging_depth,
+    },
     throughput::Throughput,
     tier::{Buffer, Kind},
     units::BytesPerSecond,
@@ -50,6 +53,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 
@@ -60,6 +64,7 @@ fn model(tiers: usize) -> Model {
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); tiers],
         step_time: Nanoseconds(5_000_000),
+        pause: None,
     }
 }
 
@@ -266,6 +271,7 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
             tiers: Vec::new(),
             step_time: step_time.clone(),
             seed,
+            pause: None,
             assignment: Assignment::Shared,
         };
         let epochs = simulate_on(&settings, &machine).epochs;
@@ -398,6 +404,7 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
         tiers: Vec::new(),
         step_time: LatencyQuantiles::constant(step_time),
         seed: 5,
+        pause: None,
         assignment: Assignment::Shared,
     };
     let mut stalled = |staged_batches| {

@@ -8,13 +8,17 @@
 //! 2. The sums of the steps of an epoch are those of its [`crate::session::EpochProgress`].
 //! 3. Nothing is held but what is staged.
 
-use alloc::{collections::BTreeMap, vec, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec,
+    vec::Vec,
+};
 use core::{convert::Infallible, ops::ControlFlow};
 
 use crate::{
     batch::{Batch, Entry},
     id::{BatchId, Epoch, OpId, Rank, SampleId, Step, TierId},
-    session::{Answer, Operation, READY_WITHIN, Settings},
+    session::{Answer, Held, Operation, READY_WITHIN, Settings},
     units::{Bytes, Nanoseconds},
 };
 
@@ -165,6 +169,8 @@ pub(super) struct Trace<'a, O> {
     in_flight: BTreeMap<OpId, (Destination, Arrival)>,
     arrived: BTreeMap<Destination, Arrival>,
     leased: BTreeMap<BatchId, Vec<Read>>,
+    /// Samples that were fetched ahead and not staged since.
+    ahead: BTreeSet<SampleId>,
 }
 
 impl<'a, O: Observer> Trace<'a, O> {
@@ -176,15 +182,24 @@ impl<'a, O: Observer> Trace<'a, O> {
             in_flight: BTreeMap::new(),
             arrived: BTreeMap::new(),
             leased: BTreeMap::new(),
+            ahead: BTreeSet::new(),
         }
     }
 
     pub(super) fn started(&mut self, op: OpId, operation: &Operation, now: Nanoseconds) {
         let (sample, tier, to) = match operation {
             Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, None, to),
-            Operation::Promote { sample, from, to } if O::LISTENS => (sample, Some(from.tier), to),
+            Operation::Promote { sample, from, to, held } if O::LISTENS => {
+                let tier = (*held == Held::Retained).then_some(from.tier);
+                (sample, tier, to)
+            }
+            Operation::Prefetch { sample, .. } if O::LISTENS => {
+                self.ahead.insert(*sample);
+                return;
+            }
             _ => return,
         };
+        self.ahead.remove(sample);
         let arrival = Arrival { tier, issued: now, arrived: now };
         self.in_flight.insert(op, ((to.rank, to.offset, *sample), arrival));
     }
@@ -235,7 +250,10 @@ impl<'a, O: Observer> Trace<'a, O> {
         let read = |entry: &Entry| {
             let Entry { sample, offset, len, in_place } = *entry;
             let Arrival { tier, issued, arrived } = match in_place {
-                Some(place) => Arrival { tier: Some(place.tier), issued: placed, arrived: placed },
+                Some(place) => {
+                    let tier = (!self.ahead.contains(&sample)).then_some(place.tier);
+                    Arrival { tier, issued: placed, arrived: placed }
+                }
                 None => *self.arrived.get(&destination(sample, offset))?,
             };
             let (batch, len) = (batch.id, len?);
@@ -245,6 +263,9 @@ impl<'a, O: Observer> Trace<'a, O> {
         let reads = reads.collect();
         for entry in &batch.entries {
             self.arrived.remove(&destination(entry.sample, entry.offset));
+            if entry.in_place.is_some() {
+                self.ahead.remove(&entry.sample);
+            }
         }
         self.leased.insert(batch.id, reads);
     }

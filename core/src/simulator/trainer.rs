@@ -5,7 +5,7 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use super::{EpochOutcome, Machine, trace::Started};
+use super::{EpochOutcome, Machine, Pause, trace::Started};
 use crate::{
     id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, Step},
     latency_quantiles::{Draws, LatencyQuantiles},
@@ -41,6 +41,9 @@ pub(super) struct Trainer {
     order: Spec,
     window: u32,
     step_time: LatencyQuantiles,
+    pause: Option<Pause>,
+    /// Steps that were computed.
+    steps: u64,
     draws: Draws,
     ranks: Vec<RankState>,
     epoch: Epoch,
@@ -68,6 +71,8 @@ impl Trainer {
             order,
             window: settings.staged_batches.max(1),
             step_time: machine.step_time.clone(),
+            pause: machine.pause,
+            steps: 0,
             draws: Draws::of(machine.seed, u64::MAX),
             ranks: ranks.collect(),
             epoch: first,
@@ -199,10 +204,13 @@ impl Trainer {
         Reaction { events, step_ends_at: Some(ends_at), started: Some(started) }
     }
 
-    /// How long the slowest rank computes.
+    /// How long the slowest rank computes, and pauses.
     fn step_time(&mut self) -> Nanoseconds {
         let (spread, draws) = (&self.step_time, &mut self.draws);
-        self.ranks.iter().map(|_| spread.draw(draws)).max().unwrap_or_default()
+        let step = self.ranks.iter().map(|_| spread.draw(draws)).max().unwrap_or_default();
+        self.steps += 1;
+        let pause = self.pause.filter(|pause| self.steps.is_multiple_of(pause.every.get().into()));
+        Nanoseconds(step.0.saturating_add(pause.map_or(0, |pause| pause.time.0)))
     }
 
     fn state(&mut self, connection: ConnectionId) -> Option<&mut RankState> {

@@ -1,5 +1,5 @@
-//! Writes the bytes of a sample to its place in staging, and computes the checksum of a sample that
-//! will be kept.
+//! Writes the bytes of a sample to its place in staging or in a tier, and computes the checksum of a
+//! sample that a tier keeps.
 //!
 //! Trainers map staging and can write there at any time, by mistake or after a crash. A sum of
 //! bytes read back from staging would confirm what they wrote, and the cache would give it to every
@@ -17,6 +17,7 @@
 
 use std::{
     cell::RefCell,
+    fmt,
     fs::File,
     io,
     os::fd::AsFd as _,
@@ -37,16 +38,30 @@ thread_local! {
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The destination of a sample: a range of staging memory.
+/// The destination of a sample.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// The memory; it stays allocated while it is written to.
-    pub region: Arc<Region>,
-    /// Start of the range in the region.
-    pub offset: Bytes,
-    /// Length of the sample according to the index.
-    pub len: Bytes,
+    place: Place,
+    len: Bytes,
     sum: Option<Arc<ArrivalSum>>,
+}
+
+/// Where the bytes of a sample go. The memory stays allocated while it is written to.
+#[derive(Debug, Clone)]
+enum Place {
+    /// In a region, from this offset on.
+    Region(Arc<Region>, Bytes),
+    Sink(Arc<dyn Sink>),
+}
+
+/// Takes the bytes of a sample that does not lie in one region.
+pub trait Sink: fmt::Debug + Send + Sync {
+    /// Writes `bytes`, which start `at` bytes behind the start of the sample, and adds them to `sum`.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written; they may be there in part then.
+    fn write_summed(&self, at: Bytes, bytes: &[u8], sum: &mut Checksum) -> io::Result<()>;
 }
 
 /// The checksum of a sample that comes in pieces.
@@ -64,15 +79,20 @@ impl Target {
     /// The destination of a sample that is not kept.
     #[must_use]
     pub fn new(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
-        Self { region, offset, len, sum: None }
+        Self { place: Place::Region(region, offset), len, sum: None }
     }
 
     /// The destination of a sample that will be kept: the bytes written there are summed.
     #[must_use]
     pub fn summed(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
-        let segments = (0..len.0.div_ceil(SEGMENT)).map(|it| Segment::new(segment_len(len.0, it)));
-        let sum = ArrivalSum(segments.map(Mutex::new).collect());
-        Self { region, offset, len, sum: Some(Arc::new(sum)) }
+        let sum = Some(Arc::new(ArrivalSum::of_len(len)));
+        Self { place: Place::Region(region, offset), len, sum }
+    }
+
+    /// The destination of a sample that is kept where `sink` puts it: the bytes written there are summed.
+    #[must_use]
+    pub fn sink(sink: Arc<dyn Sink>, len: Bytes) -> Self {
+        Self { place: Place::Sink(sink), len, sum: Some(Arc::new(ArrivalSum::of_len(len))) }
     }
 
     /// Length of the sample according to the index.
@@ -87,11 +107,14 @@ impl Target {
         self.len.0 == 0
     }
 
-    /// Whether all writes must use [`Self::write`] or [`Self::read_from_file`], so that the sum
-    /// covers them.
+    /// The memory that may be written directly, from the offset on; `None` if all writes must use
+    /// [`Self::write`] or [`Self::read_from_file`], so that the sum covers them.
     #[must_use]
-    pub fn is_summed(&self) -> bool {
-        self.sum.is_some()
+    pub fn direct(&self) -> Option<(&Arc<Region>, Bytes)> {
+        match &self.place {
+            Place::Region(region, offset) if self.sum.is_none() => Some((region, *offset)),
+            Place::Region(..) | Place::Sink(_) => None,
+        }
     }
 
     /// Writes bytes that start `at` bytes behind the start of the sample.
@@ -103,18 +126,24 @@ impl Target {
     /// [`io::ErrorKind::InvalidInput`] if they do not fit in the sample, or, for a sample that is
     /// summed, if they are not the next of their segment.
     pub fn write(&self, at: Bytes, bytes: &[u8]) -> io::Result<()> {
-        let place = self.place_of(at, bytes.len() as u64)?;
-        let Some(sum) = &self.sum else { return Ok(self.region.write(place, bytes)?) };
-        let (mut at, mut place, mut rest) = (at.0, place.0, bytes);
+        self.check(at, bytes.len() as u64)?;
+        let sum = match (&self.sum, &self.place) {
+            (Some(sum), _) => sum,
+            (None, Place::Region(region, offset)) => {
+                return Ok(region.write(Bytes(offset.0.saturating_add(at.0)), bytes)?);
+            }
+            (None, Place::Sink(_)) => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let (mut at, mut rest) = (at.0, bytes);
         while !rest.is_empty() {
             let mut segment = sum.segment(at / SEGMENT)?;
             segment.go_on_at(at % SEGMENT)?;
             let left = usize::try_from(segment.len - segment.done).unwrap_or(usize::MAX);
             let (piece, behind) = rest.split_at(rest.len().min(left));
-            self.region.write_summed(Bytes(place), piece, &mut segment.sum)?;
+            self.place.write_summed(Bytes(at), piece, &mut segment.sum)?;
             let len = piece.len() as u64;
             segment.done += len;
-            (at, place, rest) = (at + len, place + len, behind);
+            (at, rest) = (at + len, behind);
         }
         Ok(())
     }
@@ -131,9 +160,8 @@ impl Target {
         from: Bytes,
         page_cache: PageCache,
     ) -> io::Result<Bytes> {
-        let Self { region, offset, len, .. } = self;
-        if !self.is_summed() {
-            return region.read_from_file_with(*offset, *len, file.as_fd(), from, page_cache);
+        if let Some((region, offset)) = self.direct() {
+            return region.read_from_file_with(offset, self.len, file.as_fd(), from, page_cache);
         }
         let read = self.read_pieces(|piece, at| {
             read_into(piece, file.as_fd(), Bytes(from.0.saturating_add(at)), page_cache).map(Some)
@@ -147,9 +175,8 @@ impl Target {
     ///
     /// As [`Self::read_from_file`].
     pub fn read_cached_from_file(&self, file: &File, from: Bytes) -> io::Result<Option<Bytes>> {
-        let Self { region, offset, len, .. } = self;
-        if !self.is_summed() {
-            return region.read_cached_from_file(*offset, *len, file.as_fd(), from);
+        if let Some((region, offset)) = self.direct() {
+            return region.read_cached_from_file(offset, self.len, file.as_fd(), from);
         }
         self.read_pieces(|piece, at| {
             read_cached_into(piece, file.as_fd(), Bytes(from.0.saturating_add(at)))
@@ -191,15 +218,33 @@ impl Target {
         })
     }
 
-    fn place_of(&self, at: Bytes, len: u64) -> Result<Bytes, RangeError> {
-        let end = at.0.checked_add(len).filter(|end| *end <= self.len.0);
-        let place = end.and_then(|_| self.offset.0.checked_add(at.0));
+    fn check(&self, at: Bytes, len: u64) -> Result<(), RangeError> {
         let outside = RangeError::Outside { offset: at, len: Bytes(len), mapped: self.len };
-        place.map(Bytes).ok_or(outside)
+        match at.0.checked_add(len) {
+            Some(end) if end <= self.len.0 => Ok(()),
+            _ => Err(outside),
+        }
+    }
+}
+
+impl Place {
+    fn write_summed(&self, at: Bytes, bytes: &[u8], sum: &mut Checksum) -> io::Result<()> {
+        match self {
+            Self::Region(region, offset) => {
+                let place = Bytes(offset.0.saturating_add(at.0));
+                Ok(region.write_summed(place, bytes, sum)?)
+            }
+            Self::Sink(sink) => sink.write_summed(at, bytes, sum),
+        }
     }
 }
 
 impl ArrivalSum {
+    fn of_len(len: Bytes) -> Self {
+        let segments = (0..len.0.div_ceil(SEGMENT)).map(|it| Segment::new(segment_len(len.0, it)));
+        Self(segments.map(Mutex::new).collect())
+    }
+
     fn segment(&self, number: u64) -> io::Result<MutexGuard<'_, Segment>> {
         let segment = usize::try_from(number).ok().and_then(|number| self.0.get(number));
         segment.map(locked).ok_or_else(|| io::ErrorKind::InvalidInput.into())

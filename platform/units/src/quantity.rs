@@ -80,6 +80,16 @@ impl BytesPerSecond {
         let nanoseconds = (u128::from(amount.0) * 1_000_000_000).div_ceil(u128::from(self.0));
         Nanoseconds(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
+
+    /// What moves at this rate in `time`, rounded down. A rate of zero means unlimited.
+    #[must_use]
+    pub fn bytes_in(self, time: Nanoseconds) -> Bytes {
+        if self.0 == 0 {
+            return Bytes(u64::MAX);
+        }
+        let bytes = u128::from(self.0) * u128::from(time.0) / 1_000_000_000;
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
 }
 
 impl FromStr for Bytes {

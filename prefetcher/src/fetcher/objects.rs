@@ -138,7 +138,7 @@ impl Shared {
 
 impl Requests {
     async fn fetch(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), ReadError> {
-        let located = self.locate(shared.sample, shared.to.len)?;
+        let located = self.locate(shared.sample, shared.to.len())?;
         let mut parts = self.settings.split.parts(located.range());
         let is_whole = parts.by_ref().take(2).count() < 2;
         let outcome = if is_whole || located.extent.encoding != Encoding::Plain {

@@ -73,6 +73,18 @@ pub struct Moves {
     pub duration: Nanoseconds,
 }
 
+impl Moves {
+    /// Adds the samples of another pair of endpoints.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes.0 += other.bytes.0;
+        self.failed.extend(&other.failed);
+        let buckets = self.durations.iter_mut().zip(&other.durations);
+        buckets.for_each(|(sum, more)| *sum += more);
+        self.duration.0 += other.duration.0;
+    }
+}
+
 /// Inclusive upper bounds of the buckets of [`Moves::durations`]: a memory copy takes microseconds, a
 /// request to a distant store seconds.
 pub const DURATION_BOUNDS: [Nanoseconds; 19] = [

@@ -1,4 +1,4 @@
-//! The operations that move a sample: fetch, promote, demote.
+//! The operations that move a sample: fetch and prefetch, promote and advance, demote.
 //!
 //! A copy from or to an emulated tier reserves time on the emulated links before it starts and waits for
 //! the end of that reservation after it ended, so it takes as long as the slower of real and emulated copy.
@@ -6,11 +6,15 @@
 use std::sync::Arc;
 
 use tierfeed_core::{
-    id::SampleId,
-    session::{Origin, Place, Retention, Slot},
+    id::{SampleId, TierId},
+    session::{Place, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::Checksum;
+use tierfeed_dataset::read::{ReadError, Sink};
+use tierfeed_numa_memory::{
+    Checksum,
+    lanes::{Job, Lanes},
+};
 
 use crate::{
     fetcher::{Fetch, Fetcher, Target},
@@ -21,14 +25,14 @@ use crate::{
         state::{CountedTier, PlaneState},
     },
     tier::{
-        Allocation, Check, Medium, Segment, Side, TransferError, forget_sums, record_arrival,
-        transfer,
+        Allocation, Arrival, Check, Medium, Segment, Side, TransferError, forget_sums,
+        record_arrival, transfer,
     },
 };
 
 /// The source or the destination of a copy.
 struct CopySide<'a> {
-    /// The tier; `None` for staging.
+    /// The tier; `None` for staging and the cold store.
     tier: Option<&'a CountedTier>,
     segments: Vec<Segment>,
 }
@@ -79,22 +83,96 @@ impl PlaneState {
         }));
     }
 
+    /// Reads a sample from the cold store into a tier. The wait for an emulated link is that of a thread of
+    /// the tier.
+    pub(crate) fn prefetch(
+        &self,
+        answer: Answer,
+        sample: SampleId,
+        len: Bytes,
+        to: &Place,
+        fetcher: &dyn Fetcher,
+        copies: Arc<Vec<Lanes>>,
+    ) {
+        let tier = to.tier;
+        let arrival = self.cached(to).and_then(|to| {
+            let arrival = Arrival::new(to.segments.clone(), len);
+            arrival.map_err(|error| explain(error, &CopySide::COLD, &to, len))
+        });
+        let arrival = match arrival {
+            Ok(arrival) => Arc::new(arrival),
+            Err(error) => return answer.give(Some(sample), Err(error.into())),
+        };
+        let target = Target::sink(Arc::clone(&arrival) as Arc<dyn Sink>, len);
+        fetcher.start(Fetch::new(sample, target.clone(), move |read| {
+            let state = answer.state();
+            let outcome = state.end_arrival(sample, tier, &arrival, target.sum(), read);
+            state.fetched.count(len, &outcome);
+            let Ok(counted) = state.tier(tier) else { return };
+            counted.written.count(len, &outcome);
+            let Some(link) = counted.tier.link() else {
+                return answer.give(Some(sample), outcome);
+            };
+            let deadline = link.reserve(&state.pace, len);
+            let wait: Job = Box::new(move || {
+                answer.state().pace.wait_until_blocking(deadline);
+                answer.give(Some(sample), outcome);
+            });
+            // A refused job is dropped with its answer, and dropping the answer answers the operation.
+            if let Some(lanes) = copies.get(usize::from(tier.0)) {
+                drop(lanes.submit(wait));
+            }
+        }));
+    }
+
+    /// The outcome of a read into a tier. A memory error there is told from an error of the source.
+    fn end_arrival(
+        &self,
+        sample: SampleId,
+        tier: TierId,
+        arrival: &Arrival,
+        sum: Option<u64>,
+        read: Result<(), ReadError>,
+    ) -> Result<(), Cause> {
+        let arrived = match read {
+            Ok(()) => arrival.complete(sample, sum),
+            Err(_) => arrival.check(),
+        };
+        let to = CopySide { tier: Some(self.tier(tier)?), segments: Vec::new() };
+        arrived.map_err(|error| explain(error, &CopySide::COLD, &to, Bytes(0)))?;
+        Ok(read?)
+    }
+
     /// Copies a sample from a tier into staging.
     pub(crate) fn promote(&self, answer: Answer, sample: SampleId, from: &Place, to: Slot) {
         let outcome = self.promote_blocking(sample, from, to);
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
-    /// Copies a sample down into a tier.
-    pub(crate) fn demote(
+    /// Copies a sample that is staged into a tier.
+    pub(crate) fn retain(
         &self,
         answer: Answer,
         sample: SampleId,
-        from: &Origin,
+        from: Slot,
         len: Bytes,
         to: &Place,
     ) {
-        let outcome = self.demote_blocking(sample, from, len, to);
+        let outcome = self.retain_blocking(sample, from, len, to);
+        answer.give(Some(sample), outcome.map_err(Cause::from));
+    }
+
+    /// Copies a sample from a tier into another one.
+    pub(crate) fn copy(
+        &self,
+        answer: Answer,
+        sample: SampleId,
+        from: &Place,
+        len: Bytes,
+        to: &Place,
+    ) {
+        let ends = self.cached(from).and_then(|from| Ok((from, self.cached(to)?)));
+        let outcome = ends.and_then(|(from, to)| self.copy_blocking(sample, &from, &to, len));
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
@@ -104,17 +182,14 @@ impl PlaneState {
         self.copy_blocking(sample, &from, &to_staging, to.len)
     }
 
-    fn demote_blocking(
+    fn retain_blocking(
         &self,
         sample: SampleId,
-        from: &Origin,
+        from: Slot,
         len: Bytes,
         to: &Place,
     ) -> Result<(), CopyError> {
-        let from = match from {
-            Origin::Staging(slot) => CopySide { tier: None, segments: vec![self.staged(*slot)?] },
-            Origin::Tier(place) => self.cached(place)?,
-        };
+        let from = CopySide { tier: None, segments: vec![self.staged(from)?] };
         self.copy_blocking(sample, &from, &self.cached(to)?, len)
     }
 
@@ -162,6 +237,8 @@ impl PlaneState {
 }
 
 impl CopySide<'_> {
+    const COLD: Self = Self { tier: None, segments: Vec::new() };
+
     /// Reserves the link of an emulated tier; returns the time at which `len` bytes have passed it.
     fn reserve(&self, state: &PlaneState, len: Bytes) -> Nanoseconds {
         let link = self.tier.and_then(|counted| counted.tier.link());

@@ -33,6 +33,18 @@ impl Summary {
                 let from = Endpoint::Tier(from.tier);
                 Self::Move { from, to: Endpoint::Staging, sample: *sample, len: to.len }
             }
+            Operation::Prefetch { sample, len, to } => Self::Move {
+                from: Endpoint::Cold,
+                to: Endpoint::Tier(to.tier),
+                sample: *sample,
+                len: *len,
+            },
+            Operation::Advance { sample, from, len, to } => Self::Move {
+                from: Endpoint::Tier(from.tier),
+                to: Endpoint::Tier(to.tier),
+                sample: *sample,
+                len: *len,
+            },
             Operation::Demote { sample, from, len, to, .. } => {
                 let from = match from {
                     Origin::Staging(_) => Endpoint::Staging,

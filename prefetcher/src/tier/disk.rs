@@ -107,17 +107,50 @@ impl DiskChunk {
         len: Bytes,
         mut sum: Option<&mut Checksum>,
     ) -> io::Result<()> {
-        for range in window_ranges(offset, len) {
-            let mut part = self.open(range.part)?;
-            let memory = part.memory.as_ref().expect("it was opened");
-            let (at, from) = (Bytes(range.start), Bytes(from.0 + range.done));
-            let len = Bytes(range.len);
+        self.write_with(offset, len, |memory, at, done, len| {
+            let from = Bytes(from.0 + done);
             match sum.as_deref_mut() {
                 Some(sum) => {
                     memory.copy_from_summed(at, origin, from, len, Stores::Cached, sum)?;
                 }
                 None => memory.copy_from(at, origin, from, len)?,
             }
+            Ok(())
+        })
+    }
+
+    /// As [`Self::write`], of bytes that only this process maps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        offset: Bytes,
+        bytes: &[u8],
+        sum: &mut Checksum,
+    ) -> io::Result<()> {
+        let mut rest = bytes;
+        self.write_with(offset, Bytes(bytes.len() as u64), |memory, at, _, len| {
+            let len = usize::try_from(len.0).unwrap_or(usize::MAX);
+            let (piece, behind) = rest.split_at(len);
+            rest = behind;
+            Ok(memory.write_summed(at, piece, sum)?)
+        })
+    }
+
+    /// Lets `copy` fill the windows of a range: it gets a window, where to write in it, how many bytes of
+    /// the range came before, and how many to write.
+    fn write_with(
+        self: &Arc<Self>,
+        offset: Bytes,
+        len: Bytes,
+        mut copy: impl FnMut(&Mapping, Bytes, u64, Bytes) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for range in window_ranges(offset, len) {
+            let mut part = self.open(range.part)?;
+            let memory = part.memory.as_ref().expect("it was opened");
+            copy(memory, Bytes(range.start), range.done, Bytes(range.len))?;
             part.filled.insert(range.start, range.start + range.len);
             if part.filled.is_whole(self.len_of(range.part)) {
                 self.write_back(range.part, &mut part);

@@ -6,7 +6,7 @@
 use std::{
     fs::File,
     io,
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -189,6 +189,25 @@ impl Store {
             Allocation::File(_) => FILE_PIECE,
             Allocation::Disk(_) => DISK_PIECE,
         }
+    }
+
+    /// Writes bytes that only this process maps at `offset`, and adds them to `sum`.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for a range outside the store, else as `pwrite(2)`.
+    pub(crate) fn put(&self, offset: Bytes, bytes: &[u8], sum: &mut Checksum) -> io::Result<()> {
+        self.check(offset, Bytes(bytes.len() as u64))?;
+        match &self.allocation {
+            Allocation::Memory(region) => region.write_summed(offset, bytes, sum)?,
+            Allocation::SharedMemory(span) => span.write_summed(offset, bytes, sum)?,
+            Allocation::File(file) => {
+                file.write_all_at(bytes, offset.0)?;
+                sum.update(bytes);
+            }
+            Allocation::Disk(chunk) => chunk.put(offset, bytes, sum)?,
+        }
+        Ok(())
     }
 
     /// Refuses ranges outside of the store: a file would grow.

@@ -82,13 +82,8 @@ pub(crate) fn transfer(
     len: Bytes,
     check: Check,
 ) -> Result<(), TransferError> {
-    for place in [from, to] {
-        let place = place.iter().fold(0_u64, |sum, it| sum.saturating_add(it.len.0));
-        let place = Bytes(place);
-        if place < len {
-            return Err(TransferError::TooShort { place });
-        }
-    }
+    check_length(from, len)?;
+    check_length(to, len)?;
     if len.0 == 0 {
         return Ok(());
     }
@@ -109,12 +104,19 @@ pub(crate) fn transfer(
     Ok(())
 }
 
-fn bus_errors_of(segments: &[Segment]) -> u64 {
+/// An error if `len` bytes do not fit in the segments.
+pub(super) fn check_length(segments: &[Segment], len: Bytes) -> Result<(), TransferError> {
+    let place = segments.iter().fold(0_u64, |sum, it| sum.saturating_add(it.len.0));
+    let place = Bytes(place);
+    if place < len { Err(TransferError::TooShort { place }) } else { Ok(()) }
+}
+
+pub(super) fn bus_errors_of(segments: &[Segment]) -> u64 {
     segments.iter().map(|segment| u64::from(segment.store.bus_errors())).sum()
 }
 
 /// An error if memory that trainers map is poisoned.
-fn refuse_poisoned(segments: &[Segment], end: Side) -> Result<(), TransferError> {
+pub(super) fn refuse_poisoned(segments: &[Segment], end: Side) -> Result<(), TransferError> {
     let is_broken = |it: &&Segment| it.store.is_seen_by_trainers() && it.store.bus_errors() > 0;
     match segments.iter().find(is_broken) {
         Some(broken) => Err(TransferError::Poisoned { end, chunk: broken.store.chunk() }),
@@ -123,7 +125,11 @@ fn refuse_poisoned(segments: &[Segment], end: Side) -> Result<(), TransferError>
 }
 
 /// An error if there are more memory errors than `before`, from this copy or from a concurrent one.
-fn check_new_errors(segments: &[Segment], before: u64, end: Side) -> Result<(), TransferError> {
+pub(super) fn check_new_errors(
+    segments: &[Segment],
+    before: u64,
+    end: Side,
+) -> Result<(), TransferError> {
     if bus_errors_of(segments) == before {
         return Ok(());
     }

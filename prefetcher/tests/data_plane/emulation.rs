@@ -7,7 +7,7 @@ use std::{
 
 use tierfeed_core::{
     id::SampleId,
-    session::{Operation, Origin, Retention},
+    session::{Held, Operation, Origin, Retention},
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -44,7 +44,12 @@ fn copies_share_the_bandwidth_of_their_tier() {
         let ops: Vec<_> = (0..4)
             .map(|index| {
                 let (from, to) = (place.clone(), slot(index * LEN, LEN));
-                rig.start_op(Operation::Promote { sample: SampleId(7), from, to })
+                rig.start_op(Operation::Promote {
+                    sample: SampleId(7),
+                    from,
+                    to,
+                    held: Held::Retained,
+                })
             })
             .collect();
         for op in ops {

@@ -5,7 +5,7 @@ use std::{fs, num::NonZeroUsize, path::Path, sync::Arc};
 use proptest::prelude::*;
 use tierfeed_core::{
     id::{ChunkId, Rank, SampleId, TierId},
-    session::{Fault, Memory, Operation, Origin, Retention, Slot},
+    session::{Fault, Held, Memory, Operation, Origin, Retention, Slot},
     units::Bytes,
 };
 use tierfeed_prefetcher::tier::Medium;
@@ -151,6 +151,8 @@ enum Act {
     Promote(u32, u8, u32, u32),
     DemoteStaged(u32, u32, u8, u32),
     DemoteCached(u32, u8, u32, u8, u32),
+    Prefetch(u32, u8, u32),
+    Advance(u32, u8, u32, u8, u32),
 }
 
 fn any_act() -> impl Strategy<Value = Act> {
@@ -165,6 +167,10 @@ fn any_act() -> impl Strategy<Value = Act> {
             .prop_map(|(sample, tier, chunk, rank)| Act::Promote(sample, tier, chunk, rank)),
         4 => (sample.clone(), rank, tier.clone(), chunk.clone())
             .prop_map(|(sample, rank, tier, chunk)| Act::DemoteStaged(sample, rank, tier, chunk)),
+        4 => (sample.clone(), tier.clone(), chunk.clone())
+            .prop_map(|(sample, tier, chunk)| Act::Prefetch(sample, tier, chunk)),
+        2 => (sample.clone(), tier.clone(), chunk.clone(), tier.clone(), chunk.clone())
+            .prop_map(|(sample, from, of, to, chunk)| Act::Advance(sample, from, of, to, chunk)),
         2 => (sample, tier.clone(), chunk.clone(), tier, chunk)
             .prop_map(|(sample, from, of, to, chunk)| Act::DemoteCached(sample, from, of, to, chunk)),
     ]
@@ -195,12 +201,21 @@ fn start(rig: &mut Rig, act: Act) {
         }
         Act::Promote(sample, tier, chunk, rank) => {
             let (sample, from, to) = (SampleId(sample), cached(tier, chunk), at(rank));
-            rig.start_op(Operation::Promote { sample, from, to });
+            rig.start_op(Operation::Promote { sample, from, to, held: Held::Retained });
         }
         Act::DemoteStaged(sample, rank, tier, chunk) => {
             let (sample, from) = (SampleId(sample), Origin::Staging(at(rank)));
             let (len, to) = (Bytes(LEN), cached(tier, chunk));
             rig.start_op(Operation::Demote { sample, from, len, to });
+        }
+        Act::Prefetch(sample, tier, chunk) => {
+            let (sample, len, to) = (SampleId(sample), Bytes(LEN), cached(tier, chunk));
+            rig.start_op(Operation::Prefetch { sample, len, to });
+        }
+        Act::Advance(sample, tier, of, to, chunk) => {
+            let (sample, from) = (SampleId(sample), cached(tier, of));
+            let (len, to) = (Bytes(LEN), cached(to, chunk));
+            rig.start_op(Operation::Advance { sample, from, len, to });
         }
         Act::DemoteCached(sample, tier, of, to, chunk) => {
             let (sample, from) = (SampleId(sample), Origin::Tier(cached(tier, of)));

@@ -5,6 +5,7 @@
 // Always true here; it tells clippy that helpers are tests too.
 #![cfg(test)]
 
+mod ahead;
 mod contents;
 mod emulation;
 mod faults;

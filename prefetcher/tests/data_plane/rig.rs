@@ -10,7 +10,7 @@ use std::{
 
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Fault, Memory, Operation, Origin, Place, Retention, Slot},
+    session::{Fault, Held, Memory, Operation, Origin, Place, Retention, Slot},
     space::Piece,
     tier::{Kind, Locality, Speed},
     units::Bytes,
@@ -161,12 +161,22 @@ impl Rig {
 
     pub(crate) fn promote(&mut self, sample: u32, from: &Place, to: Slot) -> Outcome {
         let (sample, from) = (SampleId(sample), from.clone());
-        self.run(Operation::Promote { sample, from, to })
+        self.run(Operation::Promote { sample, from, to, held: Held::Retained })
     }
 
     pub(crate) fn demote(&mut self, sample: u32, from: Origin, len: u64, to: &Place) -> Outcome {
         let (sample, len, to) = (SampleId(sample), Bytes(len), to.clone());
         self.run(Operation::Demote { sample, from, len, to })
+    }
+
+    pub(crate) fn prefetch(&mut self, sample: u32, len: u64, to: &Place) -> Outcome {
+        let (sample, len, to) = (SampleId(sample), Bytes(len), to.clone());
+        self.run(Operation::Prefetch { sample, len, to })
+    }
+
+    pub(crate) fn advance(&mut self, sample: u32, from: &Place, len: u64, to: &Place) -> Outcome {
+        let (sample, from, len, to) = (SampleId(sample), from.clone(), Bytes(len), to.clone());
+        self.run(Operation::Advance { sample, from, len, to })
     }
 
     /// Fetches a sample and puts it into a place.

@@ -10,7 +10,9 @@ use tierfeed_core::{
     latency_quantiles::Draws,
     order::{Position, Shuffle, Spec, World as Ranks},
     retention::policy,
-    session::{Answer, Command, Event, OnError, Session, Settings, Tally, Wait, Windows},
+    session::{
+        Answer, Command, Event, LookAhead, OnError, Session, Settings, Tally, Wait, Windows,
+    },
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -100,6 +102,7 @@ impl Run {
             windows: Windows::default(),
             aim: policy::Aim::default(),
             in_place_tiers: Vec::new(),
+            look_ahead: LookAhead::Off,
         };
         let trainers = (0..RANKS).map(|rank| Trainer {
             connection: ConnectionId(u64::from(rank)),

@@ -100,7 +100,7 @@ mod tests {
         id::NodeId,
         order::{Position, Shuffle, Spec, World},
         retention::policy,
-        session::{OnError, Windows},
+        session::{LookAhead, OnError, Windows},
         tier::Locality,
         units::Nanoseconds,
     };
@@ -160,6 +160,7 @@ mod tests {
             windows: Windows { cold: window, tier: window, ..Windows::default() },
             aim: policy::Aim { useful, ..policy::Aim::default() },
             in_place_tiers: Vec::new(),
+            look_ahead: LookAhead::Off,
         };
         Limits::of(&layout, &settings)
     }

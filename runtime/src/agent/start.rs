@@ -10,7 +10,7 @@ use tierfeed_core::{
     fleet::{Assignment, Ledger, Origin, launch::Post},
     id::{NodeId, Rank},
     order::Spec,
-    session::Session,
+    session::{LookAhead, Session},
     tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     descriptors,
-    layout::{Layout, TierLayout},
+    layout::{Layout, TierLayout, windows},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -206,7 +206,12 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     let staged = u64::from(job.batch_size)
         * u64::from(job.prefetch_batches)
         * u64::from(job.world.ranks_per_node);
-    let operations = staged * (2 + layout.tiers.len() as u64) + 64;
+    // What is fetched ahead may fill the window of the cold store beside them.
+    let ahead = match job.look_ahead {
+        LookAhead::Off => 0,
+        LookAhead::Auto | LookAhead::Room(_) => u64::from(windows(job).cold_max().get()),
+    };
+    let operations = staged * (2 + layout.tiers.len() as u64) + ahead + 64;
     let operations = usize::try_from(operations).unwrap_or(usize::MAX);
     PlaneSettings {
         tiers: layout.tiers.iter().map(|it| it.settings.clone()).collect(),

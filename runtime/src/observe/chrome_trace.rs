@@ -143,18 +143,18 @@ impl Process {
         let batch = |BatchId { epoch, step, .. }: BatchId| format!("batch {}:{}", epoch.0, step.0);
         let of = |BatchId { rank, .. }: BatchId, what: &str| format!("rank {} {what}", rank.0);
         match event.kind {
-            EventKind::Moved { from, to, .. } => {
-                let (from, to) = (self.end(from), self.end(to));
-                match event.kind {
-                    EventKind::Moved { from: Endpoint::Cold, .. } => {
-                        ("read".to_owned(), "reads from the cold store".to_owned(), "read")
-                    }
-                    EventKind::Moved { to: Endpoint::Staging, .. } => {
-                        ("promote".to_owned(), format!("copies from {from}"), "copy")
-                    }
-                    _ => ("demote".to_owned(), format!("copies to {to}"), "copy"),
+            EventKind::Moved { from, to, .. } => match (from, to) {
+                (Endpoint::Cold, _) => {
+                    ("read".to_owned(), "reads from the cold store".to_owned(), "read")
                 }
-            }
+                (_, Endpoint::Staging) => {
+                    ("promote".to_owned(), format!("copies from {}", self.end(from)), "copy")
+                }
+                (Endpoint::Tier(lower), Endpoint::Tier(upper)) if upper < lower => {
+                    ("promote".to_owned(), format!("copies from {}", self.end(from)), "copy")
+                }
+                _ => ("demote".to_owned(), format!("copies to {}", self.end(to)), "copy"),
+            },
             EventKind::Arena(rank, _) => {
                 (format!("staging memory of rank {}", rank.0), "memory".to_owned(), "memory")
             }

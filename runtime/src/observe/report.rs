@@ -96,7 +96,7 @@ pub struct Report {
     pub direct_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
-    /// Bytes read for batches that no trainer took.
+    /// Bytes read for batches that no trainer took, or into tiers and then not used from there.
     pub wasted_bytes: u64,
     /// How long at least one read of the cold store, and one copy from or to each tier, was in flight.
     pub busy_s: BTreeMap<&'static str, f64>,
@@ -194,6 +194,11 @@ pub struct EpochEntry {
     pub demand_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
+    /// The part of `cold_read_bytes` that was read into tiers, ahead of staging.
+    pub ahead_bytes: u64,
+    /// The room of the tiers that was kept free of retained samples, for what is read ahead; `null` if the
+    /// epoch was never planned.
+    pub look_ahead_room_bytes: Option<u64>,
     /// Bytes by the tier that they were read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
     /// Bytes by the tier that they were copied to.
@@ -281,6 +286,11 @@ impl Report {
         }
     }
 
+    /// Bytes that were read into tiers, ahead of staging.
+    fn ahead_bytes(&self) -> u64 {
+        self.epochs.iter().map(|epoch| epoch.ahead_bytes).sum()
+    }
+
     /// The choices of the data plane, as lines of text.
     #[must_use]
     pub fn choices(&self) -> Vec<String> {
@@ -296,6 +306,12 @@ impl Report {
         lines.extend(self.staging.choice());
         lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
         lines.extend(self.tiers.iter().filter_map(TierEntry::direct_use));
+        lines.extend((self.ahead_bytes() > 0).then(|| {
+            let (ahead, cold) = (Bytes(self.ahead_bytes()), Bytes(self.cold_read_bytes));
+            let room = self.epochs.iter().filter_map(|epoch| epoch.look_ahead_room_bytes).max();
+            let room = Bytes(room.unwrap_or(0));
+            format!("look-ahead: {ahead} of {cold} were read into tiers, ahead of staging; room kept free for it: at most {room}")
+        }));
         lines.extend((self.direct_samples > 0).then(|| {
             let (samples, bytes) = (self.direct_samples, Bytes(self.direct_bytes));
             format!("read in place: {samples} samples, {bytes}")

@@ -198,7 +198,7 @@ impl NodeModel {
     #[must_use]
     pub fn model(&self, step_time: Nanoseconds) -> Model {
         let tiers = self.tiers.iter().map(|tier| tier.speed).collect();
-        Model { cold: self.cold, tiers, step_time }
+        Model { cold: self.cold, tiers, step_time, pause: None }
     }
 
     /// The inputs of the closed forms.

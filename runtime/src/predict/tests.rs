@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tierfeed_core::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    session::{OnError, Settings, Windows},
+    session::{LookAhead, OnError, Settings, Windows},
     simulator::simulate,
     tier::Buffer,
     units::Bytes,
@@ -43,12 +43,13 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 
 fn model() -> Model {
     let cold = Speed { latency: Nanoseconds(1_000_000), bandwidth: BytesPerSecond(50_000_000) };
-    Model { cold, tiers: vec![UNLIMITED], step_time: Nanoseconds(10_000_000) }
+    Model { cold, tiers: vec![UNLIMITED], step_time: Nanoseconds(10_000_000), pause: None }
 }
 
 fn of(settings: &Settings, nodes: Nodes) -> Prediction {

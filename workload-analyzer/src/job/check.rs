@@ -95,6 +95,7 @@ impl Check<'_> {
             policy,
             chunk,
             prefetch_batches: self.prefetch_batches(typed.prefetch.as_ref())?,
+            look_ahead: self.look_ahead(typed.prefetch.as_ref())?,
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,

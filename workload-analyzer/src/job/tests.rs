@@ -32,7 +32,7 @@ world:
 step_time: 120 ms
 policy: deepmemory
 chunk: 1 MiB
-prefetch: { batches: 6, assignment: proportional }
+prefetch: { batches: 6, look_ahead: 1 GiB, assignment: proportional }
 on_error: skip
 tiers:
   main-memory: { size: 4 GiB }
@@ -115,6 +115,7 @@ fn every_key_of_a_full_job_arrives() {
         policy: policy::Kind::DeepMemory,
         chunk: Some(Bytes::mib(1)),
         prefetch_batches: 6,
+        look_ahead: LookAhead::Room(Bytes::mib(1 << 10)),
         assignment: Assignment::Proportional,
         on_error: OnError::Skip,
         verify: Verify::Shared,
@@ -160,6 +161,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         policy: policy::Kind::Gap,
         chunk: None,
         prefetch_batches: 4,
+        look_ahead: LookAhead::Auto,
         assignment: Assignment::Shared,
         on_error: OnError::Fail,
         verify: Verify::Shared,
@@ -218,6 +220,11 @@ fn an_invalid_value_is_named_with_its_line_and_what_would_be_right() {
         19,
         "prefetch: { batches: 1 }",
         "19: prefetch.batches is `1`; it must be between 2 and 1024",
+    );
+    check_line(
+        19,
+        "prefetch: { look_ahead: on }",
+        "19: prefetch.look_ahead is `on`; expected one of auto, off, a size such as 4 GiB",
     );
     check_line(
         19,

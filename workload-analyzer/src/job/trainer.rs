@@ -1,8 +1,11 @@
-//! The work of the trainer besides reading batches: used by the analysis, without effect on a run.
+//! The work of the trainer besides reading batches: used by predictions, without effect on a run.
 
-use std::path::PathBuf;
+use std::{num::NonZeroU32, path::PathBuf};
 
-use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_core::{
+    simulator,
+    units::{Bytes, Nanoseconds},
+};
 
 /// The work of the trainer besides reading batches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub struct Trainer {
     pub model: Option<Model>,
     /// The checkpoints that are written.
     pub checkpoint: Option<Checkpoint>,
+    /// The idle phases between steps.
+    pub pause: Option<Pause>,
     /// Whether the framework caches samples itself.
     pub cache: NativeCache,
 }
@@ -204,6 +209,28 @@ pub struct Checkpoint {
     pub every: Interval,
     /// The size of one; `None` to compute it from the model.
     pub bytes: Option<Bytes>,
+}
+
+/// Idle phases: evaluations, checkpoints, whatever the trainer does without reading batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    /// The interval from one to the next.
+    pub every: Interval,
+    /// The duration of each.
+    pub time: Nanoseconds,
+}
+
+impl Pause {
+    /// As the simulator takes it.
+    #[must_use]
+    pub fn in_steps(self, steps_per_epoch: u32) -> simulator::Pause {
+        let every = match self.every {
+            Interval::Steps(steps) => steps,
+            Interval::Epochs(epochs) => epochs.saturating_mul(steps_per_epoch),
+        };
+        let every = NonZeroU32::new(every).unwrap_or(NonZeroU32::MIN);
+        simulator::Pause { every, time: self.time }
+    }
 }
 
 /// An interval of the training.

@@ -71,3 +71,11 @@ pub(crate) struct CheckpointFile {
     pub(crate) every: Text,
     pub(crate) bytes: Option<Text>,
 }
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ every: 500 steps, time: 20 s }`")]
+pub(crate) struct PauseFile {
+    pub(crate) every: Text,
+    pub(crate) time: Text,
+}

@@ -282,7 +282,7 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let socket = environment::required(environment::SOCKET)?;
     let step = Duration::from_nanos(arguments.step.0);
-    let epochs = reader::read_all(Path::new(&socket), step).map_err(Failure::Work)?;
+    let epochs = reader::read_all(Path::new(&socket), |_| step).map_err(Failure::Work)?;
     let Some(file) = &arguments.record else { return Ok(()) };
     let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
     let text =

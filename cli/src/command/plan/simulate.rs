@@ -88,7 +88,7 @@ fn simulate(
     super::require_computed(&inputs.sized)?;
     let nodes = super::nodes(arguments, &inputs.sized)?;
     let settings = &settings(inputs, site);
-    let model = &site.model(inputs.step_time.unwrap_or_default());
+    let model = &inputs.model(site);
     let runtime = command::runtime()?;
     let curve = Curve::new(&settings.order);
     let runs = policies.len() as u64 * u64::from(nodes.count());

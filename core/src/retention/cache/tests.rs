@@ -1,5 +1,7 @@
 //! The residency stays right for every decision of a policy.
 
+use alloc::vec;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -78,9 +80,12 @@ fn check(cache: &Cache, limits: &[u32]) {
     let mut pieces: Vec<(TierId, Piece)> = Vec::new();
     for (sample, place) in &cache.places {
         pieces.extend(place.pieces.iter().map(|piece| (place.tier, *piece)));
-        assert_eq!(cache.residency.tier_of(*sample), Some(place.tier), "invariant 1");
+        let stays = cache.due(*sample).is_none().then_some(place.tier);
+        assert_eq!(cache.residency.tier_of(*sample), stays, "invariant 1");
     }
-    assert_eq!(cache.places.len(), cache.residency.kept(), "invariant 1");
+    assert_eq!(cache.len(), cache.residency.kept(), "invariant 1");
+    let waiting = cache.places.keys().filter(|sample| cache.due(**sample).is_some());
+    assert_eq!(waiting.count(), cache.ahead_count(), "what waits has a place");
     for (id, tier) in (0..).map(TierId).zip(&cache.tiers) {
         // What is named and not given up is the place of a sample already.
         let kept = tier.pins.pieces().filter(|(_, is_vacated)| *is_vacated);
@@ -91,6 +96,11 @@ fn check(cache: &Cache, limits: &[u32]) {
     assert!(apart, "invariants 1 and 3");
     for (tier, limit) in cache.tiers.iter().zip(limits) {
         assert!(tier.space.chunk_count() <= *limit, "invariant 2");
+    }
+    for (tier, level) in (0..).map(TierId).zip(cache.levels()) {
+        let (waiting, capacity) = (cache.ahead_in(tier), cache.capacity(tier));
+        let fits = waiting == Bytes(0) || level.used.0 + waiting.0 <= capacity.0;
+        assert!(fits, "what waits takes only room that the residency leaves");
     }
 }
 
@@ -103,6 +113,12 @@ enum Op {
     GiveUp(u8, u32),
     Pin(u32),
     Unpin(usize),
+    FetchAhead(u32),
+    Advance,
+    Abandon(u32),
+    Reserve(u64),
+    Arriving(u32),
+    Arrived(u32),
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -114,6 +130,12 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => (0_u8..3, 0_u32..4).prop_map(|(tier, chunk)| Op::GiveUp(tier, chunk)),
         3 => (0..SAMPLES).prop_map(Op::Pin),
         2 => (0_usize..100).prop_map(Op::Unpin),
+        6 => (0..SAMPLES * 4).prop_map(Op::FetchAhead),
+        2 => Just(Op::Advance),
+        1 => (0..SAMPLES).prop_map(Op::Abandon),
+        1 => (0..CHUNK.0 * 9).prop_map(Op::Reserve),
+        2 => (0..SAMPLES).prop_map(Op::Arriving),
+        1 => (0..SAMPLES).prop_map(Op::Arrived),
     ]
 }
 
@@ -137,6 +159,20 @@ proptest! {
                     let sample = future.batch(batch).unwrap()[0];
                     cache.read(Read { sample, at: future.read_of(batch, 0) }, &future);
                 }
+                Op::FetchAhead(place) => {
+                    let (epoch, step) = (Epoch(place / SAMPLES), Step(place % SAMPLES));
+                    future.prepare(epoch);
+                    let batch = BatchId { epoch, step, rank: Rank(0) };
+                    let sample = future.batch(batch).unwrap()[0];
+                    if cache.place(sample).is_none() {
+                        cache.fetch_ahead(sample, Due { batch, index: 0 });
+                    }
+                }
+                Op::Advance => drop(cache.advance()),
+                Op::Abandon(sample) => cache.abandon(SampleId(sample)),
+                Op::Arriving(sample) => cache.note_arriving(SampleId(sample)),
+                Op::Arrived(sample) => cache.note_arrived(SampleId(sample)),
+                Op::Reserve(room) => cache.reserve(Bytes(room)),
                 Op::Forget(sample) => cache.forget(SampleId(sample)),
                 Op::Resize(tier, chunks) => {
                     limits[usize::from(tier)] = chunks;
@@ -154,10 +190,13 @@ proptest! {
             let mut last = BTreeMap::new();
             for change in cache.take_changes() {
                 match change {
-                    Change::Kept { sample, to } | Change::Demoted { sample, to, .. } => {
+                    Change::Kept { sample, to }
+                    | Change::Demoted { sample, to, .. }
+                    | Change::FetchedAhead { sample, to, .. }
+                    | Change::Shifted { sample, to, .. } => {
                         last.insert(sample, Some(to));
                     }
-                    Change::Evicted { sample, .. } => {
+                    Change::Evicted { sample, .. } | Change::Abandoned { sample, .. } => {
                         last.insert(sample, None);
                     }
                     Change::ChunkAdded { tier, chunk } => {

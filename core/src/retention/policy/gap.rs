@@ -263,6 +263,11 @@ impl Policy for Gap {
         self.upcoming = Some(Upcoming { epoch, table, capacities, is_restarted });
     }
 
+    fn tier_after(&self, sample: SampleId, epoch: Epoch) -> Option<TierId> {
+        let upcoming = self.upcoming.as_ref().filter(|it| it.epoch == epoch).map(|it| &it.table);
+        self.tables.get(&epoch).or(upcoming)?.tier_after(sample)
+    }
+
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
         let Read { sample, at } = read;
         if let Preparation::Job(job) = self.prepare(at.epoch, Need::Now, future, residency) {

@@ -295,6 +295,16 @@ impl RankStaging {
         }
     }
 
+    /// Whether batches can be staged.
+    pub(super) fn is_open(&self) -> bool {
+        self.arena == Arena::Open
+    }
+
+    /// The batch to be staged next when no trainer asks for another; `None` at the end of the run.
+    pub(super) fn cursor(&self) -> Option<BatchId> {
+        self.cursor
+    }
+
     /// Stages nothing more until something changes.
     pub(in crate::session) fn block(&mut self) {
         self.is_blocked = true;

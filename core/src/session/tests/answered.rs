@@ -9,8 +9,9 @@ proptest! {
         policy in any_policy(),
         samples in 1_u32..60,
         ranks in 1_u32..4,
+        look_ahead in any_look_ahead(),
     ) {
-        let settings = settings(policy, samples, ranks, OnError::Fail);
+        let settings = Settings { look_ahead, ..settings(policy, samples, ranks, OnError::Fail) };
         let mut world = Play::new(&settings);
         world.play(&picks, 0);
         for rank in 0..ranks {

@@ -9,9 +9,10 @@ proptest! {
         policy in any_policy(),
         faults in 1_usize..40,
         skip: bool,
+        look_ahead in any_look_ahead(),
     ) {
         let on_error = if skip { OnError::Skip } else { OnError::Fail };
-        let settings = settings(policy, 50, 2, on_error);
+        let settings = Settings { look_ahead, ..settings(policy, 50, 2, on_error) };
         let mut world = Play::new(&settings);
         world.play(&picks, faults);
         let spec = settings.order;

@@ -30,8 +30,10 @@ proptest! {
         policy in any_staying(),
         limits in prop::collection::vec(0_u32..5, 1..12),
         faults in 10_usize..40,
+        look_ahead in any_look_ahead(),
     ) {
-        let mut world = Play::new(&in_place_settings(policy, 50, 1, OnError::Skip));
+        let settings = in_place_settings(policy, 50, 1, OnError::Skip);
+        let mut world = Play::new(&Settings { look_ahead, ..settings });
         for batches in limits.into_iter().cycle().take(40) {
             for pick in picks.iter().cycle().take(15) {
                 world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);

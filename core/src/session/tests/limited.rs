@@ -27,8 +27,9 @@ proptest! {
         policy in any_policy(),
         limits in prop::collection::vec(0_u32..8, 1..12),
         faults in 0_usize..30,
+        look_ahead in any_look_ahead(),
     ) {
-        let mut world = Play::new(&deep(policy, 2));
+        let mut world = Play::new(&Settings { look_ahead, ..deep(policy, 2) });
         for batches in limits {
             for pick in picks.iter().cycle().take(25) {
                 world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);

@@ -9,7 +9,7 @@ use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     retention::policy,
-    session::{OnError, Windows},
+    session::{LookAhead, OnError, Windows},
     simulator::{EpochOutcome, Model, simulate, simulate_observed},
     tier::{Buffer, Kind, Speed},
     units::BytesPerSecond,
@@ -42,6 +42,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 
@@ -52,6 +53,7 @@ fn model(tiers: usize) -> Model {
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); tiers],
         step_time: Nanoseconds(5_000_000),
+        pause: None,
     }
 }
 

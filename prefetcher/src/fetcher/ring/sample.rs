@@ -106,7 +106,7 @@ pub(super) enum Outcome {
 
 /// Whether a ring can read the sample, according to the index.
 pub(super) fn is_for_ring(extent: &Extent, to: &Target) -> bool {
-    is_plain_part(extent) && extent.len == to.len.0
+    is_plain_part(extent) && extent.len == to.len().0
 }
 
 /// Whether the sample is a part of a file and stored without compression.
@@ -136,13 +136,11 @@ pub(super) fn pieces(
     });
     let piece = |start: u64| {
         let len = (len - start).min(RUN_MAX);
-        let place = sample.to.offset.0 + start;
         let offset = from + start;
         // Bytes that are summed must pass through memory that only this process maps.
-        let buffering = if sample.to.is_summed() {
-            Buffering::Bounce
-        } else {
-            sample.direct.buffering(offset, len, place)
+        let buffering = match sample.to.direct() {
+            Some((_, place)) => sample.direct.buffering(offset, len, place.0 + start),
+            None => Buffering::Bounce,
         };
         let piece = Piece { sample: Arc::clone(&sample), at: Bytes(start) };
         (FileRange { file, offset, len, buffering }, piece)

@@ -174,9 +174,11 @@ impl Worker {
     /// The file offset and the destination of the read of a run; `None` without a free buffer.
     fn target(&mut self, pieces: &[(FileRange, Piece)]) -> Option<(u64, Destination)> {
         let (first, last) = (pieces[0].0, pieces[pieces.len() - 1].0);
-        if first.buffering == Buffering::ZeroCopy {
+        if first.buffering == Buffering::ZeroCopy
+            && let Some(ranges) = ranges_of(pieces)
+        {
             self.has_regions = true;
-            return Some((first.offset, destinations_of(pieces)));
+            return Some((first.offset, Destination::Ranges(ranges)));
         }
         let block = pieces[0].1.sample.direct.block;
         let start = first.offset - first.offset % block;
@@ -237,13 +239,14 @@ impl Worker {
     }
 }
 
-fn destinations_of(pieces: &[(FileRange, Piece)]) -> Destination {
-    let place = |(span, piece): &(FileRange, Piece)| RegionRange {
-        region: Arc::clone(&piece.sample.to().region),
-        offset: Bytes(piece.sample.to().offset.0 + piece.at.0),
-        len: Bytes(span.len),
+/// The memory that the pieces are read into directly.
+fn ranges_of(pieces: &[(FileRange, Piece)]) -> Option<Vec<RegionRange>> {
+    let range = |(span, piece): &(FileRange, Piece)| {
+        let (region, offset) = piece.sample.to().direct()?;
+        let offset = Bytes(offset.0 + piece.at.0);
+        Some(RegionRange { region: Arc::clone(region), offset, len: Bytes(span.len) })
     };
-    Destination::Ranges(pieces.iter().map(place).collect())
+    pieces.iter().map(range).collect()
 }
 
 /// Copies a piece to its target. Fails only for a target outside of its region or sample.

@@ -4,8 +4,8 @@ use tierfeed_core::{
     id::{NodeId, Rank, TierId},
     order::{Position, Shuffle, Spec, World},
     session::{
-        EpochProgress, Evictions, Fault, OnError, Progress, Session, Settings, StallBreakdown,
-        Windows,
+        EpochProgress, Evictions, Fault, LookAhead, OnError, Progress, Session, Settings,
+        StallBreakdown, Windows,
     },
     tier::Kind,
     units::Bytes,
@@ -47,6 +47,7 @@ fn progress() -> Progress {
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     };
     let mut progress = Session::new(settings).progress().clone();
     let epoch = |cold, first, second| EpochProgress {

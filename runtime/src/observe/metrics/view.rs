@@ -1,5 +1,7 @@
 //! The metrics of an agent and their sources. docs/metrics.md lists them; a test compares the names.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
     id::{Rank, TierId},
@@ -9,7 +11,7 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
-    plane::{Counters, Usage},
+    plane::{Counters, Moves, Usage},
     recorder::Endpoint,
 };
 
@@ -112,7 +114,12 @@ impl View<'_> {
             bytes("handed_over", "Bytes in them", Bytes(sum(|epoch| epoch.demand.0))),
             count("misses", "Samples read from the cold store", sum(|epoch| epoch.misses)),
             count("prefetch_late", "Batches that were not ready", sum(|epoch| epoch.late)),
-            bytes("prefetch_wasted", "Bytes read for batches that no trainer took", self.wasted),
+            bytes("prefetch_wasted", "Bytes read and not used", self.wasted),
+            bytes(
+                "prefetch_ahead",
+                "Bytes read from the cold store into tiers, ahead of staging",
+                Bytes(sum(|epoch| epoch.ahead.0)),
+            ),
             count("sample_faults", "Samples that could not be read", self.progress.fault_count),
             count("tier_faults", "Operations of tiers that failed", self.progress.tier_faults),
             self.refusals(),
@@ -186,11 +193,15 @@ impl View<'_> {
         }
         let mut errors = Family::new("read_errors", "Reads that failed", None, FamilyKind::Counter);
         let mut time = durations("read_duration", "How long reading a sample took");
-        for moves in self.counters.moves.iter().filter(|moves| moves.to == Endpoint::Staging) {
-            let tier = self.end(moves.from);
-            for (fault, count) in &moves.failed {
-                let labels = vec![("tier", tier.to_owned()), ("kind", fault.name().to_owned())];
-                errors.add(labels, Value::Count(*count));
+        for (tier, moves) in self.moves_by_source() {
+            let mut failed = BTreeMap::<_, u64>::new();
+            moves
+                .failed
+                .iter()
+                .for_each(|(fault, count)| *failed.entry(fault.name()).or_default() += count);
+            for (fault, count) in failed {
+                let labels = vec![("tier", tier.to_owned()), ("kind", fault.to_owned())];
+                errors.add(labels, Value::Count(count));
             }
             let value = Value::durations(&moves.durations, moves.duration);
             time.add(vec![("tier", tier.to_owned())], value);
@@ -198,11 +209,23 @@ impl View<'_> {
         vec![read, hits, errors, time]
     }
 
+    /// What was read from where: into staging, and from the cold store also into tiers.
+    fn moves_by_source(&self) -> BTreeMap<&'static str, Moves> {
+        let is_read =
+            |moves: &&Moves| moves.to == Endpoint::Staging || moves.from == Endpoint::Cold;
+        let mut reads = BTreeMap::<_, Moves>::new();
+        for moves in self.counters.moves.iter().filter(is_read) {
+            let sum = reads.entry(self.end(moves.from));
+            sum.and_modify(|sum| sum.add(moves)).or_insert_with(|| moves.clone());
+        }
+        reads
+    }
+
     fn moves(&self) -> Vec<Family> {
         let counter = |name, help, unit| Family::new(name, help, unit, FamilyKind::Counter);
-        let mut up = counter("promotions", "Samples copied from a tier into staging", None);
+        let mut up = counter("promotions", "Samples copied up, from a tier", None);
         let mut up_bytes = counter("promoted", "Their bytes", Some(Unit::Bytes));
-        let mut down = counter("demotions", "Samples copied into a tier", None);
+        let mut down = counter("demotions", "Samples copied down, into a tier", None);
         let mut down_bytes = counter("demoted", "Their bytes", Some(Unit::Bytes));
         for moves in &self.counters.moves {
             let labels = || {
@@ -213,7 +236,10 @@ impl View<'_> {
             };
             let (number, len) = match (moves.from, moves.to) {
                 (Endpoint::Tier(_), Endpoint::Staging) => (&mut up, &mut up_bytes),
-                (_, Endpoint::Tier(_)) => (&mut down, &mut down_bytes),
+                (Endpoint::Tier(from), Endpoint::Tier(to)) if to < from => (&mut up, &mut up_bytes),
+                (Endpoint::Tier(_) | Endpoint::Staging, Endpoint::Tier(_)) => {
+                    (&mut down, &mut down_bytes)
+                }
                 _ => continue,
             };
             number.add(labels(), Value::Count(moves.operations));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tierfeed_core::{
+    id::Epoch,
     order::Spec,
     session::{Progress, StallBreakdown, StallCause},
     tier::Kind,
@@ -94,12 +95,15 @@ impl Facts<'_> {
                 *tier_written_bytes.entry(self.tier_name(tier)).or_default() += bytes.0;
             }
             let avoidable = if number == 0 { 0 } else { cached };
+            let look_ahead_room = self.progress.look_ahead_room.get(&Epoch(number));
             EpochEntry {
                 epoch: number,
                 batches: epoch.batches,
                 self_read_batches: epoch.self_read_batches,
                 demand_bytes: epoch.demand.0,
                 cold_read_bytes: epoch.cold.0,
+                ahead_bytes: epoch.ahead.0,
+                look_ahead_room_bytes: look_ahead_room.map(|room| room.0),
                 tier_read_bytes,
                 tier_written_bytes,
                 hit_ratio: hit_ratio(epoch.cold, epoch.demand),

@@ -111,6 +111,7 @@ impl Report {
                 ),
             ),
             ("read cold", Bytes(self.cold_read_bytes).to_string()),
+            ("of that, into tiers ahead of staging", Bytes(self.ahead_bytes()).to_string()),
             ("read in vain", Bytes(self.wasted_bytes).to_string()),
             (
                 "faults",

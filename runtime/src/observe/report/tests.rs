@@ -1,7 +1,7 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
     order::{Position, Shuffle, Spec, World},
-    session::{Busy, EpochProgress, Progress, Run, StallBreakdown},
+    session::{Busy, EpochProgress, LookAhead, Progress, Run, StallBreakdown},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
@@ -31,6 +31,7 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         self_read: Bytes(0),
         demand: Bytes(1000),
         cold: Bytes(cold),
+        ahead: Bytes(0),
         from_tier: vec![Bytes(main), Bytes(cxl)],
         hits: vec![main / 100, cxl / 100],
         written: vec![Bytes(main), Bytes(2 * cxl)],
@@ -63,6 +64,7 @@ fn progress() -> Progress {
         windows: tierfeed_core::session::Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();
     progress.epochs = vec![epoch(1000, 0, 0, 40), epoch(400, 400, 200, 20)];

@@ -9,7 +9,7 @@ use tierfeed_core::{
     id::{NodeId, Rank, Step},
     order::{Position, Spec, World},
     retention::policy,
-    session::{OnError, Windows},
+    session::{LookAhead, OnError, Windows},
     tier::{self, Buffer},
 };
 
@@ -42,6 +42,7 @@ fn settings() -> Settings {
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Checks the keys below `prefetch`.
 
-use tierfeed_core::session::assignment::Assignment;
+use tierfeed_core::session::{LookAhead, assignment::Assignment};
 
 use super::Check;
 use crate::{
-    job::{JobError, Reason},
+    job::{JobError, Reason, keys::parse_size},
     job_file::PrefetchFile,
 };
 
@@ -18,6 +18,18 @@ impl Check<'_> {
         match typed.and_then(|typed| typed.batches) {
             None => Ok(BATCHES),
             Some(count) => self.whole(&["prefetch", "batches"], count, BATCHES_MIN..=BATCHES_MAX),
+        }
+    }
+
+    pub(super) fn look_ahead(&self, typed: Option<&PrefetchFile>) -> Result<LookAhead, JobError> {
+        let typed = typed.and_then(|typed| typed.look_ahead.as_ref());
+        match typed.map(|typed| typed.0.as_str()) {
+            None | Some("auto") => Ok(LookAhead::Auto),
+            Some("off") => Ok(LookAhead::Off),
+            Some(size) => parse_size(size).map(LookAhead::Room).ok_or_else(|| {
+                let reason = Reason::NotOneOf { allowed: "auto, off, a size such as 4 GiB" };
+                self.invalid(&["prefetch", "look_ahead"], size, reason)
+            }),
         }
     }
 

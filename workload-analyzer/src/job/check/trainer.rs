@@ -8,11 +8,11 @@ use crate::{
         JobError, KeyConflict, Reason,
         trainer::{
             Checkpoint, Device, Element, Interval, Loader, Model, NativeCache, Optimizer, Pass,
-            Trainer, Validation,
+            Pause, Trainer, Validation,
         },
     },
     job_file::{
-        CheckpointFile, DecodedFile, ElementFile, JobFile, LoaderFile, ModelFile, Text,
+        CheckpointFile, DecodedFile, ElementFile, JobFile, LoaderFile, ModelFile, PauseFile, Text,
         ValidationFile, Whole,
     },
 };
@@ -44,6 +44,7 @@ impl Check<'_> {
                 None => None,
                 Some(it) => Some(self.checkpoint(it, typed.model.is_some())?),
             },
+            pause: typed.pause.as_ref().map(|it| self.pause(it)).transpose()?,
             cache: self.native_cache(typed.cache.as_ref())?,
         })
     }
@@ -161,6 +162,13 @@ impl Check<'_> {
         let reason = Reason::OutOfRange { min: 1, max: PARAMETERS_MAX };
         let invalid = || self.invalid(&["model", "parameters"], &typed.0, reason);
         count.filter(|count| (1..=PARAMETERS_MAX).contains(count)).ok_or_else(invalid)
+    }
+
+    fn pause(&self, typed: &PauseFile) -> Result<Pause, JobError> {
+        Ok(Pause {
+            every: self.interval(&["pause", "every"], &typed.every)?,
+            time: self.quantity::<Nanoseconds>(&["pause", "time"], &typed.time, "120 ms")?,
+        })
     }
 
     fn checkpoint(&self, typed: &CheckpointFile, has_model: bool) -> Result<Checkpoint, JobError> {

@@ -6,7 +6,7 @@ use super::{REQUIRED, check_text, parse};
 use crate::job::{
     Described, Job,
     trainer::{
-        Checkpoint, Device, Element, Interval, Loader, Model, NativeCache, Optimizer, Pass,
+        Checkpoint, Device, Element, Interval, Loader, Model, NativeCache, Optimizer, Pass, Pause,
         Trainer, Validation,
     },
 };
@@ -34,6 +34,7 @@ fn every_key_of_the_trainer_arrives() {
          evaluation: { samples: 9, sample_bytes: 10, batch_size: 11, step_time: 12 ns }\n\
          model: { parameters: 25.6e6, bytes_per_parameter: 2, optimizer: adamw, device: gpu }\n\
          checkpoint: { every: 500 steps, bytes: 300 MB }\n\
+         pause: { every: 25 steps, time: 300 ms }\n\
          cache: memory",
     );
     let pass = |samples, bytes, batch, time| Pass {
@@ -57,6 +58,7 @@ fn every_key_of_the_trainer_arrives() {
             every: Interval::Steps(500),
             bytes: Some(Bytes(300_000_000)),
         }),
+        pause: Some(Pause { every: Interval::Steps(25), time: Nanoseconds(300_000_000) }),
         cache: NativeCache::Memory,
     };
     assert_eq!(job.trainer, expected);
@@ -88,6 +90,7 @@ fn missing_keys_of_the_trainer_have_the_documented_defaults() {
             device: Device::Cpu,
         }),
         checkpoint: Some(Checkpoint { every: Interval::Epochs(1), bytes: None }),
+        pause: None,
         cache: NativeCache::Path("jobs/spool".into()),
     };
     assert_eq!(job.trainer, expected);
@@ -95,6 +98,10 @@ fn missing_keys_of_the_trainer_have_the_documented_defaults() {
 
 #[test]
 fn an_invalid_key_of_the_trainer_is_refused() {
+    check_refused(
+        "pause: { every: 25 steps, time: 0 s }",
+        "pause.time is `0 s`; it must be above 0, for example `120 ms`",
+    );
     check_refused(
         "loader: { workers: 5000 }",
         "loader.workers is `5000`; it must be between 0 and 4096",

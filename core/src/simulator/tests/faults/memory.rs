@@ -28,7 +28,7 @@ impl Injected {
     /// Draws a fault that the operation can have.
     pub(super) fn draw(operation: &Operation, draws: &mut Draws) -> Self {
         let choices: &[Self] = match operation {
-            Operation::Fetch { .. } => &[
+            Operation::Fetch { .. } | Operation::Prefetch { .. } => &[
                 Self::Stalls,
                 Self::Fails(Fault::Vanished),
                 Self::Fails(Fault::Changed),
@@ -36,7 +36,9 @@ impl Injected {
                 Self::Fails(Fault::Io),
             ],
             Operation::Promote { .. } => &[Self::Stalls, Self::Fails(Fault::Io)],
-            Operation::Demote { .. } => &[Self::Stalls, Self::Fails(Fault::Io), Self::Corrupts],
+            Operation::Advance { .. } | Operation::Demote { .. } => {
+                &[Self::Stalls, Self::Fails(Fault::Io), Self::Corrupts]
+            }
             Operation::OpenArena { .. } | Operation::AddChunk { .. } => {
                 &[Self::Stalls, Self::Fails(Fault::NoSpace)]
             }
@@ -134,22 +136,39 @@ impl NodeMemory {
                 );
                 Ok(outcome)
             }
-            Operation::Demote { sample, from, to, .. } => {
-                let read = match from {
-                    Origin::Staging(slot) => self.read_staged(*slot, *sample, operation)?,
-                    Origin::Tier(place) => self.read(place, *sample, operation)?,
-                };
-                let outcome = outcome.and(read).and(self.reach(to.tier));
-                let content = match outcome {
-                    Ok(()) if injected == Injected::Corrupts => Content::Broken,
-                    Ok(()) => Content::Sample(*sample),
-                    Err(_) => Content::Garbage,
-                };
-                self.write(to, content, operation)?;
-                Ok(outcome)
+            Operation::Prefetch { sample, to, .. } => {
+                self.put(*sample, to, outcome, injected, operation)
+            }
+            Operation::Advance { sample, from, to, .. }
+            | Operation::Demote { sample, from: Origin::Tier(from), to, .. } => {
+                let outcome = outcome.and(self.read(from, *sample, operation)?);
+                self.put(*sample, to, outcome, injected, operation)
+            }
+            Operation::Demote { sample, from: Origin::Staging(slot), to, .. } => {
+                let outcome = outcome.and(self.read_staged(*slot, *sample, operation)?);
+                self.put(*sample, to, outcome, injected, operation)
             }
             other => Err(Violation::Misused(other.clone())),
         }
+    }
+
+    /// Writes a sample to a tier, as far as it could be read and the tier can be reached.
+    fn put(
+        &mut self,
+        sample: SampleId,
+        to: &Place,
+        read: Result<(), Fault>,
+        injected: Injected,
+        operation: &Operation,
+    ) -> Result<Result<(), Fault>, Violation> {
+        let outcome = read.and(self.reach(to.tier));
+        let content = match outcome {
+            Ok(()) if injected == Injected::Corrupts => Content::Broken,
+            Ok(()) => Content::Sample(sample),
+            Err(_) => Content::Garbage,
+        };
+        self.write(to, content, operation)?;
+        Ok(outcome)
     }
 
     /// Whether a batch in staging is what its layout says. A sample that is read in place may be broken by its

@@ -7,7 +7,7 @@ use crate::{
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
     retention::policy,
-    session::{OnError, Windows},
+    session::{LookAhead, OnError, Windows},
     simulator::Model,
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond},
@@ -43,6 +43,7 @@ fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        look_ahead: LookAhead::Off,
     }
 }
 
@@ -53,6 +54,7 @@ fn machine() -> Machine {
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(2_000_000),
+        pause: None,
     })
 }
 
@@ -91,7 +93,8 @@ fn five_hundred_seeds_break_no_rule_and_bring_every_incident() {
         let policy = policy::Kind::ALL[pick(seed, policy::Kind::ALL.len())];
         let on_error = if seed % 3 == 0 { OnError::Skip } else { OnError::Fail };
         let in_place_tiers = if seed % 2 == 0 { vec![TierId(0)] } else { Vec::new() };
-        let settings = Settings { in_place_tiers, ..settings(policy, on_error) };
+        let look_ahead = if seed % 5 < 3 { LookAhead::Auto } else { LookAhead::Off };
+        let settings = Settings { look_ahead, in_place_tiers, ..settings(policy, on_error) };
         let report = run_checked(&settings, &scenario(seed, 30_000, 12));
         all.operations += report.operations;
         all.from_agent += report.from_agent;
@@ -126,10 +129,13 @@ proptest! {
         arena in 100_u64..900,
         skip: bool,
         in_place_tiers in prop::sample::subsequence(vec![TierId(0), TierId(1)], 0..=2),
+        looks_ahead: bool,
     ) {
+        let look_ahead = if looks_ahead { LookAhead::Auto } else { LookAhead::Off };
         let on_error = if skip { OnError::Skip } else { OnError::Fail };
         let arena = Bytes(arena << 10);
-        let settings = Settings { arena, in_place_tiers, ..settings(policy, on_error) };
+        let settings =
+            Settings { arena, look_ahead, in_place_tiers, ..settings(policy, on_error) };
         let scenario = scenario(seed, operations, incidents);
         let report = run_with_faults(&settings, &machine(), &scenario);
         // An arena that holds no batch at all is no fault.

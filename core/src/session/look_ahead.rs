@@ -1,0 +1,296 @@
+//! Cold reads to come, fetched into room of the tiers that no sample takes yet.
+//!
+//! Staging is as deep as its arenas; behind it the tiers are filled in the order in which batches are
+//! needed, the soonest in the fastest tier with room, and move up as room is freed there (DeepMemoryDL,
+//! ICPP 2022, Algorithm 1, lines 3 to 8). What is staged takes its samples from there. The policy knows
+//! nothing of it: it finds the room that it wants, because what waits there gives way, the last needed
+//! first, to a slower tier or out.
+//!
+//! A read to come is fetched ahead if its sample has no place in any tier, and no earlier read of it that is
+//! not staged yet could give it one. Which read that is follows from the order and from what was staged, not
+//! from how fast it was; time decides only how much of it is there already. A fetch that is still queued when
+//! its batch is staged is dropped, and the sample goes into staging directly.
+//!
+//! Invariants, checked by `mod tests` of [`crate::session`]:
+//!
+//! 1. Beside what is fetched in vain, hardly more is read from the cold store than without it: what waits lies
+//!    where the policy would have put other samples, so what fits in the rest of a chunk can differ.
+//! 2. Nothing waits for a batch that its rank passed.
+
+use alloc::{collections::BTreeMap, vec, vec::Vec};
+
+use super::{
+    Session,
+    operations::FetchedAhead,
+    phases::{Supply, WHOLE},
+    settings::LookAhead,
+    staging::Staging,
+};
+use crate::{
+    id::{BatchId, Epoch, OpId, Rank, SampleId},
+    retention::cache::Due,
+    units::{Bytes, BytesPerSecond},
+};
+
+/// Samples that wait in tiers or are on their way there, at most: so that the operations which are planned
+/// stay few, however small samples are.
+const AHEAD_SAMPLES_MAX: usize = 1 << 16;
+
+/// With [`LookAhead::Auto`], a cold store that is faster than this is not read ahead: what waits in a tier is
+/// copied once more, which costs a processor about a tenth of a second for a gigabyte.
+const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
+
+/// The reads of each rank that follow what is staged.
+#[derive(Debug)]
+pub(super) struct Horizon {
+    ranks: BTreeMap<Rank, RankHorizon>,
+    passed: Passed,
+    /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
+    /// cold.
+    deferred: BTreeMap<SampleId, Due>,
+}
+
+/// How far a rank was looked ahead.
+#[derive(Debug, Clone, Copy, Default)]
+struct RankHorizon {
+    /// Where the rank was staged last.
+    staged: Option<BatchId>,
+    next: Option<Due>,
+}
+
+/// The samples of which a read was passed and is not staged yet, a bit each.
+#[derive(Debug)]
+struct Passed(Vec<u64>);
+
+impl Passed {
+    fn set(&mut self, sample: SampleId) {
+        self.0[sample.0 as usize / 64] |= 1 << (sample.0 % 64);
+    }
+
+    fn clear(&mut self, sample: SampleId) {
+        if let Some(bits) = self.0.get_mut(sample.0 as usize / 64) {
+            *bits &= !(1 << (sample.0 % 64));
+        }
+    }
+
+    fn contains(&self, sample: SampleId) -> bool {
+        self.0[sample.0 as usize / 64] >> (sample.0 % 64) & 1 == 1
+    }
+}
+
+impl Horizon {
+    pub(super) fn new(look_ahead: LookAhead, samples: usize) -> Self {
+        let words = match look_ahead {
+            LookAhead::Off => 0,
+            LookAhead::Auto | LookAhead::Room(_) => samples.div_ceil(64),
+        };
+        Self { ranks: BTreeMap::new(), passed: Passed(vec![0; words]), deferred: BTreeMap::new() }
+    }
+
+    /// Notes that a read of a sample is staged. Returns a later one that waited for this.
+    fn note_staged(&mut self, sample: SampleId, batch: BatchId) -> Option<Due> {
+        self.passed.clear(sample);
+        self.deferred.remove(&sample).filter(|due| due.batch > batch)
+    }
+
+    /// Passes the next read of a rank.
+    fn pass(&mut self, sample: SampleId, due: Due) {
+        self.passed.set(sample);
+        self.move_to(due.batch.rank, Some(Due { index: due.index + 1, ..due }));
+    }
+
+    /// Looks at the reads of a rank anew, from where it is staged.
+    pub(super) fn restart(&mut self, rank: Rank) {
+        self.ranks.remove(&rank);
+    }
+
+    /// Looks at a read again whose sample lost its place: it may get one before it is staged.
+    fn go_back(&mut self, sample: SampleId, due: Due) {
+        self.passed.clear(sample);
+        let horizon = self.ranks.entry(due.batch.rank).or_default();
+        horizon.next = Some(horizon.next.map_or(due, |next| next.min(due)));
+    }
+
+    /// Puts the horizon of each rank that is staged behind what is staged.
+    fn follow(&mut self, staging: &Staging) {
+        for (rank, cursor) in staging.cursors() {
+            let horizon = self.ranks.entry(rank).or_default();
+            let went_back = cursor < horizon.staged;
+            let is_behind = horizon.next.is_none_or(|next| Some(next.batch) < cursor);
+            if horizon.staged != cursor && (went_back || is_behind) {
+                horizon.next = cursor.map(|batch| Due { batch, index: 0 });
+            }
+            horizon.staged = cursor;
+        }
+    }
+
+    /// The read that is looked at next: the earliest of the ranks that are staged.
+    fn next(&self, staging: &Staging) -> Option<Due> {
+        let ranks = staging.cursors().map(|(rank, _)| rank);
+        ranks.filter_map(|rank| self.ranks.get(&rank)?.next).min()
+    }
+
+    fn move_to(&mut self, rank: Rank, next: Option<Due>) {
+        self.ranks.entry(rank).or_default().next = next;
+    }
+}
+
+impl Session {
+    /// Fetches ahead what finds room, and moves up what does, at most so many samples. Returns whether there
+    /// is more to do.
+    pub(super) fn look_ahead(&mut self, most: usize) -> bool {
+        self.abandon_passed();
+        if !self.is_looking_ahead() {
+            return false;
+        }
+        self.horizon.follow(&self.staging);
+        let done = (0..most).find(|_| {
+            let goes_on = self.planner.cache_mut().advance() || self.look_at_next();
+            self.follow_changes(None);
+            !goes_on
+        });
+        done.is_none()
+    }
+
+    fn is_looking_ahead(&self) -> bool {
+        match self.settings.look_ahead {
+            LookAhead::Off => false,
+            LookAhead::Room(_) => true,
+            LookAhead::Auto => self.cold_rate().is_some_and(|rate| rate < AUTO_RATE_MAX),
+        }
+    }
+
+    /// What the cold store gave while it was read; `None` before its first bytes, and if it takes no time.
+    fn cold_rate(&self) -> Option<BytesPerSecond> {
+        let read: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
+        let rate = u128::from(read) * 1_000_000_000;
+        let rate = rate.checked_div(u128::from(self.progress.cold_busy.time().0))?;
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        (rate > 0).then_some(BytesPerSecond(rate))
+    }
+
+    /// Divides the room of the tiers between what the policy retains and what is fetched ahead, for the
+    /// epoch that is planned next.
+    pub(super) fn divide_room(&mut self, epoch: Epoch) {
+        let room = match self.settings.look_ahead {
+            LookAhead::Off => return,
+            LookAhead::Room(room) => room,
+            LookAhead::Auto => self.room_worth().unwrap_or(Bytes(0)),
+        };
+        self.progress.look_ahead_room.insert(epoch, room);
+        self.planner.cache_mut().reserve(room);
+    }
+
+    /// The room that the phases which were observed are worth.
+    fn room_worth(&self) -> Option<Bytes> {
+        let world = self.settings.order.world;
+        let cycle = self.phases.cycle(world.ranks_per_node)?;
+        let cold = self.cold_rate()?;
+        let all: u64 = self.settings.sizes.iter().map(|len| len.0).sum();
+        let batches = u64::from(self.settings.staged_batches.saturating_sub(1));
+        let steps = u64::from(self.settings.order.steps_per_epoch()).max(1);
+        let epoch = all / u64::from(world.nodes);
+        let tiers = self.planner.cache().capacities();
+        let now = &self.progress.epochs[self.planner.main().0 as usize];
+        let hit: u64 = now.from_tier.iter().map(|bytes| bytes.0).sum();
+        let hits = u128::from(hit) * u128::from(WHOLE);
+        let hits = hits.checked_div(u128::from(hit + now.cold.0)).unwrap_or(0);
+        Some(cycle.room(&Supply {
+            hits: u32::try_from(hits).unwrap_or(WHOLE),
+            epoch: Bytes(epoch),
+            capacity: Bytes(tiers.map(|capacity| capacity.0).sum()),
+            staged: Bytes(epoch / steps * batches),
+            cold,
+        }))
+    }
+
+    /// Looks at one read to come. Returns `false` if nothing more can be fetched ahead now.
+    fn look_at_next(&mut self) -> bool {
+        let Some(due) = self.horizon.next(&self.staging) else { return false };
+        if self.planner.cache().ahead_count() >= AHEAD_SAMPLES_MAX {
+            return false;
+        }
+        let Some(samples) = self.planner.planned_samples(due.batch) else { return false };
+        let Some(sample) = samples.get(due.index as usize).copied() else {
+            let spec = self.planner.spec();
+            let has_batches = !samples.is_empty();
+            let next = if has_batches { spec.after(due.batch) } else { spec.next_epoch(due.batch) };
+            let next = next.map(|batch| Due { batch, index: 0 });
+            self.horizon.move_to(due.batch.rank, next);
+            return next.is_some();
+        };
+        let cache = self.planner.cache_mut();
+        if self.horizon.passed.contains(sample) {
+            self.horizon.deferred.insert(sample, due);
+        } else if cache.place(sample).is_none()
+            && cache.may_fetch_ahead(sample)
+            && !cache.fetch_ahead(sample, due)
+        {
+            return false;
+        }
+        self.horizon.pass(sample, due);
+        true
+    }
+
+    /// Fetches a sample that was just staged ahead of its next use, if that is looked at already and no tier
+    /// keeps it until then.
+    pub(super) fn fetch_again(&mut self, sample: SampleId, batch: BatchId) {
+        let Some(due) = self.horizon.note_staged(sample, batch) else { return };
+        let cache = self.planner.cache_mut();
+        if cache.place(sample).is_none() && cache.may_fetch_ahead(sample) {
+            cache.fetch_ahead(sample, due);
+        }
+        self.horizon.passed.set(sample);
+    }
+
+    /// Gives up what waits for batches that their ranks passed.
+    fn abandon_passed(&mut self) {
+        let cursors: Vec<_> = self.staging.cursors().collect();
+        for (rank, cursor) in cursors {
+            while let Some((sample, batch)) = self.planner.cache().first_ahead(rank)
+                && cursor.is_none_or(|cursor| batch < cursor)
+            {
+                self.planner.cache_mut().abandon(sample);
+                self.follow_changes(None);
+            }
+        }
+    }
+
+    /// Gives up what waits for reads of a rank in an epoch, because its order changed.
+    pub(super) fn abandon_epoch(&mut self, rank: Rank, epoch: Epoch) {
+        let waiting = self.planner.cache().ahead_of(rank, epoch);
+        waiting.into_iter().for_each(|sample| self.planner.cache_mut().abandon(sample));
+        self.follow_changes(None);
+        self.horizon.restart(rank);
+    }
+
+    /// Drops the fetch of a sample into a tier if nothing of it was read yet: it is staged now.
+    pub(super) fn overtake(&mut self, sample: SampleId) {
+        if self.planner.cache().due(sample).is_some()
+            && let Some(runnable) = self.cancel_fetch_ahead(sample)
+        {
+            self.planner.cache_mut().use_up(sample);
+            self.start(runnable);
+        }
+    }
+
+    /// Cancels the fetch of a sample into a tier if it was not given out. Returns what may run now.
+    pub(super) fn cancel_fetch_ahead(&mut self, sample: SampleId) -> Option<Vec<OpId>> {
+        let is_waiting = self.operations.fetched_ahead(sample) == FetchedAhead::Not;
+        is_waiting.then(|| self.operations.cancel_writers(sample))
+    }
+
+    /// Follows from a sample that gave up its place before it was used: what is read of it is in vain.
+    pub(super) fn note_abandoned(&mut self, sample: SampleId, due: Due, len: Bytes) {
+        self.horizon.go_back(sample, due);
+        match self.operations.fetched_ahead(sample) {
+            FetchedAhead::Not => {
+                let runnable = self.operations.cancel_writers(sample);
+                self.start(runnable);
+            }
+            FetchedAhead::Running(op) => self.operations.note_in_vain(op),
+            FetchedAhead::Done => self.progress.in_vain.0 += len.0,
+        }
+        self.operations.note_evicted(sample);
+    }
+}

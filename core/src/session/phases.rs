@@ -1,0 +1,260 @@
+//! Busy and idle phases of a training, and the room of the tiers that fetching ahead of them is worth.
+//!
+//! A training computes steps, and now and then it does something else: it evaluates, writes a checkpoint,
+//! compiles. Meanwhile the cold store could be read. What trainers do between a batch and the request for
+//! the next is observed; a gap that is much longer than most is an idle phase.
+//!
+//! In each cycle the node consumes `S` bytes in the time `b`, and then nothing in the time `i`. Of an epoch
+//! of `D` bytes the tiers retain `x = C - y` and so hit `x / D` of all reads; the cold store gives `B` bytes
+//! a second. In the busy phase `S (1 - x / D) - B b` bytes are missing. Room for look-ahead covers up to `y`
+//! of them, if the idle phase is long enough to read them, so
+//!
+//! ```text
+//! y = min(B i, (S (1 - C / D) - B b) / (1 - S / D))
+//! ```
+//!
+//! is where a byte of room changes its worth: below, it saves a byte of waiting in each cycle, above only
+//! `S / D` of one, as what is retained does. While the tiers are still being filled, less is hit than they
+//! will retain, and the room that is worth it is larger: what is not retained yet pays in the next epoch.
+
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+
+use super::Wait;
+use crate::{
+    id::Rank,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+/// A gap between steps that is this many times as long as the median is an idle phase.
+const IDLE_FACTOR: u64 = 5;
+
+/// How much more room there is than the mean cycle needs, in percent: cycles are not all equal.
+const MARGIN_PERCENT: u128 = 120;
+
+/// All that is read, in the unit of [`Supply::hits`].
+pub(super) const WHOLE: u32 = 1_000_000;
+
+/// Classes of gaps, by the bits of their length.
+const CLASSES: usize = 65;
+
+/// What trainers did between batches, by how long it took.
+#[derive(Debug, Clone)]
+pub(super) struct Phases {
+    gaps: Box<[Gaps; CLASSES]>,
+    /// Bytes of the batches before these gaps.
+    consumed: Bytes,
+    /// When each rank had its last batch, and its length.
+    last: BTreeMap<Rank, (Nanoseconds, Bytes)>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Gaps {
+    count: u64,
+    time: u64,
+}
+
+/// The mean cycle of a node: a busy phase and the idle phase after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cycle {
+    /// Bytes that the node consumes in the busy phase.
+    pub(super) consumed: Bytes,
+    /// How long the busy phase is, waiting excluded.
+    pub(super) busy: Nanoseconds,
+    /// How long the idle phase is.
+    pub(super) idle: Nanoseconds,
+}
+
+/// What a node has to feed its trainers with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Supply {
+    /// Bytes that the node reads in an epoch.
+    pub(super) epoch: Bytes,
+    /// Bytes that all tiers of the node hold.
+    pub(super) capacity: Bytes,
+    /// Bytes that are staged ahead in any case.
+    pub(super) staged: Bytes,
+    /// The part of what is read now that is hit in the tiers, in millionths.
+    pub(super) hits: u32,
+    /// The rate of the cold store.
+    pub(super) cold: BytesPerSecond,
+}
+
+impl Default for Phases {
+    fn default() -> Self {
+        Self {
+            gaps: Box::new([Gaps::default(); CLASSES]),
+            consumed: Bytes(0),
+            last: BTreeMap::new(),
+        }
+    }
+}
+
+impl Phases {
+    /// Notes that a rank took a batch of some length, after a wait for it.
+    pub(super) fn delivered(&mut self, rank: Rank, wait: Wait, len: Bytes) {
+        if let Some((since, before)) = self.last.insert(rank, (wait.until, len)) {
+            self.observe(Nanoseconds(wait.since.0.saturating_sub(since.0)), before);
+        }
+    }
+
+    /// Notes that the trainers of a rank are gone: until others come is no phase of a training.
+    pub(super) fn detached(&mut self, rank: Rank) {
+        self.last.remove(&rank);
+    }
+
+    fn observe(&mut self, gap: Nanoseconds, len: Bytes) {
+        let class = &mut self.gaps[class(gap.0)];
+        class.count += 1;
+        class.time = class.time.saturating_add(gap.0);
+        self.consumed.0 = self.consumed.0.saturating_add(len.0);
+    }
+
+    /// The mean cycle of a node with so many ranks, if idle phases were observed.
+    pub(super) fn cycle(&self, ranks: u32) -> Option<Cycle> {
+        let all: u64 = self.gaps.iter().map(|class| class.count).sum();
+        let mut below = 0;
+        let median = self.gaps.iter().find(|class| {
+            below += class.count;
+            below * 2 >= all && class.count > 0
+        })?;
+        let longest_busy = (median.time / median.count).saturating_mul(IDLE_FACTOR);
+        let is_idle = |gaps: &&Gaps| gaps.count > 0 && gaps.time / gaps.count > longest_busy;
+        let (idle, busy): (Vec<&Gaps>, Vec<&Gaps>) = self.gaps.iter().partition(is_idle);
+        let idles: u64 = idle.iter().map(|class| class.count).sum();
+        let mean = |classes: &[&Gaps]| {
+            let time = classes.iter().map(|class| class.time).fold(0, u64::saturating_add);
+            time.checked_div(idles).map(Nanoseconds)
+        };
+        let consumed = u128::from(self.consumed.0) * u128::from(ranks);
+        let consumed = consumed.checked_div(u128::from(idles))?;
+        Some(Cycle {
+            consumed: Bytes(u64::try_from(consumed).unwrap_or(u64::MAX)),
+            busy: mean(&busy)?,
+            idle: mean(&idle)?,
+        })
+    }
+}
+
+fn class(gap: u64) -> usize {
+    (u64::BITS - gap.leading_zeros()) as usize
+}
+
+impl Cycle {
+    /// The room of all tiers that is worth more for look-ahead than for what is retained.
+    pub(super) fn room(&self, supply: &Supply) -> Bytes {
+        let (epoch, capacity) = (u128::from(supply.epoch.0), u128::from(supply.capacity.0));
+        let consumed = u128::from(self.consumed.0);
+        if consumed >= epoch || capacity >= epoch {
+            return Bytes(0);
+        }
+        let in_time = u128::from(supply.cold.bytes_in(self.busy).0);
+        let missing_later = (consumed * (epoch - capacity) / epoch).saturating_sub(in_time);
+        let later = missing_later * epoch / (epoch - consumed);
+        let cold_now = consumed * u128::from(WHOLE.saturating_sub(supply.hits)) / u128::from(WHOLE);
+        let now = cold_now.saturating_sub(in_time);
+        let deficit =
+            (later.max(now) * MARGIN_PERCENT / 100).saturating_sub(supply.staged.0.into());
+        let read_when_idle = u128::from(supply.cold.bytes_in(self.idle).0);
+        let room = deficit.min(read_when_idle).min(capacity);
+        Bytes(u64::try_from(room).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// So many cycles of 25 steps of 10 ms and a pause, on some ranks.
+    fn phases(cycles: u64, pause: u64, ranks: u32) -> Phases {
+        let mut phases = Phases::default();
+        for rank in (0..ranks).map(Rank) {
+            let mut now = 0;
+            for step in 0..=cycles * 25 {
+                let wait = Wait { since: Nanoseconds(now), until: Nanoseconds(now + MS) };
+                phases.delivered(rank, wait, Bytes(400_000));
+                now += MS + 10 * MS + if step % 25 == 24 { pause } else { 0 };
+            }
+        }
+        phases
+    }
+
+    #[test]
+    fn a_gap_much_longer_than_most_ends_a_cycle_and_waiting_is_no_gap() {
+        for ranks in [1, 3] {
+            let cycle = phases(4, 300 * MS, ranks).cycle(ranks).unwrap();
+            assert_eq!(cycle.consumed, Bytes(25 * 400_000 * u64::from(ranks)));
+            assert_eq!((cycle.busy.0, cycle.idle.0), (240 * MS, 310 * MS));
+        }
+    }
+
+    #[test]
+    fn an_even_training_has_no_idle_phase_nor_has_one_that_came_back() {
+        assert_eq!(phases(4, 0, 2).cycle(2), None);
+        assert_eq!(Phases::default().cycle(1), None);
+        let mut phases = phases(1, 0, 1);
+        phases.detached(Rank(0));
+        let later = Nanoseconds(3_600_000 * MS);
+        phases.delivered(Rank(0), Wait { since: later, until: later }, Bytes(1));
+        assert_eq!(phases.cycle(1), None);
+    }
+
+    /// Where more and less room than that is tried one by one, none has a shorter cycle.
+    #[test]
+    fn no_other_division_of_the_room_waits_less() {
+        let cycle = |consumed, busy, idle| Cycle {
+            consumed: Bytes(consumed),
+            busy: Nanoseconds(busy),
+            idle: Nanoseconds(idle),
+        };
+        let cycles = [
+            cycle(2_500, 1_000_000_000, 1_000_000_000),
+            cycle(1_080, 250_000_000, 300_000_000),
+            cycle(5_000, 1_000_000_000, 100_000_000),
+        ];
+        for cycle in cycles {
+            for capacity in [500, 2_000, 40_000] {
+                let cold = BytesPerSecond(1_300);
+                let (epoch, capacity, staged) = (Bytes(100_000), Bytes(capacity), Bytes(0));
+                let missed = |room: u64| {
+                    let retained = u128::from(capacity.0 - room);
+                    let cold_bytes = u128::from(cycle.consumed.0) * (100_000 - retained) / 100_000;
+                    let in_time = u128::from(cold.bytes_in(cycle.busy).0);
+                    let ahead = u128::from(room.min(cold.bytes_in(cycle.idle).0));
+                    cold_bytes.saturating_sub(in_time).saturating_sub(ahead)
+                };
+                let best = (0..=capacity.0).map(missed).min().unwrap();
+                let hits = u32::try_from(capacity.0 * u64::from(WHOLE) / epoch.0).unwrap();
+                let room = cycle.room(&Supply { epoch, capacity, staged, hits, cold });
+                assert!(missed(room.0) <= best + 1, "{cycle:?}: {room:?} of {capacity:?}");
+                assert!(room <= capacity);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_staged_and_what_is_all_retained_needs_no_room() {
+        let cycle = Cycle {
+            consumed: Bytes(2_500),
+            busy: Nanoseconds(1_000_000_000),
+            idle: Nanoseconds(1_000_000_000),
+        };
+        let supply = Supply {
+            epoch: Bytes(100_000),
+            capacity: Bytes(2_000),
+            staged: Bytes(0),
+            hits: 20_000,
+            cold: BytesPerSecond(1_300),
+        };
+        assert!(cycle.room(&supply) > Bytes(1_000));
+        assert_eq!(cycle.room(&Supply { staged: Bytes(10_000), ..supply }), Bytes(0));
+        assert_eq!(cycle.room(&Supply { capacity: Bytes(100_000), ..supply }), Bytes(0));
+        assert_eq!(cycle.room(&Supply { cold: BytesPerSecond(0), ..supply }), Bytes(0));
+        let slow = Supply { capacity: Bytes(60_000), hits: 600_000, ..supply };
+        assert_eq!(cycle.room(&slow), Bytes(0), "what is retained leaves little to read");
+        assert!(cycle.room(&Supply { hits: 0, ..slow }) > Bytes(1_000), "nothing is hit yet");
+        let long = Cycle { consumed: Bytes(100_000), ..cycle };
+        assert_eq!(long.room(&supply), Bytes(0), "a cycle an epoch: both are worth the same");
+    }
+}

@@ -1,0 +1,150 @@
+//! Fetching ahead of staging: the same bytes are read, only earlier.
+
+use super::*;
+
+fn settings_with(policy: policy::Kind, samples: u32, look_ahead: LookAhead) -> Settings {
+    Settings { look_ahead, ..settings(policy, samples, 2, OnError::Fail) }
+}
+
+/// Takes the batches of rank 0 in the order, up to one.
+fn take_until(world: &mut Play, last: BatchId) {
+    world.drain();
+    loop {
+        assert!(world.ask(0));
+        world.drain();
+        assert!(world.take(0));
+        world.drain();
+        if world.trainers[0].got.last() == Some(&last) {
+            return;
+        }
+    }
+}
+
+fn cold_bytes(world: &Play) -> u64 {
+    world.session.progress().epochs.iter().map(|epoch| epoch.cold.0).sum()
+}
+
+/// Fetches of each kind that the world saw: into staging, and into tiers.
+fn fetches(world: &Play) -> (u64, u64) {
+    let cold = world.moves.iter().filter(|((_, from, _), _)| from.is_none());
+    let into = |tier: bool| {
+        let of_kind = cold.clone().filter(move |((_, _, to), _)| to.is_some() == tier);
+        of_kind.map(|(_, count)| count).sum()
+    };
+    (into(false), into(true))
+}
+
+proptest! {
+    #[test]
+    fn hardly_more_is_read_from_the_cold_store_only_earlier(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        samples in 20_u32..120,
+        policy in any_policy(),
+    ) {
+        // With several ranks, which of them is staged first follows from time.
+        let play = |look_ahead| {
+            let settings = settings(policy, samples, 1, OnError::Fail);
+            let sizes = (0..samples).map(|_| Bytes(256)).collect();
+            let mut world = Play::new(&Settings { sizes, look_ahead, ..settings });
+            world.play(&picks, 0);
+            world
+        };
+        let (without, with) = (play(LookAhead::Off), play(LookAhead::Room(Bytes(0))));
+        let in_vain = with.session.progress().in_vain.0;
+        let (with_bytes, without) = (cold_bytes(&with) - in_vain, cold_bytes(&without));
+        let most = without + without / 16 + 512;
+        prop_assert!(with_bytes <= most, "invariant 1: {with_bytes} bytes beside {without}");
+        prop_assert_eq!(with.session.planner.cache().ahead_count(), 0, "something waits at the end");
+    }
+
+    #[test]
+    fn nothing_waits_for_batches_that_were_passed(
+        picks in prop::collection::vec(any::<usize>(), 1..200),
+        samples in 20_u32..120,
+        policy in any_policy(),
+        look_ahead in any_look_ahead(),
+    ) {
+        let mut world = Play::new(&settings_with(policy, samples, look_ahead));
+        for (at, pick) in picks.into_iter().enumerate() {
+            world.step(pick ^ at, 10);
+            for (rank, cursor) in world.session.staging.cursors() {
+                let first = world.session.planner.cache().first_ahead(rank);
+                let Some((sample, batch)) = first else { continue };
+                let is_to_come = cursor.is_some_and(|cursor| cursor <= batch);
+                prop_assert!(
+                    is_to_come || world.session.has_more(),
+                    "invariant 2: {sample:?} waits for {batch:?}, and staging is at {cursor:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tiers_are_filled_while_the_trainer_is_idle_and_the_batches_come_from_there() {
+    let mut world = Play::new(&settings_with(policy::Kind::None, 100, LookAhead::Auto));
+    world.drain();
+    let (_, ahead) = fetches(&world);
+    assert!(ahead > 0, "the policy keeps nothing, and all tiers are free");
+    let staged = world.session.staging.cursors().next().unwrap().1.unwrap();
+    take_until(&mut world, staged);
+    let promoted = world.moves.keys().filter(|(_, from, to)| from.is_some() && to.is_none());
+    assert!(promoted.count() > 0);
+}
+
+#[test]
+fn what_a_jump_leaves_behind_is_counted_as_read_in_vain() {
+    let mut world = Play::new(&settings_with(policy::Kind::None, 400, LookAhead::Auto));
+    world.drain();
+    let (_, ahead) = fetches(&world);
+    assert!(ahead > 0);
+    let (connection, rank) = (world.trainers[0].connection, Rank(0));
+    let batch = BatchId { epoch: Epoch(2), step: Step(10), rank };
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { connection, batch });
+    world.drain();
+    let progress = world.session.progress();
+    assert!(progress.in_vain.0 > 0);
+    assert!(progress.in_vain.0 < cold_bytes(&world));
+}
+
+#[test]
+fn what_was_fetched_for_an_order_that_changes_is_counted_as_read_in_vain() {
+    let mut settings = settings_with(policy::Kind::None, 100, LookAhead::Auto);
+    settings.order.shuffle = Shuffle::Published;
+    let mut world = Play::new(&settings);
+    for rank in [0, 1] {
+        let samples = Arc::new((rank * 50..rank * 50 + 50).map(SampleId).collect());
+        world.tell(Event::Published { rank: Rank(rank), epoch: Epoch(0), samples });
+    }
+    world.drain();
+    assert!(fetches(&world).1 > 0);
+    assert_eq!(world.session.progress().in_vain, Bytes(0));
+    let samples = Arc::new((0..50).rev().map(SampleId).collect());
+    world.tell(Event::Published { rank: Rank(0), epoch: Epoch(0), samples });
+    world.drain();
+    assert!(world.session.progress().in_vain.0 > 0);
+}
+
+#[test]
+fn a_fetch_that_was_not_given_out_is_dropped_when_its_batch_is_staged() {
+    let mut settings = settings_with(policy::Kind::None, 100, LookAhead::Auto);
+    settings.windows = windows(1, 1);
+    let mut world = Play::new(&settings);
+    let spec = settings.order;
+    // With one read at a time, no fetch ends before its batch is staged; each sample is read once.
+    while let Some(at) = world.trainers.iter().position(|trainer| trainer.next.is_some()) {
+        world.ask(at);
+        world.take(at);
+        if !world.plane.running.is_empty() {
+            world.end_one(0, 0);
+        }
+    }
+    world.drain();
+    assert_eq!(spec.samples, 100);
+    assert_eq!(world.session.progress().in_vain, Bytes(0));
+    for (moved, count) in &world.moves {
+        let is_cold = moved.1.is_none();
+        assert!(!is_cold || *count <= 3, "{moved:?} {count} times in 3 epochs");
+    }
+}
