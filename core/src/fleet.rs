@@ -33,7 +33,9 @@ use alloc::{
 };
 
 pub use ledger::{Denial, Ledger};
-pub use message::{Assignment, Direction, Notice, Origin, Progress, Refusal, Registration, Tier};
+pub use message::{
+    Assignment, Direction, Notice, Origin, Progress, Refusal, Registration, Standing, Tier,
+};
 
 use crate::{id::NodeId, order::Spec, retention::policy, units::Nanoseconds};
 

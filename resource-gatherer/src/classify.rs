@@ -11,7 +11,8 @@
 //! 5. Costs of at most [`RATIO_MAX`] times the cheapest of them are a tie, because a RAM disk is the same
 //!    DRAM as main memory and noise must not swap them. A tie is resolved by kind; within a kind the
 //!    cost decides, then the latency.
-//! 6. A place without figures stands where its kind would.
+//! 6. A place without figures stands where its kind would; if it is memory, before every place that is
+//!    slower than [`MEMORY_RATE_MIN`].
 //!
 //! The kernel's own grouping in steps of 128 ([`kernel`]) is not used: with 5 % noise it is wrong for
 //! 42 % of the groupings of a real CXL machine, this rule for at most 1 %.
@@ -26,7 +27,10 @@ mod rank;
 mod tests;
 mod view;
 
-use tierfeed_core::{tier::Kind, units::Bytes};
+use tierfeed_core::{
+    tier::{Kind, Speed},
+    units::Bytes,
+};
 
 pub use self::{class::MemoryClass, constraints::Assignment};
 pub(crate) use self::{
@@ -37,10 +41,19 @@ pub(crate) use self::{
 use crate::figures::estimate::{Estimate, to_f64};
 
 /// The largest ratio of two figures that count as the same.
-pub(crate) const RATIO_MAX: f64 = 1.30;
+pub const RATIO_MAX: f64 = 1.30;
 
 /// The chunk whose way into main memory ranks a tier.
 pub(crate) const CHUNK: Bytes = Bytes::mib(512);
+
+/// The rate, in bytes per second, that any memory exceeds, so that memory without figures stands before a
+/// place that is known to be slower.
+///
+/// # Source
+///
+/// Published devices behind CXL have 17 GB/s and more; one thread on a busy virtual machine reads DRAM at 3
+/// GB/s.
+pub(crate) const MEMORY_RATE_MIN: f64 = 1e9;
 
 /// With which other places a place may share a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +68,7 @@ pub(crate) enum Grouping {
 
 /// What the classification looks at.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Profile {
+pub struct Profile {
     /// Places of different kinds never share a tier.
     pub(crate) kind: Kind,
     /// Whether it may share one at all.
@@ -71,15 +84,80 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
+    /// A place that stands alone, without figures.
+    #[must_use]
+    pub fn unmeasured(kind: Kind) -> Self {
+        Self {
+            kind,
+            grouping: Grouping::Alone,
+            before: None,
+            latency_ns: None,
+            read_bytes_per_s: None,
+            copy_bytes_per_s: None,
+        }
+    }
+
+    /// A place that stands alone, with stated figures: no faster than `player`, the memory that plays it. A
+    /// bandwidth of 0 is unlimited: then that of `player` counts.
+    #[must_use]
+    pub fn emulated(kind: Kind, speed: Speed, player: Option<&Self>) -> Self {
+        let rate = Some(speed.bandwidth.0).filter(|rate| *rate > 0);
+        let rate = rate.map(|rate| Estimate::stated(to_f64(rate)));
+        let played_latency = player.and_then(|it| it.latency_ns).map_or(0.0, |it| it.median);
+        let latency = to_f64(speed.latency.0).max(played_latency);
+        Self {
+            latency_ns: Some(Estimate::stated(latency)),
+            read_bytes_per_s: slower(rate, player.and_then(|it| it.read_bytes_per_s)),
+            copy_bytes_per_s: slower(rate, player.and_then(|it| it.copy_bytes_per_s)),
+            ..Self::unmeasured(kind)
+        }
+    }
+
+    /// The kind of the place.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The time from a request to the first byte, in nanoseconds; `None` without that figure.
+    #[must_use]
+    pub fn latency_ns(&self) -> Option<f64> {
+        self.latency_ns.map(|it| it.median)
+    }
+
+    /// The rate at which a chunk comes into main memory, in bytes per second; `None` without that figure.
+    #[must_use]
+    pub fn bytes_per_s(&self) -> Option<f64> {
+        self.copy_bytes_per_s.or(self.read_bytes_per_s).map(|it| it.median)
+    }
+
     /// What it costs to bring one chunk into main memory, in nanoseconds; `None` without figures.
-    pub(crate) fn chunk_cost_ns(&self) -> Option<f64> {
-        let rate = self.copy_bytes_per_s.or(self.read_bytes_per_s)?;
-        Some(self.latency_ns?.median + to_f64(CHUNK.0) * 1e9 / rate.median)
+    #[must_use]
+    pub fn chunk_cost_ns(&self) -> Option<f64> {
+        Some(self.latency_ns()? + to_f64(CHUNK.0) * 1e9 / self.bytes_per_s()?)
+    }
+
+    /// Whether any memory is faster.
+    #[must_use]
+    pub fn is_slower_than_memory(&self) -> bool {
+        self.chunk_cost_ns().is_some_and(|cost| cost > to_f64(CHUNK.0) * 1e9 / MEMORY_RATE_MIN)
+    }
+
+    fn is_memory(&self) -> bool {
+        self.kind != Kind::Storage
     }
 }
 
+/// The smaller of a stated rate and that of the memory which plays it.
+pub(crate) fn slower(stated: Option<Estimate>, played: Option<Estimate>) -> Option<Estimate> {
+    stated.into_iter().chain(played).min_by(|a, b| a.median.total_cmp(&b.median))
+}
+
 /// The tiers, fastest first, each as the indices of its places in ascending order of their numbers.
-pub(crate) fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
+///
+/// Both the probe and the layout of a job call it, so that a job has the order that the report shows.
+#[must_use]
+pub fn classify(places: &[Profile]) -> Vec<Vec<usize>> {
     let places = class::settle(places);
     rank::rank(&places, group::group(&places))
 }

@@ -6,6 +6,7 @@
 
 mod hwloc_xml;
 mod plot;
+mod profile;
 mod schema;
 mod store;
 mod style;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::tier::Kind;
 
+pub(crate) use self::profile::into_main_memory;
 pub use self::{
     hwloc_xml::{HwlocXmlError, hwloc_xml},
     plot::plot,

@@ -8,6 +8,7 @@ mod chunk;
 mod direct;
 mod measured;
 mod node;
+mod order;
 mod reach;
 mod unused;
 mod writers;
@@ -21,7 +22,7 @@ use std::{
 
 use tierfeed_core::{
     fleet::{
-        self, Origin,
+        self, Origin, Standing,
         budget::{MainMemory, Staging},
     },
     id::{NodeId, NumaNode, TierId},
@@ -42,9 +43,10 @@ use tierfeed_workload_analyzer::{
     job::{Budget, JobScratch, OnError, TierRequest},
 };
 
-pub use measured::report_at;
+pub use measured::{SavedReport, report_at};
 pub(crate) use node::MEMORY;
 pub use node::{Disk, FileSystem, Node, NodeError};
+pub(crate) use order::fastest_first;
 pub use unused::UnusedTier;
 pub use writers::WriterRates;
 
@@ -73,6 +75,8 @@ pub struct TierLayout {
     pub direct: Option<Choice>,
     /// The measurement that decided the number of copy threads, if there is one.
     pub writers: Option<WriterRates>,
+    /// Its figures, where they come from, and why it stands where it does.
+    pub standing: Standing,
 }
 
 /// All tiers of the job on this node.
@@ -198,12 +202,19 @@ impl TierLayout {
     /// The tier as the manager gets it.
     #[must_use]
     pub fn offer(&self) -> fleet::Tier {
-        fleet::Tier { kind: self.settings.kind, budget: self.budget, origin: self.origin }
+        fleet::Tier {
+            kind: self.settings.kind,
+            budget: self.budget,
+            origin: self.origin,
+            standing: self.standing.clone(),
+        }
     }
 }
 
 impl Layout {
-    /// Fits the tiers of `job` into `node`.
+    /// Fits the tiers of `job` into `node`, fastest first by the speeds in the job file and those that were
+    /// `measured` on this node. The report of another host is ignored: hosts that share a home directory
+    /// share its file.
     ///
     /// # Errors
     ///
@@ -213,12 +224,15 @@ impl Layout {
         demand: &Demand,
         node: &Node,
         overcommit: Overcommit,
+        measured: Option<&SavedReport>,
     ) -> Result<Self, LayoutError> {
         let staging = staging(job, demand);
         let mut wanted = Vec::new();
         for request in &job.tiers {
             wanted.extend(tier_claims(request, node, staging)?);
         }
+        let measured = measured.filter(|saved| saved.report.host == node.host());
+        let wanted = fastest_claims_first(wanted, measured);
         let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
         let budgets = match overcommit {
             Overcommit::Refused => allot(&claims, node.pools())?,
@@ -360,9 +374,14 @@ struct TierClaim {
     speed: Option<tierfeed_core::tier::Speed>,
     cpus: Vec<usize>,
     origin: Origin,
+    standing: Standing,
 }
 
 impl TierClaim {
+    fn candidate(&self) -> order::Candidate<'_> {
+        order::Candidate { kind: self.claim.kind, backing: &self.backing, emulated: self.speed }
+    }
+
     /// Limits the budget to what the file system can take: a RAM disk may be smaller than its pool.
     fn within_capacity(&self, budget: Bytes, overcommit: Overcommit) -> Result<Bytes, BudgetError> {
         match (self.claim.request, self.capacity) {
@@ -396,8 +415,21 @@ impl TierClaim {
             origin: self.origin,
             direct: None,
             writers: None,
+            standing: self.standing,
         }
     }
+}
+
+/// The claims in the order of their tiers, which the positions of the tiers and their budgets follow.
+fn fastest_claims_first(claims: Vec<TierClaim>, measured: Option<&SavedReport>) -> Vec<TierClaim> {
+    let candidates: Vec<_> = claims.iter().map(TierClaim::candidate).collect();
+    let ranked = order::rank(&candidates, measured);
+    let mut left: Vec<Option<TierClaim>> = claims.into_iter().map(Some).collect();
+    let taken = ranked.into_iter().filter_map(|(index, standing)| {
+        let claim = left[index].take()?;
+        Some(TierClaim { standing, ..claim })
+    });
+    taken.collect()
 }
 
 /// The pools as if all sizes that are asked for were free.
@@ -436,6 +468,7 @@ fn tier_claims(
         speed: request.speed,
         cpus,
         origin,
+        standing: Standing::default(),
     };
     if let Some(path) = &request.path {
         if request.kind == Kind::Scratch && request.speed.is_none() {

@@ -233,7 +233,10 @@ fn tier_speed(tier: &TierLayout, measured: Option<&Report>) -> Speed {
     if let Some(speed) = tier.settings.emulated {
         return speed;
     }
-    Speed { bandwidth: rate_of(tier.settings.kind, measured), ..UNLIMITED }
+    // The figures of this very tier; else of one of its kind, which may be at another place.
+    let own = tier.standing.bandwidth;
+    let bandwidth = own.unwrap_or_else(|| rate_of(tier.settings.kind, measured));
+    Speed { bandwidth, ..UNLIMITED }
 }
 
 /// The measured bandwidth of a kind of tier; 0, which means unlimited, if there is none.

@@ -16,7 +16,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    layout::{Layout, LayoutError, Node, Overcommit, TierLayout, report_at},
+    layout::{Layout, LayoutError, Node, Overcommit, SavedReport, TierLayout, report_at},
     predict,
 };
 use tierfeed_workload_analyzer::{
@@ -163,7 +163,9 @@ pub(crate) fn node(file: &JobFile) -> Result<Node, Failure> {
 
 /// The tiers of a job on a node.
 pub(crate) fn layout(file: &JobFile, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
-    Layout::fit(&file.job, demand, node, Overcommit::Refused).map_err(|error| placed(file, error))
+    let measured = saved_report();
+    Layout::fit(&file.job, demand, node, Overcommit::Refused, measured.as_ref())
+        .map_err(|error| placed(file, error))
 }
 
 /// An error about the tiers of a job, with its place in the job file.
@@ -174,6 +176,10 @@ fn placed(file: &JobFile, error: LayoutError) -> Failure {
 
 /// The last report of the probe, if there is one.
 pub(crate) fn measured() -> Option<Report> {
+    saved_report().map(|saved| saved.report)
+}
+
+fn saved_report() -> Option<SavedReport> {
     let path = environment::tiers_report(None).ok()?;
     report_at(&path)
 }

@@ -19,6 +19,7 @@ mod manual;
 mod memory;
 mod metrics;
 mod network;
+mod order;
 mod prediction;
 mod pressure;
 mod restart;

@@ -1,17 +1,17 @@
 //! The messages of agents to the fleet, and its answers.
 
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 
 use crate::{
     id::NodeId,
     order::Spec,
     retention::policy,
     tier,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 /// A tier that a node offers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tier {
     /// The kind of memory or storage.
     pub kind: tier::Kind,
@@ -19,6 +19,21 @@ pub struct Tier {
     pub budget: Bytes,
     /// Whether its speed is real or imposed.
     pub origin: Origin,
+    /// Why it stands where it does among the tiers of the node.
+    pub standing: Standing,
+}
+
+/// What is known of the speed of a tier, and the place among the others that it got for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The time from a request to the first byte; `None` if it is not known.
+    pub latency: Option<Nanoseconds>,
+    /// The rate at which its bytes come into main memory; `None` if it is not known.
+    pub bandwidth: Option<BytesPerSecond>,
+    /// Where these figures come from, in words.
+    pub figures_from: String,
+    /// Its place and the reason, in a sentence.
+    pub decision: String,
 }
 
 /// Whether a tier is the hardware that its name promises.

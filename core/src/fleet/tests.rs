@@ -32,7 +32,8 @@ fn fleet_of(nodes: u32) -> Fleet {
 }
 
 fn offer(cxl_chunks: u64) -> Vec<Tier> {
-    let tier = |kind, budget| Tier { kind, budget, origin: Origin::Real };
+    let tier =
+        |kind, budget| Tier { kind, budget, origin: Origin::Real, standing: Standing::default() };
     vec![
         tier(Kind::MainMemory, Bytes::mib(64)),
         tier(Kind::CxlMemory, Bytes(cxl_chunks * CHUNK.0 + 17)),

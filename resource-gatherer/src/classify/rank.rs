@@ -15,8 +15,11 @@ pub(super) fn rank(places: &[Profile], groups: Vec<Vec<usize>>) -> Vec<Vec<usize
     let mut ranked = rank_known(places, known);
     unknown.sort_by(|a, b| compare_unknown(&slowest_of(a), &slowest_of(b)).then_with(|| a.cmp(b)));
     for group in unknown {
-        let kind = places[group[0]].kind;
-        let after = ranked.iter().rposition(|other| places[other[0]].kind <= kind);
+        let place = places[group[0]];
+        let is_out = |other: &Vec<usize>| slowest_of(other).is_slower_than_memory();
+        let slow = ranked.iter().position(is_out).filter(|_| place.is_memory());
+        let faster = &ranked[..slow.unwrap_or(ranked.len())];
+        let after = faster.iter().rposition(|other| places[other[0]].kind <= place.kind);
         ranked.insert(after.map_or(0, |index| index + 1), group);
     }
     ranked

@@ -8,6 +8,7 @@ mod noise;
 mod order;
 
 use proptest::{collection, prelude::*};
+use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
 
 use super::*;
 
@@ -106,6 +107,33 @@ fn places_without_figures_stand_where_their_kind_would() {
     assert_eq!(classify(&places), [vec![2], vec![1, 3], vec![0]]);
     assert_eq!(classify(&places[1..2]), [[0]]);
     assert!(classify(&[]).is_empty());
+}
+
+#[test]
+fn memory_without_figures_stands_before_what_is_slower_than_any_memory() {
+    let order = |cxl: f64, place| {
+        classify(&[Profile::unmeasured(Kind::MainMemory), alone(Kind::CxlMemory, 0.0, cxl), place])
+    };
+    let ram_disk = Profile::unmeasured(Kind::Scratch);
+    assert_eq!(order(0.05, ram_disk), [[0], [2], [1]]);
+    assert_eq!(order(0.9, ram_disk), [[0], [2], [1]]);
+    assert_eq!(order(1.1, ram_disk), [[0], [1], [2]], "memory may be as slow");
+    assert_eq!(order(0.05, Profile::unmeasured(Kind::Storage)), [[0], [1], [2]], "no memory");
+}
+
+#[test]
+fn stated_figures_rank_no_faster_than_the_memory_that_plays_them() {
+    let stated = |mb_per_s: u64| Speed {
+        latency: Nanoseconds(1_000),
+        bandwidth: BytesPerSecond(mb_per_s * 1_000_000),
+    };
+    let main = alone(Kind::MainMemory, 100.0, 12.0);
+    let rate =
+        |mb_per_s, player| Profile::emulated(Kind::Scratch, stated(mb_per_s), player).bytes_per_s();
+    assert_eq!(rate(90_000, Some(&main)), Some(12e9));
+    assert_eq!(rate(50, Some(&main)), Some(50e6));
+    assert_eq!(rate(50, None), Some(50e6));
+    assert_eq!(rate(0, None), None, "unlimited, by memory that was not measured");
 }
 
 proptest! {

@@ -9,7 +9,7 @@ use tierfeed_core::tier::Kind;
 
 use super::settings::EmulatedTier;
 use crate::{
-    classify::{self, Constraints, Grouping, MemoryClass, Profile},
+    classify::{self, Constraints, Grouping, MemoryClass, Profile, slower},
     figures::{
         Access, Figures, Transfer,
         estimate::{Estimate, to_f64},
@@ -17,7 +17,7 @@ use crate::{
     },
     inventory::node::Node,
     measure::directory::Findings,
-    report::{Basis, Tier},
+    report::{Basis, Tier, into_main_memory},
 };
 
 /// A memory node, a directory or an emulated tier: it may be a tier or a part of one.
@@ -102,10 +102,7 @@ impl Candidate {
     pub(super) fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
         let rate = Some(tier.speed.bandwidth.0).filter(|rate| *rate > 0);
         let rate = rate.map(|rate| Estimate::stated(to_f64(rate)));
-        let latency = Estimate::stated(to_f64(tier.speed.latency.0));
-        let players = || others.iter().filter(|place| place.kind == Kind::MainMemory);
-        let player = players().map(|place| &place.profile).next();
-        let played_latency = player.and_then(|it| it.latency_ns).map_or(0.0, |it| it.median);
+        let player = others.iter().find(|place| place.kind == Kind::MainMemory);
         Self {
             kind: tier.kind,
             numa_node: None,
@@ -118,18 +115,11 @@ impl Candidate {
                 read_bytes_per_s: rate,
                 write_bytes_per_s: rate,
                 copy_bytes_per_s: rate,
-                idle_latency_ns: Some(latency),
+                idle_latency_ns: Some(Estimate::stated(to_f64(tier.speed.latency.0))),
                 ..Figures::default()
             },
             remarks: Vec::new(),
-            profile: Profile {
-                kind: tier.kind,
-                grouping: Grouping::Alone,
-                before: None,
-                latency_ns: Some(Estimate::stated(latency.median.max(played_latency))),
-                read_bytes_per_s: slower(rate, player.and_then(|it| it.read_bytes_per_s)),
-                copy_bytes_per_s: slower(rate, player.and_then(|it| it.copy_bytes_per_s)),
-            },
+            profile: Profile::emulated(tier.kind, tier.speed, player.map(|it| &it.profile)),
             class: None,
             basis: Basis::Stated,
         }
@@ -173,18 +163,6 @@ pub(super) fn into_tiers_by_transfer(
         transfer.to = renamed(&transfer.to).unwrap_or_else(|| transfer.to.clone());
     }
     after.into_iter().map(|(tier, _)| tier).collect()
-}
-
-/// What an emulated tier does: no more than is stated, nor than the memory does that plays it.
-fn slower(stated: Option<Estimate>, played: Option<Estimate>) -> Option<Estimate> {
-    stated.into_iter().chain(played).min_by(|a, b| a.median.total_cmp(&b.median))
-}
-
-/// The best that was measured from tier `from` into main memory.
-fn into_main_memory(transfers: &[Transfer], from: &str) -> Option<Estimate> {
-    let main = Kind::MainMemory.name();
-    let of_tier = transfers.iter().filter(|it| it.from == from && it.to == main);
-    of_tier.map(|it| it.bytes_per_s).max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
 /// The tiers with the indices of their places.

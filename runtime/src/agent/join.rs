@@ -25,7 +25,7 @@ use super::{AgentError, JoinError, LoadedJob, Settings, manager_connection::Mana
 use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
-    layout::{Layout, LayoutError, Node, Overcommit, report_at},
+    layout::{Layout, LayoutError, Node, Overcommit, SavedReport, report_at},
     rpc::{
         JobText,
         client::{CallError, Client},
@@ -215,9 +215,10 @@ fn read_job(
     };
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
     let kind = start_kind(run_dir, &text.file);
-    let layout = layout(&job, &demand, &node, kind).map_err(placed)?;
     let measured = tiers_report.and_then(report_at);
-    let layout = layout.with_measured(&job, &node, index.sizes(), measured.as_ref());
+    let layout = layout(&job, &demand, &node, kind, measured.as_ref()).map_err(placed)?;
+    let report = measured.as_ref().map(|saved| &saved.report);
+    let layout = layout.with_measured(&job, &node, index.sizes(), report);
     Ok(LocalJob { job, post, number, index, index_path, node, layout })
 }
 
@@ -236,11 +237,17 @@ fn start_kind(run_dir: &RunDir, job_file: &Path) -> StartKind {
 
 /// The first agent of a job refuses sizes that the node does not have. A restarted agent had them before:
 /// if other processes have taken the memory meanwhile, it starts with less.
-fn layout(job: &Job, demand: &Demand, node: &Node, kind: StartKind) -> Result<Layout, LayoutError> {
-    match Layout::fit(job, demand, node, Overcommit::Refused) {
+fn layout(
+    job: &Job,
+    demand: &Demand,
+    node: &Node,
+    kind: StartKind,
+    measured: Option<&SavedReport>,
+) -> Result<Layout, LayoutError> {
+    match Layout::fit(job, demand, node, Overcommit::Refused, measured) {
         Err(error) if kind == StartKind::Restart && error.is_shortage() => {
             tracing::warn!(%error, "an agent of this job worked here before; it starts with less");
-            Layout::fit(job, demand, node, Overcommit::Allowed)
+            Layout::fit(job, demand, node, Overcommit::Allowed, measured)
         }
         layout => layout,
     }

@@ -96,7 +96,7 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroUsize};
 
     use tierfeed_core::{
-        fleet::Origin,
+        fleet::{Origin, Standing},
         id::NodeId,
         order::{Position, Shuffle, Spec, World},
         retention::policy,
@@ -129,6 +129,7 @@ mod tests {
             origin: Origin::Real,
             direct: None,
             writers: None,
+            standing: Standing::default(),
         }
     }
 

@@ -166,6 +166,10 @@ fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
         writers_measured: tier.writers.map(writers),
         writes_per_epoch_bytes: writes_per_epoch.map(|bytes| bytes.0),
         direct: tier.direct.map(Into::into),
+        latency_ns: tier.standing.latency.map(|it| it.0),
+        bandwidth_bytes_per_s: tier.standing.bandwidth.map(|it| it.0),
+        figures_from: tier.standing.figures_from.clone(),
+        decision: tier.standing.decision.clone(),
         ..TierEntry::default()
     }
 }

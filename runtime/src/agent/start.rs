@@ -229,9 +229,12 @@ fn log_tier(place: &TierLayout) {
     let tier = place.settings.kind.name();
     let Bytes(cache) = place.cache;
     let (budget, cache) = (place.budget, Bytes(cache));
+    let place_decided = &place.standing.decision;
     match place.origin {
-        Origin::Real => tracing::info!(tier, %budget, %cache, "tier"),
-        Origin::Emulated => tracing::info!(tier, %budget, %cache, emulated = true, "tier"),
+        Origin::Real => tracing::info!(tier, %budget, %cache, place = place_decided, "tier"),
+        Origin::Emulated => {
+            tracing::info!(tier, %budget, %cache, emulated = true, place = place_decided, "tier");
+        }
     }
     if let Some(choice) = &place.direct {
         tracing::info!(tier, direct_use = %choice, "tier");

@@ -170,7 +170,10 @@ fn read_by(pair: &Pair, threads: usize) -> Option<BytesPerSecond> {
 pub(super) mod tests {
     use std::num::NonZeroUsize;
 
-    use tierfeed_core::{fleet::Origin, id::NumaNode};
+    use tierfeed_core::{
+        fleet::{Origin, Standing},
+        id::NumaNode,
+    };
     use tierfeed_prefetcher::tier::TierSettings;
 
     use super::*;
@@ -198,6 +201,7 @@ pub(super) mod tests {
             origin: Origin::Real,
             direct: None,
             writers: None,
+            standing: Standing::default(),
         }
     }
 

@@ -2,7 +2,12 @@
 //!
 //! The plan of a job and the agent that runs it both call this, so that they agree.
 
-use std::{io::ErrorKind, path::Path};
+use std::{
+    fmt, fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use tierfeed_core::units::Bytes;
 use tierfeed_resource_gatherer::{
@@ -13,11 +18,57 @@ use tierfeed_workload_analyzer::Job;
 
 use super::{Layout, Node};
 
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// A probe report with the file that it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SavedReport {
+    /// What the probe found.
+    pub report: Report,
+    /// The file.
+    pub file: PathBuf,
+    /// When the file was written; `None` where the file system does not say.
+    pub written: Option<SystemTime>,
+}
+
+impl fmt::Display for SavedReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "probe report {} of ", self.file.display())?;
+        let since = self.written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+        match since {
+            Some(since) => {
+                let (year, month, day) = date(since.as_secs() / SECONDS_PER_DAY);
+                write!(f, "{year}-{month:02}-{day:02}")
+            }
+            None => f.write_str("an unknown date"),
+        }
+    }
+}
+
+/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01.
+///
+/// # Source
+///
+/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
 /// The report at `path`; `None` if there is none, or if the file is no report, which is logged.
 #[must_use]
-pub fn report_at(path: &Path) -> Option<Report> {
+pub fn report_at(path: &Path) -> Option<SavedReport> {
     match report::read(path) {
-        Ok(report) => Some(report),
+        Ok(report) => {
+            let written = fs::metadata(path).and_then(|file| file.modified()).ok();
+            Some(SavedReport { report, file: path.to_owned(), written })
+        }
         Err(StoreError::Unreadable(_, source)) if source.kind() == ErrorKind::NotFound => None,
         Err(error) => {
             tracing::warn!(%error, "goes on as if nothing was measured");
@@ -41,5 +92,18 @@ impl Layout {
         let measured = report.filter(|report| report.host == node.host());
         // The cost of a copy depends on the number of threads.
         self.with_writers(measured).with_direct_use(job, node, sizes, measured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_since_1970_are_dates_of_the_calendar() {
+        assert_eq!(date(0), (1970, 1, 1));
+        assert_eq!(date(11_016), (2000, 2, 29));
+        assert_eq!(date(19_782), (2024, 2, 29));
+        assert_eq!(date(20_453), (2025, 12, 31));
     }
 }

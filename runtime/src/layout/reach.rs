@@ -1,7 +1,7 @@
 //! How much of each tier is worth filling, from the speeds in the job file.
 //!
-//! Measured speeds are not used: an agent and a prediction must decide alike, although they may run on
-//! hosts with different reports.
+//! Measured speeds are not used here, only for the order of the tiers: an agent and a prediction must decide
+//! alike, although they may run on hosts with different reports.
 
 use tierfeed_core::{
     order::Spec,

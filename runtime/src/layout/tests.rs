@@ -85,12 +85,12 @@ fn demand(job: &Job) -> Demand {
 
 fn fit(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Overcommit::Refused)
+    Layout::fit(&job, &demand(&job), node, Overcommit::Refused, None)
 }
 
 fn fit_again(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed)
+    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed, None)
 }
 
 /// The layout, then with what a report chooses for samples of several lengths, a TiB in all.
@@ -439,7 +439,7 @@ fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, LayoutError
     );
     let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
     let sizes = Sizes::of(64, || std::iter::repeat_n(Bytes((batch << 20) / 4), 64));
-    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Overcommit::Refused)
+    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Overcommit::Refused, None)
 }
 
 #[test]
@@ -465,7 +465,8 @@ fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
 fn tiers_that_keep_nothing_are_named() {
     let unused = |tiers: &str| {
         let job = job(tiers);
-        let layout = Layout::fit(&job, &demand(&job), &plain_host(), Overcommit::Refused).unwrap();
+        let layout =
+            Layout::fit(&job, &demand(&job), &plain_host(), Overcommit::Refused, None).unwrap();
         layout.unused_tiers(&job).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let sentence = "tiers.main-memory keeps no sample: of 700 MiB staging takes 256.03 MiB, and \
@@ -477,4 +478,66 @@ fn tiers_that_keep_nothing_are_named() {
         unused("  main-memory: { size: 700 MiB }\n  storage: { path: /nvme, size: 1 GiB }\n"),
         [""; 0]
     );
+}
+
+/// The kinds of the tiers with their budgets in MiB, as the session and the predictions see them.
+fn order_of(layout: &Layout) -> Vec<(Kind, u64)> {
+    layout.tiers.iter().map(|it| (it.settings.kind, it.budget.0 >> 20)).collect()
+}
+
+const SLOW_CARD: &str = "  main-memory: { size: 1 GiB }\n\
+                         \x20 cxl-memory: { size: 2 GiB, emulate: { bandwidth: 50 MB/s } }\n\
+                         \x20 scratch: { path: /ram, size: 512 MiB }\n\
+                         \x20 storage: { path: /nvme, size: 4 GiB, writes_per_epoch: 1 GiB }\n";
+
+#[test]
+fn each_tier_takes_its_budget_and_limits_to_the_place_that_its_speed_gives_it() {
+    let layout = fit(SLOW_CARD, &plain_host()).unwrap();
+    let expected = [
+        (Kind::MainMemory, 1024),
+        (Kind::Scratch, 512),
+        (Kind::CxlMemory, 2048),
+        (Kind::Storage, 4096),
+    ];
+    assert_eq!(order_of(&layout), expected);
+    let job = job(SLOW_CARD);
+    let sizes: Arc<[Bytes]> = vec![Bytes::mib(8); 16].into();
+    let settings = layout.session(&job, sizes, job.order(16).unwrap(), NodeId(0));
+    let kinds: Vec<Kind> = settings.tiers.iter().map(|tier| tier.kind).collect();
+    assert_eq!(kinds, expected.map(|(kind, _)| kind));
+    assert_eq!(settings.aim.wears, [false, false, false, true]);
+    assert_eq!(settings.aim.writes_per_epoch, [None, None, None, Some(Bytes(GIB))]);
+}
+
+#[test]
+fn the_budgets_of_tiers_that_share_memory_go_to_the_fastest_first() {
+    // 20 GiB are free, of which 18 may be used: the sizes leave less than the shares.
+    let tiers = |mb_per_s: u32| {
+        format!(
+            "  main-memory: {{ size: 15 GiB }}\n\
+             \x20 cxl-memory: {{ reserve: 20 %, emulate: {{ bandwidth: {mb_per_s} MB/s }} }}\n\
+             \x20 scratch: {{ path: /ram, reserve: 10 % }}\n"
+        )
+    };
+    let first = |mb_per_s| order_of(&fit(&tiers(mb_per_s), &plain_host()).unwrap())[1];
+    let (kind, budget) = first(50);
+    assert_eq!((kind, budget), (Kind::Scratch, 2048));
+    assert_eq!(first(9_000).0, Kind::CxlMemory);
+}
+
+#[test]
+fn figures_of_another_host_order_nothing() {
+    let node =
+        host(vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, MemoryKind::Cxl, Vec::new())]);
+    let figures_from = |host: &str| {
+        let mut report = direct::tests::machine();
+        host.clone_into(&mut report.host);
+        let saved = SavedReport { report, file: "/tiers.json".into(), written: None };
+        let job = job(CXL);
+        let layout =
+            Layout::fit(&job, &demand(&job), &node, Overcommit::Refused, Some(&saved)).unwrap();
+        layout.tiers[1].standing.figures_from.clone()
+    };
+    assert_eq!(figures_from("host"), "probe report /tiers.json of an unknown date");
+    assert_eq!(figures_from("another"), "none");
 }

@@ -62,6 +62,14 @@ pub struct TierStatus {
     pub emulated: bool,
     /// Bytes read from it.
     pub read_bytes: u64,
+    /// The time from a request to the first byte; `None` if it is not known.
+    pub latency_ns: Option<u64>,
+    /// The rate at which its bytes come into main memory; `None` if it is not known.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Where these figures come from, as in the report of a run.
+    pub figures_from: String,
+    /// Its place among the tiers and the reason, in a sentence.
+    pub decision: String,
 }
 
 /// The free resources of a node in its last report.

@@ -13,9 +13,9 @@ use tierfeed_core::{
     session,
     simulator::Model,
     tier::{Buffer, Kind, Speed},
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_resource_gatherer::Report;
+use tierfeed_resource_gatherer::{Report, classify::Profile};
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Rule, Supply, TierFigure},
@@ -24,7 +24,7 @@ use tierfeed_workload_analyzer::{
 pub use change::{Change, ChangeError, parse_kind};
 
 use super::{UNLIMITED, rate_of, tier_speed};
-use crate::layout::{self, Cache, Layout};
+use crate::layout::{self, Cache, Layout, fastest_first};
 
 /// A node with a cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +53,15 @@ pub struct Tier {
     pub reads_per_s: Option<u64>,
     /// Whether trainers read its samples in place.
     pub is_direct: bool,
+}
+
+impl Tier {
+    fn profile(&self) -> Profile {
+        match self.speed.bandwidth {
+            BytesPerSecond(0) => Profile::unmeasured(self.kind),
+            _ => Profile::emulated(self.kind, self.speed, None),
+        }
+    }
 }
 
 /// Why a change is refused.
@@ -175,8 +184,12 @@ impl NodeModel {
     /// The kinds of tiers, fastest first.
     #[must_use]
     pub fn kinds(&self) -> Vec<Kind> {
-        let mut kinds: Vec<_> = self.tiers.iter().map(|tier| tier.kind).collect();
-        kinds.dedup();
+        let mut kinds = Vec::new();
+        for tier in &self.tiers {
+            if !kinds.contains(&tier.kind) {
+                kinds.push(tier.kind);
+            }
+        }
         kinds
     }
 
@@ -227,12 +240,19 @@ impl NodeModel {
         if self.cache(kind).is_none() {
             let speed = Speed { bandwidth: rate_of(kind, measured), ..UNLIMITED };
             let reads_per_s = reads_per_s(kind, measured);
-            let at = self.tiers.iter().position(|tier| tier.kind > kind);
             let tier = Tier { kind, cache: Bytes(0), speed, reads_per_s, is_direct: false };
-            self.tiers.insert(at.unwrap_or(self.tiers.len()), tier);
+            self.tiers.insert(self.place_of(&tier), tier);
         }
         *self = self.with_cache(kind, cache);
         Ok(())
+    }
+
+    /// The position of a new tier: behind all that the classification of the layout puts before it.
+    fn place_of(&self, new: &Tier) -> usize {
+        let profiles: Vec<Profile> = self.tiers.iter().chain([new]).map(Tier::profile).collect();
+        let order = fastest_first(&profiles);
+        let before = order.into_iter().take_while(|index| *index != self.tiers.len());
+        before.max().map_or(0, |last| last + 1)
     }
 
     /// The cache after a change; a change of main memory sets staging too.

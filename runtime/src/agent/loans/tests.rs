@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use tierfeed_core::{
-    fleet::{Origin, Tier},
+    fleet::{Origin, Standing, Tier},
     tier::Kind,
 };
 
@@ -11,7 +11,8 @@ const LATER: Nanoseconds = Nanoseconds(ROOM_WITHIN.0 + 1);
 
 fn loans(chunks: u64) -> Loans<&'static str> {
     let budget = Bytes(chunks * CHUNK.0);
-    let tier = Tier { kind: Kind::CxlMemory, budget, origin: Origin::Real };
+    let tier =
+        Tier { kind: Kind::CxlMemory, budget, origin: Origin::Real, standing: Standing::default() };
     Loans::new(Ledger::of(&[tier], CHUNK), CHUNK)
 }
 

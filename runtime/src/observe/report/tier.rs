@@ -43,6 +43,14 @@ pub struct TierEntry {
     /// Whether trainers read samples in place; absent for files, which they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<DirectEntry>,
+    /// The time from a request to the first byte; `None` if it is not known.
+    pub latency_ns: Option<u64>,
+    /// The rate at which its bytes come into main memory; `None` if it is not known.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Where these figures come from: `emulated`, `probe report FILE of DATE` or `none`.
+    pub figures_from: String,
+    /// Its place among the tiers and the reason, in a sentence.
+    pub decision: String,
 }
 
 /// The measured rates of copies to a tier.

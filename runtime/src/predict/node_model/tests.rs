@@ -70,6 +70,23 @@ fn a_change_leaves_the_other_tiers_as_they_are() {
 }
 
 #[test]
+fn a_tier_that_comes_stands_before_a_slower_one_of_a_faster_kind() {
+    let mut site = changed(&["scratch=none"]).unwrap();
+    site.tiers[1].speed.bandwidth = BytesPerSecond(50_000_000);
+    let site = site.with(&["scratch=3MiB".parse().unwrap()], None).unwrap();
+    let expected = [(Kind::MainMemory, 4), (Kind::Scratch, 3), (Kind::CxlMemory, 8)];
+    assert_eq!(tiers(&site), expected);
+}
+
+#[test]
+fn a_kind_whose_tiers_stand_apart_is_named_once() {
+    let mut site = changed(&[]).unwrap();
+    let slow = site.tiers[1];
+    site.tiers.push(slow);
+    assert_eq!(site.kinds(), [Kind::MainMemory, Kind::CxlMemory, Kind::Scratch]);
+}
+
+#[test]
 fn a_tier_that_comes_stands_where_its_speed_does() {
     let site = changed(&["cxl=none"]).unwrap();
     let site = site.with(&["cxl=5MiB".parse().unwrap()], None).unwrap();

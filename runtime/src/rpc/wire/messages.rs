@@ -1,11 +1,11 @@
 //! Converts registrations, assignments and progress to and from messages.
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Origin, Progress, Registration, Tier},
+    fleet::{Assignment, Direction, Origin, Progress, Registration, Standing, Tier},
     id::NodeId,
     order::Spec,
     tier::Kind,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 use super::{WireError, pb};
@@ -28,6 +28,10 @@ impl From<&Tier> for pb::Tier {
             kind: tier.kind.name().to_owned(),
             budget_bytes: tier.budget.0,
             emulated: tier.origin == Origin::Emulated,
+            latency_ns: tier.standing.latency.map(|it| it.0),
+            bandwidth_bytes_per_s: tier.standing.bandwidth.map(|it| it.0),
+            figures_from: tier.standing.figures_from.clone(),
+            decision: tier.standing.decision.clone(),
         }
     }
 }
@@ -40,6 +44,12 @@ impl TryFrom<pb::Tier> for Tier {
             kind: named("tier.kind", &tier.kind, str::parse)?,
             budget: Bytes(tier.budget_bytes),
             origin: if tier.emulated { Origin::Emulated } else { Origin::Real },
+            standing: Standing {
+                latency: tier.latency_ns.map(Nanoseconds),
+                bandwidth: tier.bandwidth_bytes_per_s.map(BytesPerSecond),
+                figures_from: tier.figures_from,
+                decision: tier.decision,
+            },
         })
     }
 }

@@ -84,6 +84,10 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
                 budget_bytes: tier.budget.0,
                 emulated: tier.origin == Origin::Emulated,
                 read_bytes: read.map(|(_, bytes)| bytes.0).sum(),
+                latency_ns: tier.standing.latency.map(|it| it.0),
+                bandwidth_bytes_per_s: tier.standing.bandwidth.map(|it| it.0),
+                figures_from: tier.standing.figures_from.clone(),
+                decision: tier.standing.decision.clone(),
             }
         };
         Ok(Self {

@@ -1,7 +1,9 @@
 use proptest::prelude::*;
 use prost::Message;
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Tier},
+    fleet::{
+        Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Standing, Tier,
+    },
     id::{Epoch, NodeId, NumaNode},
     order::{
         Position, Shuffle, Spec, World,
@@ -11,7 +13,7 @@ use tierfeed_core::{
     },
     retention::policy,
     tier::Kind,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace, Load, Pressure, Waiting};
 
@@ -19,9 +21,24 @@ use super::*;
 use crate::observe::status::JobStatus;
 
 prop_compose! {
-    fn any_tier()(kind in 0_usize..4, budget in any::<u64>(), emulated in any::<bool>()) -> Tier {
+    fn any_standing()(
+        figures in any::<(Option<u64>, Option<u64>)>(),
+        (figures_from, decision) in any::<(String, String)>(),
+    ) -> Standing {
+        let (latency, bandwidth) = (figures.0.map(Nanoseconds), figures.1.map(BytesPerSecond));
+        Standing { latency, bandwidth, figures_from, decision }
+    }
+}
+
+prop_compose! {
+    fn any_tier()(
+        kind in 0_usize..4,
+        budget in any::<u64>(),
+        emulated in any::<bool>(),
+        standing in any_standing(),
+    ) -> Tier {
         let origin = if emulated { Origin::Emulated } else { Origin::Real };
-        Tier { kind: Kind::ALL[kind], budget: Bytes(budget), origin }
+        Tier { kind: Kind::ALL[kind], budget: Bytes(budget), origin, standing }
     }
 }
 
@@ -33,6 +50,18 @@ prop_compose! {
         chunk in any::<u64>().prop_map(Bytes),
     ) -> Registration {
         Registration { node: NodeId(node), home, incarnation, tiers, chunk }
+    }
+}
+
+/// As long as one gets on a host with a long home directory.
+fn standing() -> Standing {
+    let decision = "second: 50 MB/s, within 30 % of cxl-memory, which stands before it by its kind";
+    Standing {
+        latency: Some(Nanoseconds(u64::MAX)),
+        bandwidth: Some(BytesPerSecond(u64::MAX)),
+        figures_from: "probe report /home/someone/.local/state/tierfeed/tiers.json of 2026-11-24"
+            .into(),
+        decision: decision.into(),
     }
 }
 
@@ -300,7 +329,12 @@ fn shares_and_loads_that_cannot_be_are_refused_by_name() {
 
 #[test]
 fn a_schedule_is_small() {
-    let tier = Tier { kind: Kind::CxlMemory, budget: Bytes(u64::MAX), origin: Origin::Emulated };
+    let tier = Tier {
+        kind: Kind::CxlMemory,
+        budget: Bytes(u64::MAX),
+        origin: Origin::Emulated,
+        standing: standing(),
+    };
     let assignment = Assignment {
         node: NodeId(1023),
         generation: 3,
@@ -346,7 +380,12 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
         file: format!("/{}", "d".repeat(4094)),
         index_fingerprint: u64::MAX,
     };
-    let tier = |kind| Tier { kind, budget: Bytes(u64::MAX), origin: Origin::Emulated };
+    let tier = |kind| Tier {
+        kind,
+        budget: Bytes(u64::MAX),
+        origin: Origin::Emulated,
+        standing: standing(),
+    };
     let tiers = Kind::ALL.map(tier).to_vec();
     let mut join = |node| {
         let (home, tiers) = (u64::from(node), tiers.clone());
@@ -387,7 +426,12 @@ fn status_shows_what_nodes_told() {
         staged_batches: 4,
         lost_after: Nanoseconds(1),
     });
-    let tier = Tier { kind: Kind::CxlMemory, budget: Bytes::mib(5), origin: Origin::Emulated };
+    let tier = Tier {
+        kind: Kind::CxlMemory,
+        budget: Bytes::mib(5),
+        origin: Origin::Emulated,
+        standing: standing(),
+    };
     let (tiers, chunk) = (vec![tier], Bytes::mib(1));
     let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, tiers, chunk };
     fleet.handle_registration(agent, Nanoseconds(0)).unwrap();
