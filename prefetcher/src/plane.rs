@@ -16,6 +16,7 @@ mod answer;
 mod counters;
 mod failure;
 mod moves;
+mod population;
 mod settings;
 mod space;
 mod state;
@@ -32,10 +33,11 @@ use tierfeed_numa_memory::{
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::{fetcher::Fetcher, recorder::Recorder};
+use crate::{fetcher::Fetcher, recorder::Recorder, tier::Store};
 use tierfeed_handoff::SharedTier;
 
 use answer::Answer;
+use population::PopulationThread;
 use state::PlaneState;
 use summary::Summary;
 
@@ -56,6 +58,8 @@ pub struct DataPlane {
     copies: Arc<Vec<Lanes>>,
     /// One thread, so that memory given back is free before more is taken.
     space: Lanes,
+    /// Allocates the rest of new chunks; only its drop is used.
+    _population: PopulationThread,
 }
 
 impl DataPlane {
@@ -86,12 +90,13 @@ impl DataPlane {
             let cpus = (!tier.cpus.is_empty()).then(|| tier.cpus.clone());
             lanes(tier.kind.name(), tier.copy_threads, cpus)
         });
-        Ok(Self {
-            state: Arc::new(state),
-            copies: Arc::new(copies.collect::<Result<_, _>>()?),
-            fetcher,
-            space: lanes("space", NonZeroUsize::MIN, None)?,
-        })
+        let state = Arc::new(state);
+        let copies = Arc::new(copies.collect::<Result<_, _>>()?);
+        let space = lanes("space", NonZeroUsize::MIN, None)?;
+        let population = PopulationThread::start(Arc::clone(&state));
+        let threads = NonZeroUsize::MIN;
+        let population = population.map_err(|source| StartError::Threads { threads, source })?;
+        Ok(Self { state, copies, fetcher, space, _population: population })
     }
 
     /// Starts an operation, which is answered when it ends.
@@ -239,12 +244,15 @@ impl DataPlane {
     }
 
     /// Unmapping takes milliseconds, so the memory thread does it unless its queue is full.
-    fn drop_elsewhere<T: Send + 'static>(&self, memory: Option<T>) {
+    fn drop_elsewhere(&self, memory: Option<Arc<Store>>) {
         let Some(memory) = memory else { return };
-        if let Err(Refused::Full(job) | Refused::Closed(job)) =
-            self.space.submit(Box::new(move || drop(memory)))
-        {
-            drop(job);
+        let state = Arc::clone(&self.state);
+        let drop_memory: Job = Box::new(move || {
+            state.population.release(&memory);
+            drop(memory);
+        });
+        if let Err(Refused::Full(job) | Refused::Closed(job)) = self.space.submit(drop_memory) {
+            job();
         }
     }
 }

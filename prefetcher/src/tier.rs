@@ -14,7 +14,7 @@ use std::{
     fs::File,
     io,
     num::{NonZeroU32, NonZeroUsize},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -30,8 +30,8 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::{SharedTier, Starts};
 use tierfeed_numa_memory::{
-    AllocateError, HugePages, Pages, Region, Request, SharedPool, SharedPoolRequest, Stores,
-    capacity,
+    AllocateError, HugePages, Pages, Region, Request, SLICE, SharedPool, SharedPoolRequest, Slices,
+    Stores,
 };
 
 use tierfeed_dataset::pace::{Link, Pace};
@@ -94,7 +94,7 @@ pub struct TierSettings {
 pub enum SpaceError {
     /// The memory could not be allocated.
     #[error(transparent)]
-    Memory(AllocateError),
+    Memory(#[from] AllocateError),
     /// No file could be allocated in the directory of a tier.
     #[error("cannot allocate a chunk of {len} in the directory of tier {kind}: {source}")]
     File {
@@ -103,6 +103,14 @@ pub enum SpaceError {
         /// The size of a chunk.
         len: Bytes,
         /// As `open(2)` or `posix_fallocate(3)`.
+        source: io::Error,
+    },
+    /// The file of a chunk could not be extended: the RAM disk filled up after the chunk was added.
+    #[error("cannot allocate {len} more of its file: {source}")]
+    Slice {
+        /// The number of bytes that were to be added.
+        len: Bytes,
+        /// As `posix_fallocate(3)`.
         source: io::Error,
     },
     /// The chunk or arena exists already; the old one stays.
@@ -115,9 +123,9 @@ impl SpaceError {
     #[must_use]
     pub fn fault(&self) -> Fault {
         let source = match self {
-            Self::Memory(AllocateError::System { source, .. }) | Self::File { source, .. } => {
-                source
-            }
+            Self::Memory(AllocateError::System { source, .. })
+            | Self::File { source, .. }
+            | Self::Slice { source, .. } => source,
             Self::Memory(AllocateError::NoRoom { .. } | AllocateError::Misplaced { .. }) => {
                 return Fault::NoSpace;
             }
@@ -193,69 +201,92 @@ impl Tier {
         }
     }
 
-    /// Bytes of all chunks that exist, including dropped ones that an operation still uses.
+    /// Bytes of all chunks that exist, including dropped ones that an operation still uses. A chunk counts
+    /// in full from the start: its room is claimed.
     pub(crate) fn held(&self) -> Bytes {
         Bytes(self.held.load(Ordering::Relaxed))
     }
 
-    /// Allocates a chunk, which may take seconds.
+    /// Adds a chunk, whose first slice has memory then. Room for all of it is claimed;
+    /// [`Store::ensure_next`] allocates the rest.
     ///
     /// # Errors
     ///
     /// A [`SpaceError`]; then nothing stays allocated.
-    pub(crate) fn add_chunk_blocking(&self, chunk: ChunkId, pace: &Pace) -> Result<(), SpaceError> {
+    pub(crate) fn add_chunk_blocking(
+        &self,
+        chunk: ChunkId,
+        pace: &Pace,
+    ) -> Result<Arc<Store>, SpaceError> {
         if self.chunk(chunk).is_some() {
             return Err(SpaceError::Taken);
         }
-        let len = self.chunk;
-        self.check_room()?;
-        let allocation = match &self.backing {
-            OpenBacking::Memory(locality) => {
-                let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
-                Allocation::Memory(allocate(&name, *locality, len, Pages::Huge)?)
-            }
-            OpenBacking::SharedMemory(all, starts) => {
-                let span = all.take().map_err(SpaceError::Memory)?;
-                let mut known = starts.write().unwrap_or_else(PoisonError::into_inner);
-                known.insert(chunk, span.offset());
-                Allocation::SharedMemory(span)
-            }
-            OpenBacking::Directory(directory) => Allocation::File(self.create_file(directory)?),
-            OpenBacking::Disk(directory, windows) => {
-                let file = self.create_file(directory)?;
-                Allocation::Disk(Arc::new(DiskChunk::new(file, len, windows)))
-            }
-        };
+        let slices = self.claim_room()?;
+        let allocation = self.allocate_chunk(chunk)?;
+        slices.ensure(Bytes(0), Bytes(1), |offset, len| allocation.populate(offset, len))?;
         let stores = match allocation.memory() {
-            Some(memory) => *self.stores.get_or_init(|| faster_stores(memory, pace)),
+            Some(memory) => *self.stores.get_or_init(|| faster_stores(memory, SLICE, pace)),
             None => Stores::Cached,
         };
-        let store = Store::new(Some(chunk), allocation, len, &self.held, stores);
-        self.chunks.write().unwrap_or_else(PoisonError::into_inner).insert(chunk, Arc::new(store));
-        Ok(())
+        if let (Allocation::SharedMemory(span), OpenBacking::SharedMemory(_, starts)) =
+            (&allocation, &self.backing)
+        {
+            let mut known = starts.write().unwrap_or_else(PoisonError::into_inner);
+            known.insert(chunk, span.offset());
+        }
+        let store = Store::new(Some(chunk), allocation, self.chunk, &self.held, stores);
+        let store = Arc::new(store.with_slices(slices));
+        let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
+        chunks.insert(chunk, Arc::clone(&store));
+        Ok(store)
     }
 
-    /// Refuses a chunk in memory that exceeds the headroom of the control groups. The pages of a RAM disk
-    /// count too: the kernel cannot reclaim them, so without room for them it kills a process.
-    fn check_room(&self) -> Result<(), SpaceError> {
-        let root = Path::new("/");
-        let on_host = match &self.backing {
-            OpenBacking::Disk(..) => return Ok(()),
-            // If the free memory is unknown, only the file system refuses.
-            OpenBacking::Directory(_) => capacity::allocatable_bytes(root, Locality::Anywhere).ok(),
-            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) => None,
-        };
-        match [on_host, capacity::cache_headroom(root)].into_iter().flatten().min() {
-            Some(available) if available < self.chunk => {
-                let (wanted, locality) = (self.chunk, Locality::Anywhere);
-                Err(SpaceError::Memory(AllocateError::NoRoom { wanted, available, locality }))
+    fn allocate_chunk(&self, chunk: ChunkId) -> Result<Allocation, SpaceError> {
+        let len = self.chunk;
+        Ok(match &self.backing {
+            OpenBacking::Memory(locality) => {
+                let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
+                let request = Request { len, locality: *locality, name: &name, pages: Pages::Huge };
+                Allocation::Memory(Arc::new(Region::reserve(&request)?))
             }
-            _ => Ok(()),
+            OpenBacking::SharedMemory(all, _) => Allocation::SharedMemory(all.take_empty()?),
+            OpenBacking::Directory(directory) => {
+                let missing = self.missing();
+                Allocation::File(self.created(directory.reserve_chunk(len, missing))?)
+            }
+            OpenBacking::Disk(directory, windows) => {
+                let file = self.created(directory.create_chunk(len))?;
+                Allocation::Disk(Arc::new(DiskChunk::new(file, len, windows)))
+            }
+        })
+    }
+
+    /// Refuses a chunk in memory that exceeds the free memory or the headroom of the control groups, and
+    /// claims the room for it. The pages of a RAM disk count too: the kernel cannot reclaim them, so without
+    /// room for them it kills a process.
+    fn claim_room(&self) -> Result<Slices, SpaceError> {
+        let locality = match &self.backing {
+            OpenBacking::Disk(..) => return Ok(Slices::complete()),
+            OpenBacking::Directory(_) => Locality::Anywhere,
+            OpenBacking::Memory(locality) => *locality,
+            OpenBacking::SharedMemory(all, _) => all.locality(),
+        };
+        match Slices::reserve(self.chunk, locality) {
+            // If the free memory is unknown, only the file system refuses.
+            Err(AllocateError::FreeMemoryUnreadable(_)) if self.medium() == Medium::Tmpfs => {
+                Ok(Slices::unclaimed(self.chunk, locality))
+            }
+            slices => Ok(slices?),
         }
     }
 
-    fn create_file(&self, directory: &Directory) -> Result<File, SpaceError> {
-        let file = directory.create_chunk(self.chunk);
+    /// Bytes of its chunks that have no memory yet.
+    fn missing(&self) -> Bytes {
+        let chunks = self.chunks.read().unwrap_or_else(PoisonError::into_inner);
+        Bytes(chunks.values().map(|store| store.missing().0).sum())
+    }
+
+    fn created(&self, file: io::Result<File>) -> Result<File, SpaceError> {
         file.map_err(|source| SpaceError::File { kind: self.kind, len: self.chunk, source })
     }
 

@@ -14,7 +14,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use tierfeed_units::{Bytes, Locality};
 
 use crate::{
-    capacity,
+    capacity::{self, Purpose},
     error::{AllocateError, Step},
     lock::{self, LockRefusal},
     mapping::Mapping,
@@ -51,7 +51,7 @@ impl Anonymous {
         let mapped = Bytes(len.0.saturating_add(HUGE_PAGE_BYTES));
         let _claim = match len {
             Bytes(0) => return Err(AllocateError::Empty),
-            _ => capacity::claim(Path::new("/"), locality, mapped)?,
+            _ => capacity::claim(Path::new("/"), locality, mapped, Purpose::Other)?,
         };
         let count = usize::try_from(mapped.0).map_err(|_| AllocateError::TooLarge { len })?;
         let anonymous = MmapOptions::new()

@@ -14,7 +14,7 @@ mod zones;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use tierfeed_units::{Bytes, Locality, NumaNode};
@@ -63,6 +63,13 @@ pub fn kept_free(total: Bytes, free: Bytes) -> Bytes {
 ///
 /// As [`free_bytes`].
 pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes> {
+    let unreserved = unreserved_bytes(sysroot, locality)?;
+    let headroom = cgroup::headroom(sysroot, |_| Bytes(0));
+    Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
+}
+
+/// Free memory less watermarks and reserve, whatever the control groups allow.
+fn unreserved_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes> {
     let (free, total) = match locality {
         Locality::Anywhere => {
             let total = meminfo_field(&sysroot.join("proc/meminfo"), "MemTotal:")?;
@@ -75,9 +82,7 @@ pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes
             (above_watermarks.map_or(free, |above| above.min(free)), total)
         }
     };
-    let unreserved = Bytes(free.0 - kept_free(total, free).0);
-    let headroom = cgroup::headroom(sysroot, |_| Bytes(0));
-    Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
+    Ok(Bytes(free.0 - kept_free(total, free).0))
 }
 
 /// Bytes that a control group with this limit keeps free of caches: [`RESERVE_PERCENT`], and in a
@@ -88,16 +93,32 @@ pub fn kept_of_group(limit: Bytes) -> Bytes {
     Bytes((limit.0 / 100 * RESERVE_PERCENT).max(BESIDE_CACHES.0))
 }
 
-/// Memory that caches may take now within the control groups of this process, or `None` if these
-/// have no limit.
+/// Memory that caches may take now within the control groups of this process, without what this
+/// process has claimed and not taken yet; `None` if the groups have no limit.
 ///
 /// Other memory may take more, up to [`allocatable_bytes`]: the memory kept free is for it.
 #[must_use]
 pub fn cache_headroom(sysroot: &Path) -> Option<Bytes> {
-    cgroup::headroom(sysroot, kept_of_group)
+    let claimed = sum_of(&claims(), Locality::Anywhere);
+    headroom_of(sysroot, Purpose::Cache).map(|headroom| less(headroom, claimed))
 }
 
-/// Memory that is being taken: checked, but still part of what the kernel reports as free.
+/// Memory that this process has claimed on a node, or in all, and not taken yet.
+#[cfg(test)]
+pub(crate) fn claimed(locality: Locality) -> Bytes {
+    sum_of(&claims(), locality)
+}
+
+/// What memory is for. It decides how much of a control group must stay free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Caches: [`kept_of_group`] stays free.
+    Cache,
+    /// Anything else may take all.
+    Other,
+}
+
+/// Memory that was checked and is not taken yet, so that the kernel still reports it as free.
 #[derive(Debug)]
 pub(crate) struct Claim {
     locality: Locality,
@@ -113,31 +134,88 @@ pub(crate) fn claim(
     sysroot: &Path,
     locality: Locality,
     len: Bytes,
+    purpose: Purpose,
 ) -> Result<Claim, AllocateError> {
+    let mut claims = claims();
+    check_beside(sysroot, locality, len, purpose, &claims)?;
+    claims.push((locality, len));
+    Ok(Claim { locality, len })
+}
+
+/// Checks that `len` bytes of a cache, which were claimed before, are still there: another process
+/// may have taken them since.
+pub(crate) fn check_claimed(
+    sysroot: &Path,
+    locality: Locality,
+    len: Bytes,
+) -> Result<(), AllocateError> {
+    check_beside(sysroot, locality, len, Purpose::Cache, &[])
+}
+
+/// Checks that `len` bytes fit beside the memory of `claims`.
+fn check_beside(
+    sysroot: &Path,
+    locality: Locality,
+    len: Bytes,
+    purpose: Purpose,
+    claims: &[(Locality, Bytes)],
+) -> Result<(), AllocateError> {
     if len.0 == 0 {
         return Err(AllocateError::Empty);
     }
-    let mut claims = CLAIMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let available = match (allocatable_bytes(sysroot, locality), locality) {
-        (Ok(available), _) => available,
+    let unreserved = match (unreserved_bytes(sysroot, locality), locality) {
+        (Ok(unreserved), _) => unreserved,
         (Err(error), Locality::Numa(node)) if error.kind() == io::ErrorKind::NotFound => {
             return Err(AllocateError::AbsentNode { node });
         }
         (Err(error), _) => return Err(AllocateError::FreeMemoryUnreadable(error)),
     };
-    let claimed: u64 =
-        claims.iter().filter(|(at, _)| *at == locality).map(|(_, claimed)| claimed.0).sum();
-    let available = Bytes(available.0.saturating_sub(claimed));
+    let free = less(unreserved, sum_of(claims, locality));
+    let headroom = headroom_of(sysroot, purpose);
+    let headroom = headroom.map(|it| less(it, sum_of(claims, Locality::Anywhere)));
+    let available = headroom.map_or(free, |headroom| headroom.min(free));
     if len > available {
         return Err(AllocateError::NoRoom { wanted: len, available, locality });
     }
-    claims.push((locality, len));
-    Ok(Claim { locality, len })
+    Ok(())
+}
+
+fn headroom_of(sysroot: &Path, purpose: Purpose) -> Option<Bytes> {
+    match purpose {
+        Purpose::Cache => cgroup::headroom(sysroot, kept_of_group),
+        Purpose::Other => cgroup::headroom(sysroot, |_| Bytes(0)),
+    }
+}
+
+/// The claims on a node, or all of them for the host.
+fn sum_of(claims: &[(Locality, Bytes)], locality: Locality) -> Bytes {
+    let is_there = |at: Locality| locality == Locality::Anywhere || at == locality;
+    Bytes(claims.iter().filter(|(at, _)| is_there(*at)).map(|(_, claimed)| claimed.0).sum())
+}
+
+fn less(bytes: Bytes, by: Bytes) -> Bytes {
+    Bytes(bytes.0.saturating_sub(by.0))
+}
+
+fn claims() -> MutexGuard<'static, Vec<(Locality, Bytes)>> {
+    CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Claim {
+    /// Ends the claim on `len` of its bytes: the kernel counts them as taken now.
+    pub(crate) fn release(&mut self, len: Bytes) {
+        let mut claims = claims();
+        let left = less(self.len, len);
+        if let Some(claim) = claims.iter_mut().find(|it| **it == (self.locality, self.len)) {
+            claim.1 = left;
+        }
+        self.len = left;
+    }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut claims = CLAIMS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut claims = claims();
         if let Some(index) = claims.iter().position(|it| *it == (self.locality, self.len)) {
             claims.swap_remove(index);
         }

@@ -48,6 +48,7 @@ mod policy;
 )]
 mod prefetch;
 mod region;
+mod slices;
 mod view;
 
 pub use anonymous::Anonymous;
@@ -62,4 +63,7 @@ pub use policy::Policy;
 #[cfg(any(test, feature = "fault-injection"))]
 pub use region::injection as late_holes;
 pub use region::{HugePages, Pages, Region, Request, SharedPool, SharedPoolRequest, Span};
+#[cfg(any(test, feature = "fault-injection"))]
+pub use slices::injection as late_slices;
+pub use slices::{SLICE, Slices};
 pub use view::{MapError, ReadView, View};

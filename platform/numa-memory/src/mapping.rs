@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-use memmap2::MmapRaw;
+use memmap2::{Advice, MmapRaw};
 use tierfeed_units::Bytes;
 
 pub use self::file::{PageCache, cached, read_cached_into, read_into};
@@ -350,6 +350,27 @@ impl Mapping {
     /// If the range leaves the mapping.
     pub fn as_ptr_range(&self, offset: Bytes, len: Bytes) -> Result<*mut u8, RangeError> {
         self.range(offset, len).map(|(start, _)| start)
+    }
+
+    /// Maps every page of a range of shared memory without a change of its bytes: later accesses
+    /// cause no page faults, and the kernel reports the placement of mapped pages only.
+    ///
+    /// # Errors
+    ///
+    /// As `madvise(2)` with `MADV_POPULATE_WRITE`, or if the range leaves the mapping.
+    pub(crate) fn populate(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        let (_, count) = self.range(offset, len)?;
+        let start = self.start + to_usize(offset);
+        loop {
+            match self.raw.advise_range(Advice::PopulateWrite, start, count) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                // Linux before 5.14: reading maps a page too.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    return Ok(self.sum_into(offset, len, &mut Checksum::of_len(len.0))?);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Writes a zero to one byte of every page, for kernels that cannot populate by `madvise`. Only

@@ -34,7 +34,7 @@ use nix::{
 use tierfeed_units::{Bytes, Locality};
 
 use crate::{
-    capacity,
+    capacity::{self, Purpose},
     error::{AllocateError, Step},
     mapping::Mapping,
     placement::{self, Placement},
@@ -109,21 +109,38 @@ impl Region {
         {
             return Ok(region);
         }
-        let &Request { len, locality, name, pages } = request;
-        let _claim = capacity::claim(Path::new("/"), locality, len)?;
-        let fd = create(name, len, MFdFlags::empty()).map_err(failed(Step::Create, len))?;
-        let raw = MmapOptions::new()
-            .len(usize::try_from(len.0).map_err(|_| AllocateError::TooLarge { len })?)
-            .map_raw(&fd)
-            .map_err(failed(Step::Map, len))?;
-        advise_pages(&raw, pages);
-        let policy = set_policy(&raw, locality, len, Mode::Prefer)?;
-        reserve(&fd, len).map_err(failed(Step::Reserve, len))?;
-        let mapping = Mapping::watched(raw, placement::page_bytes());
+        let &Request { len, locality, .. } = request;
+        let _claim = capacity::claim(Path::new("/"), locality, len, Purpose::Other)?;
+        let (fd, mapping, policy) = map(request)?;
+        allocate_range(&fd, FallocateFlags::empty(), Bytes(0), len)
+            .map_err(failed(Step::Reserve, len))?;
         populate(&mapping).map_err(failed(Step::Populate, len))?;
         let placement = verify(mapping.raw(), locality, policy)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
         Ok(Self { mapping, fd, placement, is_reserved: false, holes: Holes::none() })
+    }
+
+    /// Maps and seals memory that has no pages yet: [`Self::populate`] allocates them, range by
+    /// range. The caller checks the room ([`crate::Slices`]).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Empty`], [`AllocateError::TooLarge`], [`AllocateError::AbsentNode`], and
+    /// [`AllocateError::System`] if the system refuses.
+    pub fn reserve(request: &Request<'_>) -> Result<Self, AllocateError> {
+        let &Request { len, locality, .. } = request;
+        if len.0 == 0 {
+            return Err(AllocateError::Empty);
+        }
+        let (fd, mapping, policy) = map(request)?;
+        seal(&fd).map_err(failed(Step::Seal, len))?;
+        let placement = match locality {
+            Locality::Anywhere => Placement::Anywhere,
+            Locality::Numa(node) => Placement::Unverified { node, policy },
+        };
+        let holes = Holes::none();
+        holes.change(|ranges| ranges.add(&give_back::pages_around(Bytes(0), len.0)));
+        Ok(Self { mapping, fd, placement, is_reserved: false, holes })
     }
 
     /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
@@ -156,7 +173,7 @@ impl Region {
         self.mapping.huge_page_bytes().map_or(HugePages::Unknown, HugePages::Transparent)
     }
 
-    /// The placement at the allocation.
+    /// The placement at the allocation; unverified for memory that was only reserved then.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
@@ -199,6 +216,19 @@ fn failed(step: Step, len: Bytes) -> impl Fn(io::Error) -> AllocateError {
     move |source| AllocateError::System { step, len, source }
 }
 
+/// Creates the file of a region, maps it and sets its policy; nothing of it has memory yet.
+fn map(request: &Request<'_>) -> Result<(OwnedFd, Mapping, Policy), AllocateError> {
+    let &Request { len, locality, name, pages } = request;
+    let fd = create(name, len, MFdFlags::empty()).map_err(failed(Step::Create, len))?;
+    let raw = MmapOptions::new()
+        .len(usize::try_from(len.0).map_err(|_| AllocateError::TooLarge { len })?)
+        .map_raw(&fd)
+        .map_err(failed(Step::Map, len))?;
+    advise_pages(&raw, pages);
+    let policy = set_policy(&raw, locality, len, Mode::Prefer)?;
+    Ok((fd, Mapping::watched(raw, placement::page_bytes()), policy))
+}
+
 fn create(name: &str, len: Bytes, more: MFdFlags) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC | more;
     let fd = match memfd_create(name, flags | MFD_NOEXEC_SEAL) {
@@ -237,10 +267,6 @@ pub(crate) fn set_policy(
         }
         Err(source) => Err(AllocateError::System { step: Step::Bind, len, source }),
     }
-}
-
-fn reserve(fd: &OwnedFd, len: Bytes) -> io::Result<()> {
-    allocate_range(fd, FallocateFlags::empty(), Bytes(0), len)
 }
 
 fn allocate_range(

@@ -251,3 +251,41 @@ fn a_range_outside_the_region_is_refused() {
     }
     assert_eq!(allocated(&duplicate(&region)), LEN.0);
 }
+
+#[test]
+fn a_reserved_region_gets_its_memory_range_by_range() {
+    let places = memory_nodes().into_iter().map(Locality::Numa).chain([Locality::Anywhere]);
+    for locality in places {
+        let region = Region::reserve(&request(locality, "reserved")).unwrap();
+        let half = Bytes(LEN.0 / 2);
+        assert_eq!(region.resident().unwrap(), Bytes(0));
+        let pin = |offset| region.pin_around(offset, Bytes(64), LEN, |_, len, _| len);
+        assert_eq!(pin(half), None, "nothing to pin");
+        region.populate(half, half).unwrap();
+        assert_eq!(
+            (region.resident().unwrap(), pin(half), pin(Bytes(0))),
+            (half, Some(half), None)
+        );
+        region.write(half, b"here").unwrap();
+        region.populate(Bytes(0), half).unwrap();
+        region.populate(half, half).unwrap();
+        let mut bytes = [0; 4];
+        region.read(half, &mut bytes).unwrap();
+        assert_eq!((region.resident().unwrap(), &bytes), (LEN, b"here"));
+        region.placement_now().unwrap();
+    }
+}
+
+#[test]
+fn a_reserved_region_is_sealed_and_keeps_its_bounds() {
+    let region = Region::reserve(&request(Locality::Anywhere, "reserved-sealed")).unwrap();
+    let fd = duplicate(&region);
+    assert_eq!(ftruncate(&fd, 0), Err(Errno::EPERM));
+    View::map(fd, LEN).unwrap();
+    let outside = region.populate(Bytes(1), LEN);
+    assert!(matches!(outside, Err(AllocateError::Outside { .. })), "{outside:?}");
+    let nothing = Request { len: Bytes(0), ..request(Locality::Anywhere, "reserved-empty") };
+    assert!(matches!(Region::reserve(&nothing), Err(AllocateError::Empty)));
+    let absent = Region::reserve(&request(Locality::Numa(NumaNode(900)), "reserved-absent"));
+    assert!(matches!(absent, Err(AllocateError::AbsentNode { .. })), "{absent:?}");
+}

@@ -142,3 +142,23 @@ fn who_reads_a_pool_reads_on_when_its_maker_is_gone() {
     drop((pieces, pool));
     assert_eq!(word(&view, offset.0), 0xaaaa_aaaa_aaaa_aaaa);
 }
+
+#[test]
+fn a_piece_that_was_taken_empty_gets_its_memory_range_by_range() {
+    let pool = pool(2, Locality::Anywhere);
+    let [first, second] = [pool.take_empty().unwrap(), pool.take_empty().unwrap()];
+    assert_eq!(held(&pool), Bytes(0));
+    let half = Bytes(PIECE.0 / 2);
+    second.populate(half, half).unwrap();
+    assert_eq!(held(&pool), half);
+    let view = ReadView::map(fd(&pool), pool.len()).unwrap();
+    second.write(half, &7_u64.to_le_bytes()).unwrap();
+    second.populate(Bytes(0), PIECE).unwrap();
+    assert_eq!((word(&view, second.offset().0 + half.0), held(&pool)), (7, PIECE));
+    for outside in [first.populate(half, PIECE), first.populate(PIECE, Bytes(u64::MAX))] {
+        assert!(matches!(outside, Err(AllocateError::Outside { .. })), "{outside:?}");
+    }
+    assert_eq!(held(&pool), PIECE, "nothing of the neighbour was given back");
+    drop((first, second));
+    assert_eq!(held(&pool), Bytes(0));
+}

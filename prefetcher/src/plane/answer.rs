@@ -35,6 +35,11 @@ impl Answer {
         self.begun = self.state().pace.now();
     }
 
+    /// The operation that it answers.
+    pub(crate) fn op(&self) -> OpId {
+        self.op
+    }
+
     /// The state that the operation works on.
     pub(crate) fn state(&self) -> Arc<PlaneState> {
         Arc::clone(self.state.as_ref().expect("only giving the answer takes it, by value"))

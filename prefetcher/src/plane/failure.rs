@@ -135,6 +135,17 @@ pub enum CopyError {
         /// The chunk, which is lost.
         chunk: Option<ChunkId>,
     },
+    /// The chunk has no memory for the place, and gets none: other processes took it after the chunk was
+    /// added.
+    #[error("{}: {source}", holder(*.chunk, *.to))]
+    NoMemory {
+        /// The tier that it belongs to.
+        to: Option<Kind>,
+        /// The chunk that was to be written.
+        chunk: Option<ChunkId>,
+        /// Why the memory was refused.
+        source: SpaceError,
+    },
     /// Reading or writing failed.
     #[error("cannot copy from {} to {}: {source}", place(*.from), place(*.to))]
     Io {
@@ -158,6 +169,7 @@ impl CopyError {
             }
             // The cold store is intact: the trainer can read the sample itself.
             Self::Poisoned { .. } => Fault::NoSpace,
+            Self::NoMemory { source, .. } => source.fault(),
             Self::Io { source, .. } => match source.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => Fault::NoSpace,
                 _ => Fault::Io,
@@ -171,6 +183,13 @@ fn lost(chunk: Option<ChunkId>) -> String {
     match chunk {
         Some(chunk) => format!("chunk {} is given up", chunk.0),
         None => "batches there are refused".to_owned(),
+    }
+}
+
+fn holder(chunk: Option<ChunkId>, tier: Option<Kind>) -> String {
+    match chunk {
+        Some(chunk) => format!("chunk {} of tier {}", chunk.0, place(tier)),
+        None => place(tier).to_owned(),
     }
 }
 

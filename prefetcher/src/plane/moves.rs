@@ -284,6 +284,9 @@ fn explain(error: TransferError, from: &CopySide<'_>, to: &CopySide<'_>, len: By
                 chunk,
             }
         }
+        TransferError::NoMemory { chunk, source } => {
+            CopyError::NoMemory { to: kind(to), chunk, source }
+        }
         TransferError::Io(source) => CopyError::Io { from: kind(from), to: kind(to), source },
     }
 }

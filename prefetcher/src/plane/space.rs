@@ -7,7 +7,7 @@ use tierfeed_core::{
 use tierfeed_numa_memory::AllocateError;
 
 use crate::{
-    plane::{answer::Answer, failure::Cause, state::PlaneState},
+    plane::{answer::Answer, failure::Cause, population::NewChunk, state::PlaneState},
     tier::{SpaceError, Store},
 };
 
@@ -39,11 +39,16 @@ impl PlaneState {
         answer.give(None, arena.and_then(|arena| resize(&arena).map_err(failed)));
     }
 
+    /// Adds a chunk with its first slice; the thread of [`super::population`] allocates the rest.
     pub(crate) fn add_chunk(&self, answer: Answer, tier: TierId, chunk: ChunkId) {
         let outcome = self.tier(tier).map_err(Cause::from).and_then(|counted| {
             let kind = counted.tier.kind();
             let added = counted.tier.add_chunk_blocking(chunk, &self.pace);
-            added.map_err(|source| Cause::Chunk { kind, chunk, source })
+            let store = added.map_err(|source| Cause::Chunk { kind, chunk, source })?;
+            if store.missing().0 > 0 {
+                self.population.add(NewChunk { op: answer.op(), kind, chunk, store });
+            }
+            Ok(())
         });
         answer.give(None, outcome);
     }

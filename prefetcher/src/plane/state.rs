@@ -23,6 +23,7 @@ use crate::{
             Counters, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage, WriteModes,
         },
         failure::{Cause, CopyError, Failure, Failures},
+        population::Population,
         settings::{Settings, StartError, Verify},
         summary::Summary,
     },
@@ -53,6 +54,7 @@ pub(crate) struct PlaneState {
     pub(crate) verify: Verify,
     pub(crate) fetched: TrafficCounter,
     pub(crate) pace: Pace,
+    pub(crate) population: Population,
 }
 
 /// A tier with its traffic counters.
@@ -89,12 +91,14 @@ impl PlaneState {
             verify: settings.verify,
             fetched: TrafficCounter::default(),
             pace: Pace::start(),
+            population: Population::default(),
         })
     }
 
     /// Ends operations that have not begun, and the emulated waits of those that run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+        self.population.stop();
         self.pace.release();
     }
 
@@ -110,7 +114,7 @@ impl PlaneState {
         }
         let name = format!("tierfeed-staging-{}", rank.0);
         let region = allocate(&name, self.staging, len, Pages::Reserved)?;
-        let write_mode = || (faster_stores(&region, &self.pace), region.huge_pages());
+        let write_mode = || (faster_stores(&region, len, &self.pace), region.huge_pages());
         let (stores, _) = *self.arena_write_mode.get_or_init(write_mode);
         let store =
             Arc::new(Store::new(None, Allocation::Memory(region), len, &self.arenas_held, stores));
@@ -169,16 +173,18 @@ impl PlaneState {
 
     /// Counts and keeps a failure, then reports the outcome to the session.
     pub(crate) fn answer(&self, op: OpId, outcome: Result<(), Failure>) {
-        let outcome = outcome.map_err(|failure| {
-            let fault = failure.cause.fault();
-            self.faults.fetch_add(1, Ordering::Relaxed);
-            if matches!(failure.cause, Cause::Abandoned) {
-                self.abandoned.fetch_add(1, Ordering::Relaxed);
-            }
-            self.failures.push(failure);
-            fault
-        });
-        (self.completed)(op, outcome);
+        (self.completed)(op, outcome.map_err(|failure| self.note(failure)));
+    }
+
+    /// Counts and keeps a failure; returns its fault.
+    pub(crate) fn note(&self, failure: Failure) -> Fault {
+        let fault = failure.cause.fault();
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        if matches!(failure.cause, Cause::Abandoned) {
+            self.abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+        self.failures.push(failure);
+        fault
     }
 
     pub(crate) fn failures(&self) -> Vec<Arc<Failure>> {

@@ -3,7 +3,10 @@
 //! Its bytes pass through memory that only this process maps ([`tierfeed_dataset::read::Target`]), go from
 //! there to the pieces of its place, and are summed in the same pass.
 
-use std::io;
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::read::Sink;
@@ -23,6 +26,8 @@ pub(crate) struct Arrival {
     segments: Vec<Segment>,
     /// Memory errors of its chunks before it was written.
     bus_errors: u64,
+    /// Why a chunk had no memory for it. The reader only learns that a write failed.
+    refused: Mutex<Option<TransferError>>,
 }
 
 impl Arrival {
@@ -35,15 +40,15 @@ impl Arrival {
         check_length(&segments, len)?;
         refuse_poisoned(&segments, Side::To)?;
         forget_sums(&segments);
-        Ok(Self { bus_errors: bus_errors_of(&segments), segments })
+        let bus_errors = bus_errors_of(&segments);
+        Ok(Self { segments, bus_errors, refused: Mutex::default() })
     }
 
     /// Keeps the sum of the bytes that arrived.
     ///
     /// # Errors
     ///
-    /// [`TransferError::Poisoned`] if memory failed meanwhile, and [`TransferError::NotThere`] without a
-    /// sum: not all bytes arrived.
+    /// As [`Self::check`], and [`TransferError::NotThere`] without a sum: not all bytes arrived.
     pub(crate) fn complete(&self, sample: SampleId, sum: Option<u64>) -> Result<(), TransferError> {
         self.check()?;
         let sum = sum.ok_or(TransferError::NotThere)?;
@@ -53,9 +58,25 @@ impl Arrival {
 
     /// # Errors
     ///
-    /// [`TransferError::Poisoned`] if its memory failed since it was prepared.
+    /// [`TransferError::Poisoned`] if its memory failed since it was prepared, and
+    /// [`TransferError::NoMemory`] if a chunk had no memory for it.
     pub(crate) fn check(&self) -> Result<(), TransferError> {
+        if let Some(refused) = self.refused().take() {
+            return Err(refused);
+        }
         check_new_errors(&self.segments, self.bus_errors, Side::To)
+    }
+
+    /// Makes sure that a part of a segment has memory. The place is prepared on a thread that must not wait
+    /// for it, so this is done before each write.
+    fn ensure(&self, segment: &Segment) -> io::Result<()> {
+        let Err(refused) = segment.ensure() else { return Ok(()) };
+        *self.refused() = Some(refused);
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<TransferError>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,7 +90,10 @@ impl Sink for Arrival {
             }
             let here = usize::try_from(len.0 - start).unwrap_or(usize::MAX).min(rest.len());
             let (piece, behind) = rest.split_at(here);
-            store.put(Bytes(offset.0 + start), piece, sum)?;
+            let offset = Bytes(offset.0 + start);
+            let len = Bytes(piece.len() as u64);
+            self.ensure(&Segment { store: Arc::clone(store), offset, len })?;
+            store.put(offset, piece, sum)?;
             (start, rest) = (0, behind);
             if rest.is_empty() {
                 return Ok(());

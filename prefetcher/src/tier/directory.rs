@@ -1,8 +1,8 @@
 //! A directory in which chunks are unnamed files, on a RAM disk or on a disk.
 //!
 //! The kernel frees an unnamed file with its last descriptor: `kill -9` leaves nothing behind, and no other
-//! process can open the cache of a job. Every chunk is allocated in full before it is used, so a full file
-//! system is found when a chunk is added, never in the middle of a copy.
+//! process can open the cache of a job. On a disk every chunk is allocated in full before it is used, on a RAM
+//! disk every slice of it: a full file system is found before a copy begins, never in the middle of it.
 //!
 //! Deliberately absent: any way to find a chunk again after a restart.
 
@@ -112,6 +112,24 @@ impl Directory {
         self.medium
     }
 
+    /// Creates an unnamed file for a chunk of `len` bytes on a RAM disk, none of them allocated
+    /// ([`allocate_range`]). Of the free bytes of the RAM disk, `missing` are for chunks that were created
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `fstatfs(2)`; `ENOSPC` if the bytes are not there.
+    pub(crate) fn reserve_chunk(&self, len: Bytes, missing: Bytes) -> io::Result<File> {
+        let status = fstatfs(&self.opened)?;
+        let block = u64::try_from(status.block_size()).unwrap_or(0);
+        let free = status.blocks_available().saturating_mul(block);
+        // A RAM disk without a limit reports no blocks at all.
+        if status.blocks() > 0 && free.saturating_sub(missing.0) < len.0 {
+            return Err(Errno::ENOSPC.into());
+        }
+        self.create_file()
+    }
+
     /// Creates an unnamed file of `len` bytes, all of them allocated.
     ///
     /// # Errors
@@ -119,14 +137,8 @@ impl Directory {
     /// As `open(2)` and `posix_fallocate(3)`: `ENOSPC` or `EDQUOT` if the bytes are not there.
     pub(crate) fn create_chunk(&self, len: Bytes) -> io::Result<File> {
         let file = self.create_file()?;
-        let len = i64::try_from(len.0).map_err(|_| Errno::EFBIG)?;
-        loop {
-            match posix_fallocate(&file, 0, len) {
-                Ok(()) => return Ok(file),
-                Err(Errno::EINTR) => (),
-                Err(error) => return Err(error.into()),
-            }
-        }
+        allocate_range(&file, Bytes(0), len)?;
+        Ok(file)
     }
 
     fn create_file(&self) -> io::Result<File> {
@@ -156,6 +168,22 @@ impl Directory {
             }
         }
         Err(Errno::EEXIST.into())
+    }
+}
+
+/// Allocates a range of a file, which becomes long enough for it.
+///
+/// # Errors
+///
+/// As `posix_fallocate(3)`: `ENOSPC` or `EDQUOT` if the bytes are not there.
+pub(crate) fn allocate_range(file: &File, offset: Bytes, len: Bytes) -> io::Result<()> {
+    let as_offset = |bytes: Bytes| i64::try_from(bytes.0).map_err(|_| Errno::EFBIG);
+    let (offset, len) = (as_offset(offset)?, as_offset(len)?);
+    loop {
+        match posix_fallocate(file, offset, len) {
+            Err(Errno::EINTR) => (),
+            outcome => return Ok(outcome?),
+        }
     }
 }
 

@@ -18,9 +18,10 @@ const SPAN: u64 = 4 << 20;
 /// Rounds of each kind of stores; the first one warms up.
 const ROUNDS: usize = 4;
 
-/// The faster kind of stores to `chunk`, whose content is overwritten; cached if it cannot be measured.
-pub(crate) fn faster_stores(chunk: &Mapping, pace: &Pace) -> Stores {
-    let span = chunk.len().0.min(SPAN);
+/// The faster kind of stores to `chunk`, of which the first `present` bytes have memory, and are overwritten;
+/// cached if it cannot be measured.
+pub(crate) fn faster_stores(chunk: &Mapping, present: Bytes, pace: &Pace) -> Stores {
+    let span = chunk.len().0.min(present.0).min(SPAN);
     let request = Request {
         len: Bytes(span),
         locality: Locality::Anywhere,

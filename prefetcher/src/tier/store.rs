@@ -14,10 +14,12 @@ use std::{
 };
 
 use tierfeed_core::{id::ChunkId, units::Bytes};
-use tierfeed_numa_memory::{AllocateError, Checksum, Mapping, Region, Span, Stores};
+use tierfeed_numa_memory::{AllocateError, Checksum, Mapping, Region, Slices, Span, Stores};
 
 use crate::tier::{
+    SpaceError,
     bounce::{Bounce, Bounces},
+    directory::allocate_range,
     disk::DiskChunk,
     sums::Sums,
 };
@@ -44,6 +46,21 @@ impl Allocation {
             Self::File(_) | Self::Disk(_) => None,
         }
     }
+
+    /// Allocates the memory of a range that is not used yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::populate`], [`Span::populate`] and `posix_fallocate(3)`.
+    pub(crate) fn populate(&self, offset: Bytes, len: Bytes) -> Result<(), SpaceError> {
+        match self {
+            Self::Memory(region) => Ok(region.populate(offset, len)?),
+            Self::SharedMemory(span) => Ok(span.populate(offset, len)?),
+            Self::File(file) => allocate_range(file, offset, len)
+                .map_err(|source| SpaceError::Slice { len, source }),
+            Self::Disk(_) => Ok(()),
+        }
+    }
 }
 
 /// The longest piece that one system call copies from or to a file: it bounds the buffer between two files,
@@ -60,6 +77,8 @@ pub(crate) struct Store {
     chunk: Option<ChunkId>,
     allocation: Allocation,
     len: Bytes,
+    /// Which parts of it have memory.
+    slices: Slices,
     sums: Mutex<Sums>,
     /// The kind of stores to its memory.
     stores: Stores,
@@ -122,7 +141,37 @@ impl Store {
                 HeldBytes::new(total, len)
             }
         };
-        Self { chunk, allocation, len, sums: Mutex::default(), stores, held }
+        let (slices, sums) = (Slices::complete(), Mutex::default());
+        Self { chunk, allocation, len, slices, sums, stores, held }
+    }
+
+    /// The same store, of which only some slices have memory.
+    pub(crate) fn with_slices(self, slices: Slices) -> Self {
+        Self { slices, ..self }
+    }
+
+    /// Makes sure that a range has memory, before it is written. A range outside of the store is left to the
+    /// copy, which refuses it.
+    ///
+    /// # Errors
+    ///
+    /// [`SpaceError`] if there is no memory for it any more.
+    pub(crate) fn ensure(&self, offset: Bytes, len: Bytes) -> Result<(), SpaceError> {
+        self.slices.ensure(offset, len, |offset, len| self.allocation.populate(offset, len))
+    }
+
+    /// Allocates the first slice that has no memory; returns how many bytes are missing after that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ensure`].
+    pub(crate) fn ensure_next(&self) -> Result<Bytes, SpaceError> {
+        self.slices.ensure_next(|offset, len| self.allocation.populate(offset, len))
+    }
+
+    /// Bytes that have no memory yet.
+    pub(crate) fn missing(&self) -> Bytes {
+        self.slices.missing()
     }
 
     /// The chunk that it is; `None` for an arena.

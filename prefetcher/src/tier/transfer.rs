@@ -19,6 +19,7 @@ use tierfeed_core::{
 };
 
 use crate::tier::{
+    SpaceError,
     bounce::Bounces,
     store::{Segment, Store, copy},
     sums::Sum,
@@ -58,6 +59,13 @@ pub(crate) enum TransferError {
         /// The chunk that it belongs to; `None` for staging.
         chunk: Option<ChunkId>,
     },
+    /// A chunk that is written has no memory for the range, and gets none.
+    NoMemory {
+        /// The chunk that it belongs to; `None` for staging.
+        chunk: Option<ChunkId>,
+        /// Why the memory was refused.
+        source: SpaceError,
+    },
     /// Reading or writing failed.
     Io(io::Error),
 }
@@ -93,6 +101,7 @@ pub(crate) fn transfer(
     let before = (bus_errors_of(from), bus_errors_of(to));
     refuse_poisoned(from, Side::From)?;
     refuse_poisoned(to, Side::To)?;
+    to.iter().try_for_each(Segment::ensure)?;
     let check = if before.0 > 0 { Check::Bytes } else { check };
     let arrived = copy_all(sample, from, to, len, check);
     check_new_errors(from, before.0, Side::From)?;
@@ -102,6 +111,14 @@ pub(crate) fn transfer(
     }
     target.store.sums().insert(target.offset, sum);
     Ok(())
+}
+
+impl Segment {
+    /// An error if it has no memory, and gets none.
+    pub(super) fn ensure(&self) -> Result<(), TransferError> {
+        let ensured = self.store.ensure(self.offset, self.len);
+        ensured.map_err(|source| TransferError::NoMemory { chunk: self.store.chunk(), source })
+    }
 }
 
 /// An error if `len` bytes do not fit in the segments.

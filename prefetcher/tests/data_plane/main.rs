@@ -15,3 +15,4 @@ mod lifetimes;
 mod poison;
 mod rig;
 mod shared_tiers;
+mod slices;

@@ -122,23 +122,55 @@ fn caches_leave_a_part_of_a_control_group_to_what_is_no_cache() {
 #[test]
 fn claims_that_run_at_the_same_time_do_not_count_memory_twice() {
     let root = tree(&[]);
-    let first = claim(root.path(), NODE, Bytes::mib(400)).unwrap();
-    let second = claim(root.path(), NODE, Bytes::mib(400)).unwrap_err();
+    let first = claim(root.path(), NODE, Bytes::mib(400), Purpose::Other).unwrap();
+    let second = claim(root.path(), NODE, Bytes::mib(400), Purpose::Other).unwrap_err();
     let AllocateError::NoRoom { available, .. } = second else { panic!("{second}") };
     assert_eq!(available.0 >> 20, 150);
     drop(first);
-    assert!(claim(root.path(), NODE, Bytes::mib(400)).is_ok());
+    assert!(claim(root.path(), NODE, Bytes::mib(400), Purpose::Other).is_ok());
+}
+
+#[test]
+fn what_was_taken_of_a_claim_is_free_for_no_other_and_counted_once() {
+    let root = tree(&[]);
+    let mut first = claim(root.path(), NODE, Bytes::mib(400), Purpose::Cache).unwrap();
+    let available = |wanted| match claim(root.path(), NODE, wanted, Purpose::Other) {
+        Err(AllocateError::NoRoom { available, .. }) => available.0 >> 20,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(available(Bytes::mib(500)), 150);
+    first.release(Bytes::mib(100));
+    assert_eq!(available(Bytes::mib(500)), 250, "the kernel reports the rest as taken");
+    drop(first);
+    assert_eq!(available(Bytes::mib(600)), 550);
+}
+
+#[test]
+fn a_group_has_no_room_for_claims_on_any_node_together() {
+    let root = tree(&[
+        ("proc/self/cgroup", "4:memory:/job\n"),
+        ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "838860800\n"),
+        ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "0\n"),
+    ]);
+    let _first = claim(root.path(), NODE, Bytes::mib(500), Purpose::Other).unwrap();
+    let second = claim(root.path(), Locality::Anywhere, Bytes::mib(400), Purpose::Other);
+    let Err(AllocateError::NoRoom { available, .. }) = second else { panic!("{second:?}") };
+    assert_eq!(available, Bytes::mib(300));
+    assert_eq!(cache_headroom(root.path()), Some(Bytes::mib(260)));
+    check_claimed(root.path(), NODE, Bytes::mib(500)).unwrap();
 }
 
 #[test]
 fn an_absent_node_is_named() {
-    let error = claim(tree(&[]).path(), Locality::Numa(NumaNode(4)), Bytes(1)).unwrap_err();
+    let error =
+        claim(tree(&[]).path(), Locality::Numa(NumaNode(4)), Bytes(1), Purpose::Other).unwrap_err();
     assert!(matches!(error, AllocateError::AbsentNode { node: NumaNode(4) }), "{error}");
 }
 
 #[test]
 fn a_tree_that_says_nothing_is_an_error() {
     let root = tree(&[("sys/devices/system/node/node5/meminfo", "Node 5 MemTotal: many kB\n")]);
-    let error = claim(root.path(), Locality::Numa(NumaNode(5)), Bytes(1)).unwrap_err();
+    let error =
+        claim(root.path(), Locality::Numa(NumaNode(5)), Bytes(1), Purpose::Other).unwrap_err();
     assert!(matches!(error, AllocateError::FreeMemoryUnreadable(_)), "{error}");
 }

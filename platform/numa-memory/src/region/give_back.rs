@@ -9,7 +9,6 @@
 
 use std::{io, path::Path};
 
-use memmap2::Advice;
 use nix::{fcntl::FallocateFlags, sys::stat::fstat};
 use tierfeed_units::{Bytes, Locality};
 
@@ -18,8 +17,7 @@ use super::{
     holes::{Range, Ranges},
 };
 use crate::{
-    capacity,
-    checksum::Checksum,
+    capacity::{self, Purpose},
     error::{AllocateError, Step},
     placement::{self, Placement},
     policy::Policy,
@@ -88,21 +86,40 @@ impl Region {
         if self.is_reserved {
             return Ok(false);
         }
-        let locality = match self.placement {
+        let _claim = capacity::claim(Path::new("/"), self.locality(), len, Purpose::Other)?;
+        self.take_or_punch(offset, end)?;
+        Ok(true)
+    }
+
+    /// Allocates memory for a range of a region that was [reserved](Self::reserve) or given back, on
+    /// the node of the region, and reads its placement back. The caller has checked the room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::restore`]. The range has no memory after an error, so it must not be in use.
+    pub fn populate(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let end = self.end_of(offset, len)?;
+        if self.is_reserved { Ok(()) } else { self.take_or_punch(offset, end) }
+    }
+
+    fn take_or_punch(&self, offset: Bytes, end: u64) -> Result<(), AllocateError> {
+        self.holes.change(|ranges| {
+            let taken = self.take_again(offset, Bytes(end - offset.0));
+            match taken {
+                Ok(()) => ranges.remove(&pages_around(offset, end)),
+                Err(_) => self.punch(ranges, &whole_pages_in(offset, end))?,
+            }
+            taken
+        })
+    }
+
+    fn locality(&self) -> Locality {
+        match self.placement {
             Placement::Anywhere => Locality::Anywhere,
             Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
                 Locality::Numa(node)
             }
-        };
-        let _claim = capacity::claim(Path::new("/"), locality, len)?;
-        self.holes.change(|ranges| {
-            let restored = self.take_again(offset, len, locality);
-            match restored {
-                Ok(()) => ranges.remove(&pages_around(offset, end)),
-                Err(_) => self.punch(ranges, &whole_pages_in(offset, end))?,
-            }
-            restored.map(|()| true)
-        })
+        }
     }
 
     fn punch(&self, ranges: &mut Ranges, hole: &Range) -> Result<(), AllocateError> {
@@ -129,32 +146,11 @@ impl Region {
         Ok(Bytes(blocks.saturating_mul(BLOCK)))
     }
 
-    fn take_again(
-        &self,
-        offset: Bytes,
-        len: Bytes,
-        locality: Locality,
-    ) -> Result<(), AllocateError> {
+    fn take_again(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let taken = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
         taken.map_err(failed(Step::Reserve, len))?;
-        self.populate_range(offset, len).map_err(failed(Step::Populate, len))?;
-        self.verify_range(offset, len, locality)
-    }
-
-    /// Maps every page of a range without a change: the kernel reports the placement of mapped
-    /// pages only.
-    fn populate_range(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
-        let (start, count) = as_usize(offset, len)?;
-        loop {
-            match self.mapping.raw().advise_range(Advice::PopulateWrite, start, count) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                // Linux before 5.14: reading maps a page too.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    return Ok(self.mapping.sum_into(offset, len, &mut Checksum::of_len(len.0))?);
-                }
-                outcome => return outcome,
-            }
-        }
+        self.mapping.populate(offset, len).map_err(failed(Step::Populate, len))?;
+        self.verify_range(offset, len, self.locality())
     }
 
     fn verify_range(
@@ -185,7 +181,7 @@ fn whole_pages_in(offset: Bytes, end: u64) -> Range {
     offset.0.next_multiple_of(page)..end - end % page
 }
 
-fn pages_around(offset: Bytes, end: u64) -> Range {
+pub(super) fn pages_around(offset: Bytes, end: u64) -> Range {
     let page = placement::page_bytes() as u64;
     offset.0 - offset.0 % page..end.next_multiple_of(page)
 }

@@ -31,7 +31,7 @@ use std::{
     },
 };
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::FallocateFlags;
 use nix::sys::{
     memfd::MFdFlags,
@@ -41,7 +41,7 @@ use tierfeed_units::{Bytes, Locality};
 
 use super::{advise_pages, allocate_range, create, failed, seal, set_policy};
 use crate::{
-    capacity,
+    capacity::{self, Purpose},
     error::{AllocateError, Step},
     mapping::Mapping,
     placement::{self, Placement},
@@ -122,6 +122,12 @@ impl SharedPool {
         Bytes(self.raw.len() as u64)
     }
 
+    /// The node that its memory comes from.
+    #[must_use]
+    pub fn locality(&self) -> Locality {
+        self.locality
+    }
+
     /// Always false: a pool has at least one piece.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -143,20 +149,32 @@ impl SharedPool {
     /// Nothing stays taken then.
     pub fn take(self: &Arc<Self>) -> Result<Span, AllocateError> {
         let &Self { piece, locality, .. } = &**self;
-        let _claim = capacity::claim(Path::new("/"), locality, piece)?;
+        let _claim = capacity::claim(Path::new("/"), locality, piece, Purpose::Other)?;
+        // Its drop gives everything back.
+        let mut span = self.take_empty()?;
+        span.allocate(Bytes(0), piece)?;
+        span.placement = span.placement_now()?;
+        Ok(span)
+    }
+
+    /// Takes a piece that has no memory yet: [`Span::populate`] allocates it, range by range. The
+    /// caller checks the room ([`crate::Slices`]).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::NoRoom`] if no piece is left.
+    pub fn take_empty(self: &Arc<Self>) -> Result<Span, AllocateError> {
+        let &Self { piece, locality, policy, .. } = &**self;
         let no_room = AllocateError::NoRoom { wanted: piece, available: Bytes(0), locality };
         let index = self.free().pop_first().ok_or(no_room)?;
         let start = to_usize(u64::from(index) * self.pitch);
         let count = to_usize(piece.0);
         let mapping = Mapping::part(Arc::clone(&self.raw), start, count, placement::page_bytes());
-        let placement = Placement::Anywhere;
-        // From here on its drop gives everything back.
-        let mut span = Span { mapping, pool: Arc::clone(self), index, placement };
-        let reserved = allocate_range(&self.fd, FallocateFlags::empty(), span.offset(), piece);
-        reserved.map_err(failed(Step::Reserve, piece))?;
-        span.populate().map_err(failed(Step::Populate, piece))?;
-        span.placement = span.placement_now()?;
-        Ok(span)
+        let placement = match locality {
+            Locality::Anywhere => Placement::Anywhere,
+            Locality::Numa(node) => Placement::Unverified { node, policy },
+        };
+        Ok(Span { mapping, pool: Arc::clone(self), index, placement })
     }
 
     /// From now on pieces keep their memory when they are dropped: the process that made the pool
@@ -179,7 +197,7 @@ impl Span {
         Bytes(u64::from(self.index) * self.pool.pitch)
     }
 
-    /// The placement at the allocation.
+    /// The placement at the allocation; unverified for memory that was taken empty.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
@@ -191,28 +209,49 @@ impl Span {
     ///
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
     pub fn placement_now(&self) -> Result<Placement, AllocateError> {
+        self.verify_range(Bytes(0), self.mapping.len())
+    }
+
+    /// Allocates memory for a range of a piece that was [taken empty](SharedPool::take_empty), and
+    /// reads its placement back.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::Outside`] for a range that leaves the piece, [`AllocateError::System`] if the
+    /// system refuses, and [`AllocateError::Misplaced`] if fewer than 99 % of the pages came to lie
+    /// on the node asked for. The range has no memory after an error,
+    /// so it must not be in use.
+    pub fn populate(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let mapped = self.mapping.len();
+        if offset.0.checked_add(len.0).is_none_or(|end| end > mapped.0) {
+            return Err(AllocateError::Outside { offset, len, mapped });
+        }
+        let populated =
+            self.allocate(offset, len).and_then(|()| self.verify_range(offset, len).map(drop));
+        if populated.is_err() {
+            // The first error is reported; what stays is given back with the piece.
+            let _ = self.give_back(offset, len);
+        }
+        populated
+    }
+
+    fn allocate(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let at = Bytes(self.offset().0 + offset.0);
+        let reserved = allocate_range(&self.pool.fd, FallocateFlags::empty(), at, len);
+        reserved.map_err(failed(Step::Reserve, len))?;
+        self.mapping.populate(offset, len).map_err(failed(Step::Populate, len))
+    }
+
+    fn verify_range(&self, offset: Bytes, len: Bytes) -> Result<Placement, AllocateError> {
         let Locality::Numa(node) = self.pool.locality else { return Ok(Placement::Anywhere) };
-        let found = placement::find_at(self.mapping.address(), self.byte_count(), node);
+        let start = self.mapping.address() + to_usize(offset.0);
+        let found = placement::find_at(start, to_usize(len.0), node);
         placement::judge(found, node, self.pool.policy)
     }
 
-    fn byte_count(&self) -> usize {
-        to_usize(self.mapping.len().0)
-    }
-
-    fn populate(&self) -> io::Result<()> {
-        let start = to_usize(self.offset().0);
-        loop {
-            match self.pool.raw.advise_range(Advice::PopulateWrite, start, self.byte_count()) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                // Linux before 5.14.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    self.mapping.touch_every(placement::page_bytes());
-                    return Ok(());
-                }
-                outcome => return outcome,
-            }
-        }
+    fn give_back(&self, offset: Bytes, len: Bytes) -> io::Result<()> {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        allocate_range(&self.pool.fd, flags, Bytes(self.offset().0 + offset.0), len)
     }
 }
 
@@ -229,9 +268,7 @@ impl Drop for Span {
         if self.pool.is_kept.load(Ordering::Acquire) {
             return;
         }
-        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let len = Bytes(self.pool.pitch);
-        let given_back = allocate_range(&self.pool.fd, flags, self.offset(), len);
+        let given_back = self.give_back(Bytes(0), Bytes(self.pool.pitch));
         // If the memory could not be given back, the piece is not allocated a second time.
         if given_back.is_ok() && self.mapping.bus_errors() == 0 {
             self.pool.free().insert(self.index);
