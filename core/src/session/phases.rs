@@ -2,7 +2,8 @@
 //!
 //! A training computes steps, and now and then it does something else: it evaluates, writes a checkpoint,
 //! compiles. Meanwhile the cold store could be read. What trainers do between a batch and the request for
-//! the next is observed; a gap that is much longer than most is an idle phase.
+//! the next is observed; a gap that is much longer than most is an idle phase. Ranks of a training wait for
+//! each other in each step, so the time in which another rank waited for a batch is no part of a gap.
 //!
 //! In each cycle the node consumes `S` bytes in the time `b`, and then nothing in the time `i`. Of an epoch
 //! of `D` bytes the tiers retain `x = C - y` and so hit `x / D` of all reads; the cold store gives `B` bytes
@@ -13,11 +14,12 @@
 //! y = min(B i, (S (1 - C / D) - B b) / (1 - S / D))
 //! ```
 //!
-//! is where a byte of room changes its worth: below, it saves a byte of waiting in each cycle, above only
-//! `S / D` of one, as what is retained does. While the tiers are still being filled, less is hit than they
-//! will retain, and the room that is worth it is larger: what is not retained yet pays in the next epoch.
+//! less what staging holds in any case, is where a byte of room changes its worth: below, it saves a byte
+//! of waiting in each cycle, above only `S / D` of one, as what is retained does. While the tiers are still
+//! being filled, less is hit than they will retain, and the room that is worth it is larger: what is not
+//! retained yet pays in the next epoch.
 
-use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap};
 
 use super::Wait;
 use crate::{
@@ -27,6 +29,14 @@ use crate::{
 
 /// A gap between steps that is this many times as long as the median is an idle phase.
 const IDLE_FACTOR: u64 = 5;
+
+/// The shortest gaps among the long ones, which make up this part of their time, are no phases: a processor
+/// that was busy elsewhere.
+const NEGLIGIBLE_PERCENT: u64 = 10;
+
+/// Cycles in an epoch from which on room is taken from what is retained. With fewer, look-ahead saves hardly
+/// more waiting than retention does, and costs cold reads.
+const CYCLES_MIN: u128 = 2;
 
 /// How much more room there is than the mean cycle needs, in percent: cycles are not all equal.
 const MARGIN_PERCENT: u128 = 120;
@@ -43,8 +53,19 @@ pub(super) struct Phases {
     gaps: Box<[Gaps; CLASSES]>,
     /// Bytes of the batches before these gaps.
     consumed: Bytes,
-    /// When each rank had its last batch, and its length.
-    last: BTreeMap<Rank, (Nanoseconds, Bytes)>,
+    last: BTreeMap<Rank, Delivery>,
+    /// How long at least one rank waited, and until when that is counted.
+    waited: Nanoseconds,
+    waited_until: Nanoseconds,
+}
+
+/// The last batch of a rank.
+#[derive(Debug, Clone, Copy)]
+struct Delivery {
+    at: Nanoseconds,
+    len: Bytes,
+    /// [`Phases::waited`] at that time.
+    waited: Nanoseconds,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,6 +106,8 @@ impl Default for Phases {
             gaps: Box::new([Gaps::default(); CLASSES]),
             consumed: Bytes(0),
             last: BTreeMap::new(),
+            waited: Nanoseconds(0),
+            waited_until: Nanoseconds(0),
         }
     }
 }
@@ -92,9 +115,15 @@ impl Default for Phases {
 impl Phases {
     /// Notes that a rank took a batch of some length, after a wait for it.
     pub(super) fn delivered(&mut self, rank: Rank, wait: Wait, len: Bytes) {
-        if let Some((since, before)) = self.last.insert(rank, (wait.until, len)) {
-            self.observe(Nanoseconds(wait.since.0.saturating_sub(since.0)), before);
+        if let Some(last) = self.last.get(&rank).copied() {
+            let others_waited = self.waited.0 - last.waited.0;
+            let gap = wait.since.0.saturating_sub(last.at.0).saturating_sub(others_waited);
+            self.observe(Nanoseconds(gap), last.len);
         }
+        let uncounted = wait.since.max(self.waited_until);
+        self.waited.0 += wait.until.0.saturating_sub(uncounted.0);
+        self.waited_until = self.waited_until.max(wait.until);
+        self.last.insert(rank, Delivery { at: wait.until, len, waited: self.waited });
     }
 
     /// Notes that the trainers of a rank are gone: until others come is no phase of a training.
@@ -118,10 +147,17 @@ impl Phases {
             below * 2 >= all && class.count > 0
         })?;
         let longest_busy = (median.time / median.count).saturating_mul(IDLE_FACTOR);
-        let is_idle = |gaps: &&Gaps| gaps.count > 0 && gaps.time / gaps.count > longest_busy;
-        let (idle, busy): (Vec<&Gaps>, Vec<&Gaps>) = self.gaps.iter().partition(is_idle);
+        let is_long = |gaps: &Gaps| gaps.count > 0 && gaps.time / gaps.count > longest_busy;
+        let long = self.gaps.iter().position(is_long)?;
+        let idle_time = self.gaps[long..].iter().map(|class| class.time).fold(0, u64::saturating_add);
+        let mut shorter: u64 = 0;
+        let first_idle = (long..CLASSES).find(|class| {
+            shorter = shorter.saturating_add(self.gaps[*class].time);
+            shorter > idle_time / 100 * NEGLIGIBLE_PERCENT
+        })?;
+        let (busy, idle) = self.gaps.split_at(first_idle);
         let idles: u64 = idle.iter().map(|class| class.count).sum();
-        let mean = |classes: &[&Gaps]| {
+        let mean = |classes: &[Gaps]| {
             let time = classes.iter().map(|class| class.time).fold(0, u64::saturating_add);
             time.checked_div(idles).map(Nanoseconds)
         };
@@ -129,8 +165,8 @@ impl Phases {
         let consumed = consumed.checked_div(u128::from(idles))?;
         Some(Cycle {
             consumed: Bytes(u64::try_from(consumed).unwrap_or(u64::MAX)),
-            busy: mean(&busy)?,
-            idle: mean(&idle)?,
+            busy: mean(busy)?,
+            idle: mean(idle)?,
         })
     }
 }
@@ -144,7 +180,7 @@ impl Cycle {
     pub(super) fn room(&self, supply: &Supply) -> Bytes {
         let (epoch, capacity) = (u128::from(supply.epoch.0), u128::from(supply.capacity.0));
         let consumed = u128::from(self.consumed.0);
-        if consumed >= epoch || capacity >= epoch {
+        if consumed * CYCLES_MIN > epoch || capacity >= epoch {
             return Bytes(0);
         }
         let in_time = u128::from(supply.cold.bytes_in(self.busy).0);
@@ -152,10 +188,10 @@ impl Cycle {
         let later = missing_later * epoch / (epoch - consumed);
         let cold_now = consumed * u128::from(WHOLE.saturating_sub(supply.hits)) / u128::from(WHOLE);
         let now = cold_now.saturating_sub(in_time);
-        let deficit =
-            (later.max(now) * MARGIN_PERCENT / 100).saturating_sub(supply.staged.0.into());
+        let deficit = later.max(now) * MARGIN_PERCENT / 100;
         let read_when_idle = u128::from(supply.cold.bytes_in(self.idle).0);
-        let room = deficit.min(read_when_idle).min(capacity);
+        let ahead = deficit.min(read_when_idle);
+        let room = ahead.saturating_sub(supply.staged.0.into()).min(capacity);
         Bytes(u64::try_from(room).unwrap_or(u64::MAX))
     }
 }
@@ -198,6 +234,35 @@ mod tests {
         let later = Nanoseconds(3_600_000 * MS);
         phases.delivered(Rank(0), Wait { since: later, until: later }, Bytes(1));
         assert_eq!(phases.cycle(1), None);
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_another_one_is_not_idle() {
+        let mut phases = Phases::default();
+        for step in 0..100 {
+            let start = step * 60 * MS;
+            let late = if step % 10 == 9 { 50 * MS } else { 0 };
+            let [at_once, later] = [0, late].map(|wait| Wait {
+                since: Nanoseconds(start + late - wait),
+                until: Nanoseconds(start + late),
+            });
+            phases.delivered(Rank(0), Wait { since: Nanoseconds(start), ..later }, Bytes(1_000));
+            phases.delivered(Rank(1), at_once, Bytes(1_000));
+        }
+        let even = |gap| gap == 10 * MS || gap == 60 * MS;
+        assert!(phases.gaps.iter().all(|it| it.count == 0 || even(it.time / it.count)));
+        assert_eq!(phases.cycle(2), None);
+    }
+
+    #[test]
+    fn short_delays_beside_long_pauses_are_no_phases() {
+        let mut phases = phases(4, 2_000 * MS, 1);
+        for delay in 0..4 {
+            let (since, len) = (Nanoseconds(20_000 * MS + 55 * MS * delay), Bytes(400_000));
+            phases.delivered(Rank(1), Wait { since, until: since }, len);
+        }
+        let cycle = phases.cycle(1).unwrap();
+        assert_eq!(cycle.idle.0, 2_010 * MS, "the gaps of 55 ms are busy");
     }
 
     /// Where more and less room than that is tried one by one, none has a shorter cycle.
