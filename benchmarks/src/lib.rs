@@ -12,6 +12,7 @@ pub mod index;
 pub mod io;
 pub mod objects;
 pub mod pauses;
+pub mod phases;
 pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;

@@ -149,7 +149,8 @@ impl Phases {
         let longest_busy = (median.time / median.count).saturating_mul(IDLE_FACTOR);
         let is_long = |gaps: &Gaps| gaps.count > 0 && gaps.time / gaps.count > longest_busy;
         let long = self.gaps.iter().position(is_long)?;
-        let idle_time = self.gaps[long..].iter().map(|class| class.time).fold(0, u64::saturating_add);
+        let idle_time =
+            self.gaps[long..].iter().map(|class| class.time).fold(0, u64::saturating_add);
         let mut shorter: u64 = 0;
         let first_idle = (long..CLASSES).find(|class| {
             shorter = shorter.saturating_add(self.gaps[*class].time);

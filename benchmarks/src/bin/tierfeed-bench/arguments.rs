@@ -29,6 +29,8 @@ pub(crate) enum Bench {
     Direct(BenchDirect),
     /// Real runs of every policy on the same files, beside the prediction and the minimum.
     Policies(BenchPolicies),
+    /// Trainings that pause, beside the least time that they can take.
+    Phases(BenchPhases),
     /// The native module that a trainer loads: its size, and the time of its import.
     Import(BenchImport),
     /// Many small files, listed by find and indexed by tierfeed.
@@ -139,6 +141,12 @@ pub(crate) struct BenchReader {
     /// How long a step takes.
     #[arg(long, value_name = "TIME", default_value = "0 s")]
     pub(crate) step: Nanoseconds,
+    /// Pauses after so many steps.
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) pause_every: Option<u64>,
+    /// How long a pause is.
+    #[arg(long, value_name = "TIME", default_value = "0 s")]
+    pub(crate) pause: Nanoseconds,
     /// Gets the seconds of each epoch, as a list in JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -243,6 +251,15 @@ pub(crate) struct BenchPolicies {
     /// A RAM disk for the scratch tier.
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub(crate) scratch: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPhases {
+    /// An image folder of some 50 MB [default: files that are made].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

@@ -4,8 +4,8 @@ use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, 
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    control_plane, copy, direct, end_to_end, handoff, import, index, io, objects, pauses, policies,
-    reader, tiers_accuracy, tiers_contended,
+    control_plane, copy, direct, end_to_end, handoff, import, index, io, objects, pauses, phases,
+    policies, reader, tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::id::NumaNode;
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -19,7 +19,7 @@ use tierfeed_harness::{
 use crate::arguments::{
     Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
     BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
-    BenchObjects, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
+    BenchObjects, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
     DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
 };
 
@@ -29,6 +29,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Copy(it) => copy(it),
         Bench::Direct(it) => direct(&it),
         Bench::Policies(it) => policies(it),
+        Bench::Phases(it) => phases(it),
         Bench::Import(it) => import(it),
         Bench::Index(it) => index(it),
         Bench::Dlcache(it) => dlcache(&it),
@@ -158,6 +159,14 @@ fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
     passed(outcome.judged())
 }
 
+fn phases(arguments: BenchPhases) -> Result<(), Failure> {
+    let BenchPhases { data, output } = arguments;
+    let settings = phases::Settings { programs: Programs::find()?, folder: output.folder(), data };
+    let outcome = phases::run(&settings).map_err(Failure::Work)?;
+    output.print(&outcome, phases::table)?;
+    passed(outcome.judged())
+}
+
 fn policies(arguments: BenchPolicies) -> Result<(), Failure> {
     let BenchPolicies { files, scratch, output } = arguments;
     let settings =
@@ -282,7 +291,10 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let socket = environment::required(environment::SOCKET)?;
     let step = Duration::from_nanos(arguments.step.0);
-    let epochs = reader::read_all(Path::new(&socket), |_| step).map_err(Failure::Work)?;
+    let pause = Duration::from_nanos(arguments.pause.0);
+    let is_last = |number: u64| arguments.pause_every.is_some_and(|it| number.is_multiple_of(it));
+    let time = |number| if is_last(number) { step + pause } else { step };
+    let epochs = reader::read_all(Path::new(&socket), time).map_err(Failure::Work)?;
     let Some(file) = &arguments.record else { return Ok(()) };
     let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
     let text =

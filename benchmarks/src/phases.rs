@@ -1,0 +1,354 @@
+//! `tierfeed-bench phases`: trainings that compute and then pause, beside the simulator's prediction and the
+//! least time that they can take.
+//!
+//! While a training pauses, the cold store can be read ahead into room of the tiers. The first training has
+//! tiers for more than half of its dataset, the second for a fiftieth: there what is retained is worth
+//! little, and all room serves look-ahead.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    ffi::OsStr,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
+
+const SMALL_FILES: u64 = 4_000;
+
+/// Parts into which the room of the tiers is divided to find the best division.
+const DIVISIONS: u32 = 1_000;
+
+/// The simulator paces its ranks exactly, a run does not: what fits in the rest of a chunk can differ.
+const DRIFT_MAX: f64 = 0.02;
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The programs that it starts.
+    pub programs: Programs,
+    /// Where files are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// An image folder instead of files that are made.
+    pub data: Option<PathBuf>,
+}
+
+/// What a training reads.
+#[derive(Debug, Clone, Copy)]
+enum Files {
+    /// Photographs: 500 files of 20 to 200 KB, or those of the user.
+    Photographs,
+    /// 4,000 files of 4 to 20 KB: many in a cycle, as the bound assumes.
+    Small,
+}
+
+/// A training with phases.
+#[derive(Debug, Clone, Copy)]
+struct Training {
+    name: &'static str,
+    files: Files,
+    epochs: u32,
+    batch: u32,
+    step_ms: u32,
+    /// Steps between two pauses.
+    every: u32,
+    pause_ms: u32,
+    cold_mb_per_s: f64,
+    main_memory_kib: u32,
+    cxl_kib: u32,
+    chunk_kib: u32,
+    /// The least time of the first epoch, and of the later ones, times these is promised.
+    first_max: f64,
+    later_max: f64,
+}
+
+const TRAININGS: [Training; 2] = [
+    Training {
+        name: "tiers-for-half",
+        files: Files::Photographs,
+        epochs: 4,
+        batch: 4,
+        step_ms: 10,
+        every: 25,
+        pause_ms: 300,
+        cold_mb_per_s: 22.0,
+        main_memory_kib: 8 << 10,
+        cxl_kib: 24 << 10,
+        chunk_kib: 256,
+        first_max: 1.12,
+        later_max: 1.02,
+    },
+    Training {
+        name: "tiers-for-a-fiftieth",
+        files: Files::Small,
+        epochs: 3,
+        batch: 4,
+        step_ms: 10,
+        every: 25,
+        pause_ms: 250,
+        cold_mb_per_s: 2.5,
+        main_memory_kib: 320,
+        cxl_kib: 640,
+        chunk_kib: 64,
+        // Which phases there are, and what they are worth, is observed in the first epoch.
+        first_max: f64::INFINITY,
+        later_max: 1.03,
+    },
+];
+
+/// The outcome, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// One row for each training and epoch.
+    pub rows: Vec<Row>,
+}
+
+/// One epoch of one training.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The training.
+    pub training: &'static str,
+    /// The number of the epoch.
+    pub epoch: u32,
+    /// Bytes of the dataset.
+    pub demand_bytes: u64,
+    /// How long it took.
+    pub time_s: f64,
+    /// How long it takes by the simulator.
+    pub predicted_s: f64,
+    /// The least time: computing and pausing, and of reading what no division of the room hides. In the first
+    /// epoch computing and pausing alone.
+    pub bound_s: f64,
+    /// The ratio that is promised.
+    pub promised: Option<f64>,
+    /// Read from the cold store.
+    pub cold_read_bytes: u64,
+    /// As the simulator predicted.
+    pub predicted_bytes: u64,
+    /// Room of the tiers that was kept free for look-ahead.
+    pub look_ahead_room_bytes: u64,
+}
+
+impl Outcome {
+    /// The time of each epoch beside its bound, the cold bytes beside their prediction.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let mut judged = Judgement::default();
+        for row in &self.rows {
+            let place = format!("{}, epoch {}", row.training, row.epoch);
+            if let Some(promised) = row.promised {
+                let what = format!("{place}: time over the bound");
+                judged = judged.at_most(&what, row.time_s / row.bound_s, promised);
+            }
+            let [cold, predicted] =
+                [row.cold_read_bytes, row.predicted_bytes].map(|bytes| bytes as f64);
+            let what = format!("{place}: off the prediction by");
+            judged = judged.at_most(&what, (cold - predicted).abs() / predicted, DRIFT_MAX);
+        }
+        judged
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    epochs: Vec<EpochReport>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EpochReport {
+    cold_read_bytes: u64,
+    look_ahead_room_bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Prediction {
+    epochs: Vec<EpochPrediction>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EpochPrediction {
+    steps: u32,
+    demand_bytes: u64,
+    cold_read_bytes: u64,
+    duration_s: f64,
+}
+
+/// Makes the files, runs and predicts each training, removes the files.
+///
+/// # Errors
+///
+/// If the folder cannot be written, or a run fails.
+pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
+    files::in_folder(&settings.folder, |folder| {
+        let photographs = match &settings.data {
+            Some(data) => data.clone(),
+            None => {
+                let data = folder.join("photographs");
+                files::write_image_folder(&data, 500)?;
+                data
+            }
+        };
+        let small = folder.join("small");
+        for number in 0..SMALL_FILES {
+            let file = small.join(format!("class{}", number % 10)).join(format!("{number:04}.jpg"));
+            files::write_noise(&file, number, 4_000 + (number * 7_919) % 16_000)?;
+        }
+        let mut outcome = Outcome { rows: Vec::new() };
+        for training in &TRAININGS {
+            let data = match training.files {
+                Files::Photographs => &photographs,
+                Files::Small => &small,
+            };
+            training.measure(&settings.programs, folder, data, &mut outcome)?;
+        }
+        Ok(outcome)
+    })
+}
+
+impl Training {
+    fn measure(
+        &self,
+        programs: &Programs,
+        folder: &Path,
+        data: &Path,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let job = folder.join(format!("{}.yaml", self.name));
+        fs::write(&job, self.job_text(data))?;
+        let prediction: Prediction = programs.predict(&job)?;
+        let times = folder.join("times.json");
+        let [step, every, pause] = [
+            format!("{} ms", self.step_ms),
+            self.every.to_string(),
+            format!("{} ms", self.pause_ms),
+        ];
+        let options: Vec<&OsStr> = vec![
+            "--step".as_ref(),
+            step.as_ref(),
+            "--pause-every".as_ref(),
+            every.as_ref(),
+            "--pause".as_ref(),
+            pause.as_ref(),
+            "--record".as_ref(),
+            times.as_os_str(),
+        ];
+        let tierfeed = Command::new(&programs.tierfeed);
+        let report: Report =
+            programs.run_reader(tierfeed, &folder.join(self.name), &job, &options)?;
+        let times = fs::read_to_string(&times).with_context(|| times.display().to_string())?;
+        let times: Vec<f64> = serde_json::from_str(&times)?;
+        let epochs = prediction.epochs.len();
+        ensure!(report.epochs.len() == epochs && times.len() == epochs, "epochs are missing");
+        let mut steps = 0;
+        for (epoch, ((ran, predicted), time_s)) in
+            (0..).zip(report.epochs.iter().zip(&prediction.epochs).zip(times))
+        {
+            let pauses = (steps + predicted.steps) / self.every - steps / self.every;
+            steps += predicted.steps;
+            let busy_s = f64::from(predicted.steps * self.step_ms) / 1000.0;
+            let idle_s = f64::from(pauses * self.pause_ms) / 1000.0;
+            let waits_s = match epoch {
+                0 => 0.0,
+                _ => self.waits_s(predicted.demand_bytes as f64, busy_s, idle_s, pauses),
+            };
+            let promised = if epoch == 0 { self.first_max } else { self.later_max };
+            outcome.rows.push(Row {
+                training: self.name,
+                epoch,
+                demand_bytes: predicted.demand_bytes,
+                time_s,
+                predicted_s: predicted.duration_s,
+                bound_s: busy_s + idle_s + waits_s,
+                promised: promised.is_finite().then_some(promised),
+                cold_read_bytes: ran.cold_read_bytes,
+                predicted_bytes: predicted.cold_read_bytes,
+                look_ahead_room_bytes: ran.look_ahead_room_bytes.unwrap_or(0),
+            });
+        }
+        Ok(())
+    }
+
+    /// The least time that an epoch has to wait, over all divisions of the room of the tiers between what is
+    /// retained and what is read ahead: a fluid that is consumed evenly in busy phases.
+    fn waits_s(&self, dataset: f64, busy_s: f64, idle_s: f64, pauses: u32) -> f64 {
+        let rate = self.cold_mb_per_s * 1e6;
+        let room = f64::from(self.main_memory_kib + self.cxl_kib) * 1024.0;
+        let waits = |ahead: f64| {
+            let cold = (dataset - (room - ahead)).max(0.0);
+            let in_idle = (ahead * f64::from(pauses)).min(rate * idle_s);
+            (cold - rate * busy_s - in_idle).max(0.0) / rate
+        };
+        let divisions = (0..=DIVISIONS).map(|part| room * f64::from(part) / f64::from(DIVISIONS));
+        divisions.map(waits).fold(f64::INFINITY, f64::min)
+    }
+
+    fn job_text(&self, data: &Path) -> String {
+        let Self { name, epochs, batch, step_ms, every, pause_ms, .. } = *self;
+        let Self { cold_mb_per_s, main_memory_kib, cxl_kib, chunk_kib, .. } = *self;
+        format!(
+            "name: bench-phases-{name}\n\
+             dataset:\n  source: {data}\n  format: image-folder\n\
+             \x20 emulate: {{ latency: 1 ms, bandwidth: {cold_mb_per_s} MB/s }}\n\
+             order: {{ shuffle: torch-distributed, seed: 42, epochs: {epochs} }}\n\
+             batch_size: {batch}\n\
+             step_time: {step_ms} ms\n\
+             pause: {{ every: {every} steps, time: {pause_ms} ms }}\n\
+             chunk: {chunk_kib} KiB\n\
+             prefetch: {{ look_ahead: auto }}\n\
+             tiers:\n\
+             \x20 main-memory: {{ size: {main_memory_kib} KiB }}\n\
+             \x20 cxl-memory: {{ size: {cxl_kib} KiB, emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }} }}\n",
+            data = data.display(),
+        )
+    }
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut text = String::new();
+    _ = writeln!(text, "cxl-memory emulated, cold store emulated");
+    _ = writeln!(
+        text,
+        "{:<22}{:>6}{:>12}{:>10}{:>11}{:>10}{:>7}{:>10}{:>12}{:>12}{:>12}",
+        "training",
+        "epoch",
+        "dataset",
+        "time",
+        "simulated",
+        "bound",
+        "ratio",
+        "promised",
+        "cold, run",
+        "simulated",
+        "ahead room"
+    );
+    for row in &outcome.rows {
+        let promised = row.promised.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
+        _ = write!(
+            text,
+            "{:<22}{:>6}{:>8.1} MiB{:>8.2} s{:>9.2} s{:>8.2} s{:>7.3}{promised:>10}",
+            row.training,
+            row.epoch,
+            mib(row.demand_bytes),
+            row.time_s,
+            row.predicted_s,
+            row.bound_s,
+            row.time_s / row.bound_s
+        );
+        _ = writeln!(
+            text,
+            "{:>8.1} MiB{:>8.1} MiB{:>8.2} MiB",
+            mib(row.cold_read_bytes),
+            mib(row.predicted_bytes),
+            mib(row.look_ahead_room_bytes)
+        );
+    }
+    text
+}
