@@ -263,7 +263,8 @@ impl Layout {
             parts.push((wanted, budget, cache));
         }
         let caches = parts.iter().map(|(_, _, cache)| *cache);
-        let chunk = job.chunk.unwrap_or_else(|| chunk::fitting(caches, staging.batch));
+        let samples = demand.batch_samples;
+        let chunk = job.chunk.unwrap_or_else(|| chunk::fitting(caches, staging.batch, samples));
         let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0);
         let with_budget =
             |(wanted, budget, cache): (TierClaim, _, _)| wanted.with_budget(budget, whole(cache));
