@@ -11,7 +11,7 @@
 //!    a mapping or an open file.
 //! 3. A large batch of samples fits in the pieces that one sample may have, unless the smallest tier would
 //!    hold no chunk then.
-//! 4. A chunk holds [`SAMPLES_MIN`] samples, if the smallest tier has [`SAMPLES_MIN`] such chunks: what is read
+//! 4. A chunk holds [`SAMPLES_MIN`] samples, if the smallest tier has [`LARGE_PARTS`] such chunks: what is read
 //!    ahead lies in one piece, and a chunk that holds few samples wastes its rest.
 
 use tierfeed_core::{space::PIECES_MAX, units::Bytes};
@@ -25,8 +25,9 @@ const LEAST: Bytes = Bytes(64 << 10);
 /// The smallest tier has at least this many chunks, if the other bounds allow it.
 const PARTS: u64 = 16;
 
-/// Samples that a chunk holds, and chunks that the smallest tier has for it.
+/// Samples that a chunk holds, if the smallest tier has [`LARGE_PARTS`] chunks then.
 const SAMPLES_MIN: u64 = 4;
+const LARGE_PARTS: u64 = 8;
 
 /// The most chunks of all tiers together at the start.
 const COUNT_MAX: u64 = 4096;
@@ -42,7 +43,7 @@ pub(super) fn fitting(caches: impl Iterator<Item = Bytes>, batch: Bytes, samples
     let sample = batch.0 / u64::from(samples.max(1));
     let by_samples = sample.saturating_mul(SAMPLES_MIN).checked_next_power_of_two();
     let by_samples =
-        by_samples.unwrap_or(u64::MAX).min(power_of_two_within(smallest / SAMPLES_MIN));
+        by_samples.unwrap_or(u64::MAX).min(power_of_two_within(smallest / LARGE_PARTS));
     let wanted = power_of_two_within(smallest / PARTS).max(by_count).max(by_pieces).max(by_samples);
     Bytes(wanted.clamp(LEAST.0, MOST.0))
 }
@@ -91,6 +92,6 @@ mod tests {
         let chunk = |samples| fitting([Bytes::mib(160)].into_iter(), Bytes::mib(8), samples);
         assert_eq!(chunk(8), Bytes::mib(8), "1 MiB each");
         assert_eq!(chunk(2), Bytes::mib(16), "4 MiB each");
-        assert_eq!(fitting([Bytes::mib(16)].into_iter(), Bytes::mib(8), 2), Bytes::mib(4));
+        assert_eq!(fitting([Bytes::mib(16)].into_iter(), Bytes::mib(8), 2), Bytes::mib(2));
     }
 }

@@ -448,7 +448,7 @@ fn on_a_node_that_others_filled_a_job_gets_its_share_of_the_rest() {
     let main = &layout.tiers[0];
     assert_eq!(main.budget, Bytes::mib(205));
     assert_eq!(layout.arena, Bytes(4 * ((20 << 20) + 4096)));
-    assert_eq!((layout.chunk, main.cache), (Bytes::mib(4), Bytes::mib(124)));
+    assert_eq!((layout.chunk, main.cache), (Bytes::mib(8), Bytes::mib(120)));
 }
 
 #[test]
