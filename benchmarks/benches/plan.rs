@@ -4,7 +4,7 @@
 //! - `decide`: `gap` alone. Orders are expanded and planned as in a job; an element is a read of a sample
 //!   by the node, with the decision about it. On several nodes each read bears the permutation of the whole
 //!   dataset and the next uses in all epochs that are looked into.
-//! - `fleet`: all agents of a job register; an element is an agent.
+//! - `fleet`: all agents of a job register and get their schedules; an element is an agent.
 //!
 //! Of memory `decide` takes, for each sample of the dataset and beside its size (8 bytes):
 //!
@@ -22,21 +22,30 @@
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
-    fleet::{self, Fleet, Origin, Registration, Tier},
+    fleet::{
+        self, Fleet, Origin, Registration,
+        schedule::{Device, Figures, FoundTier, Location, Offer},
+    },
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    retention::{policy, replay::Replay},
+    retention::{
+        in_place::{Lengths, Pace, Verified},
+        policy,
+        replay::Replay,
+    },
     session::{LookAhead, OnError, Settings, Windows},
     simulator::{Model, simulate},
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_runtime::schedule::{self, Terms};
 
 const SAMPLES: u32 = 20_000;
 const EPOCHS: u32 = 3;
@@ -137,27 +146,60 @@ fn decisions(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// A tier with figures, so that it is classified.
+fn found(kind: Kind) -> FoundTier {
+    FoundTier {
+        kind,
+        origin: Origin::Real,
+        location: Location::Memory,
+        device: Device::Own,
+        budget: Bytes::mib(65_536),
+        beside: Bytes(0),
+        figures: Figures {
+            latency: Some(Nanoseconds(300)),
+            bandwidth: Some(BytesPerSecond(20_000_000_000)),
+            from: "bench".to_owned(),
+        },
+        pace: Pace::Own,
+        reads: None,
+        writes: None,
+    }
+}
+
 /// 1,024 nodes of 8 ranks join a job of 14 million samples and 90 epochs.
 fn registrations(criterion: &mut Criterion) {
     const NODES: u32 = 1024;
-    let settings = fleet::Settings {
-        order: order(14_000_000, 90, World { nodes: NODES, ranks_per_node: 8 }),
-        policy: policy::Kind::Gap,
-        staged_batches: 4,
-        lost_after: Nanoseconds(10_000_000_000),
+    let order = order(14_000_000, 90, World { nodes: NODES, ranks_per_node: 8 });
+    let policy = policy::Kind::Gap;
+    let settings = fleet::Settings { order, policy, lost_after: Nanoseconds(10_000_000_000) };
+    let terms = Terms {
+        ranks: 8,
+        batch: Bytes::mib(32),
+        batch_samples: 256,
+        sample: Bytes(115_000),
+        step_time: None,
+        depth_max: None,
+        chunk: None,
+        policy,
+        stay: policy.stay(order.shuffle),
+        verified: Verified::Never,
+        lengths: Lengths::Several,
+        wishes: BTreeMap::new(),
+        limits_writes: false,
+        look_ahead: LookAhead::Auto,
     };
-    let tier = |kind| Tier { kind, budget: Bytes::mib(65_536), origin: Origin::Real };
     let agent = |node| Registration {
         node: NodeId(node),
         home: u64::from(node),
         incarnation: u64::from(node),
-        tiers: Kind::ALL.map(tier).to_vec(),
-        chunk: Bytes::mib(512),
+        offer: Offer { tiers: Kind::ALL.map(found).to_vec(), cold: Figures::none() },
     };
     let join = || {
         let mut fleet = Fleet::new(settings);
         for node in 0..NODES {
-            let assignment = fleet.handle_registration(agent(node), Nanoseconds(0));
+            let registration = agent(node);
+            let schedule = schedule::of(&terms, &registration.offer).expect("a batch fits");
+            let assignment = fleet.handle_registration(registration, schedule, Nanoseconds(0));
             std::hint::black_box(assignment.expect("the world has this node"));
         }
         fleet

@@ -304,6 +304,11 @@ pub(crate) struct Plan {
     /// sample stands with where it will come from, such as 17:cxl-memory or 17:cold.
     #[arg(long, conflicts_with_all = ["simulate", "json", "plot", "trace"])]
     pub(crate) dump: bool,
+    /// Prints the schedule that the manager gives the agent of a node like this one: its tiers in order with
+    /// their use and the reasons, depth, windows and room for look-ahead.
+    #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "dump", "what_if", "minimum",
+          "cost", "peers", "all_nodes"])]
+    pub(crate) schedule: bool,
     /// Compares the node with one whose tiers are changed, such as cxl=64GiB,scratch=none; by closed forms,
     /// and with --simulate by running both. Tiers are main, cxl, scratch and storage.
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',

@@ -18,6 +18,7 @@ use tierfeed_runtime::{
     manager,
     rpc::JobText,
     run_dir::{RunDir, start_marker::StartMarker},
+    schedule::Terms,
 };
 use tierfeed_workload_analyzer::{
     Job,
@@ -59,6 +60,7 @@ pub(crate) struct IndexedJob {
     start_marker: PathBuf,
     index: Arc<Index>,
     order: Spec,
+    terms: Terms,
 }
 
 /// A job with the sizes of its samples, from an index or from `dataset.described`.
@@ -118,6 +120,8 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
     };
     let JobFile { job, path, text } = file;
     let order = job.order(index.len()).map_err(Failure::input)?;
+    let demand = Demand::of(&job, &Sizes::from(&index)).map_err(Failure::input)?;
+    let terms = Terms::of(&job, &demand);
     let text = JobText {
         name: job.name.clone(),
         text,
@@ -130,6 +134,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         start_marker: run_dir.start_marker(),
         index: Arc::new(index),
         order,
+        terms,
     })
 }
 
@@ -200,9 +205,9 @@ impl IndexedJob {
             fleet: fleet::Settings {
                 order: self.order,
                 policy: self.job.policy,
-                staged_batches: self.job.prefetch_batches,
                 lost_after: LOST_AFTER,
             },
+            terms: self.terms.clone(),
             start_marker: self.start_marker.clone(),
         }
     }

@@ -1,42 +1,43 @@
 //! The manager's view of a job: the schedule, progress and lent memory of each node.
 //!
-//! A schedule is small because an agent expands it itself: order, policy and depth are the same for
-//! all nodes, only the node's number differs. So the fleet decides little: which agent works as
-//! which node, when a silent node counts as lost, and how many chunks of CXL memory its workloads
-//! may hold.
+//! A schedule ([`schedule`]) is small because an agent expands it itself: order and policy are the same
+//! for all nodes; the tiers, their use and the depths follow from what the node found. The fleet decides
+//! which agent works as which node, when a silent node counts as lost, how many chunks of CXL memory its
+//! workloads may hold, and which generation of its schedule a node works by.
 //!
 //! An agent states which node it works as: numbers are never assigned by order of arrival, because
 //! trainers get theirs from their launcher. A node is also identified by its `home` (the run
 //! directory on its host) and its `incarnation` (the process). If the same home comes back as
-//! another process, that is a restart, and it gets the same schedule under the next generation.
+//! another process, that is a restart, and it gets a schedule of the next generation.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. A number below `world.nodes` belongs to at most one home at a time; other numbers are
 //!    refused.
-//! 2. A node that comes back keeps its schedule; its generation grows if the process is another.
+//! 2. A node that comes back as the same process keeps its schedule; as another process it gets the
+//!    next generation.
 //! 3. A node never lends more chunks than it registered, and a new process starts with none lent.
 //! 4. A silent node is reported lost once per silence, and not after it drained.
 //!
-//! Deliberately absent: plans for single nodes, and the memory itself; agents hold both.
+//! Deliberately absent: the ranking of tiers, which the caller does from what was measured, and the memory
+//! itself, which agents hold.
 
 pub mod budget;
 pub mod launch;
 pub mod peers;
+pub mod schedule;
 
 mod ledger;
 mod message;
 
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    vec::Vec,
-};
+use alloc::collections::{BTreeMap, VecDeque};
 
 pub use ledger::{Denial, Ledger};
 pub use message::{
-    Assignment, Direction, Notice, Origin, Progress, Refusal, Registration, Standing, Tier,
+    Assignment, Direction, Infeasible, Notice, Origin, Progress, Refusal, Registration,
 };
 
+use self::schedule::{Offer, Schedule};
 use crate::{id::NodeId, order::Spec, retention::policy, units::Nanoseconds};
 
 /// Settings that all nodes of a job share.
@@ -46,8 +47,6 @@ pub struct Settings {
     pub order: Spec,
     /// The retention policy of each node.
     pub policy: policy::Kind,
-    /// Batches that are staged ahead for each rank.
-    pub staged_batches: u32,
     /// A node without a message for this long counts as lost.
     pub lost_after: Nanoseconds,
 }
@@ -72,8 +71,10 @@ pub struct Node {
     pub incarnation: u64,
     /// How many processes worked as this node before.
     pub generation: u32,
-    /// The tiers that it offers.
-    pub tiers: Vec<Tier>,
+    /// What it found.
+    pub offer: Offer,
+    /// What it works by.
+    pub schedule: Schedule,
     /// The progress that it last reported.
     pub progress: Progress,
     /// CXL memory lent to workloads.
@@ -123,7 +124,8 @@ impl Fleet {
         self.is_draining
     }
 
-    /// Registers an agent.
+    /// Registers an agent, which gets `schedule`, made of its offer. An agent that registers again gets
+    /// what it works by already.
     ///
     /// # Errors
     ///
@@ -131,6 +133,7 @@ impl Fleet {
     pub fn handle_registration(
         &mut self,
         registration: Registration,
+        schedule: Schedule,
         now: Nanoseconds,
     ) -> Result<Assignment, Refusal> {
         let number = registration.node;
@@ -141,14 +144,13 @@ impl Fleet {
             Some(node) => node.generation + 1,
             None => 0,
         };
-        self.admit(number, generation, &registration, now);
+        let schedule = self.admit(number, generation, registration, schedule, now);
         Ok(Assignment {
             node: number,
             generation,
             order: self.settings.order,
             policy: self.settings.policy,
-            staged_batches: self.settings.staged_batches,
-            tiers: registration.tiers,
+            schedule,
         })
     }
 
@@ -255,29 +257,34 @@ impl Fleet {
         &mut self,
         number: NodeId,
         generation: u32,
-        registration: &Registration,
+        registration: Registration,
+        schedule: Schedule,
         now: Nanoseconds,
-    ) {
-        let Registration { home, incarnation, ref tiers, .. } = *registration;
+    ) -> Schedule {
+        let Registration { home, incarnation, offer, .. } = registration;
         if let Ok(node) = self.hear(number, incarnation, now) {
             // The reply to its first registration was lost: its ledger and progress remain valid.
-            node.tiers.clone_from(tiers);
             node.home = home;
-            return;
+            return node.schedule.clone();
         }
-        let lent = Ledger::of(tiers, registration.chunk);
+        let before = self.nodes.get(&number).map(|node| node.schedule.generation + 1);
+        let schedule = Schedule { generation: before.unwrap_or(0), ..schedule };
+        let budgets = schedule.used(&offer).map(|(_, found)| (found.kind, found.budget));
+        let lent = Ledger::of(budgets, schedule.chunk);
         let progress = Progress::default();
         let node = Node {
             home,
             incarnation,
             generation,
-            tiers: tiers.clone(),
+            offer,
+            schedule: schedule.clone(),
             progress,
             lent,
             state: State::Alive,
             heard_at: now,
         };
         self.nodes.insert(number, node);
+        schedule
     }
 
     fn hear(

@@ -29,7 +29,7 @@ mod view;
 
 use tierfeed_core::{
     tier::{Kind, Speed},
-    units::Bytes,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 pub use self::{class::MemoryClass, constraints::Assignment};
@@ -109,6 +109,20 @@ impl Profile {
             latency_ns: Some(Estimate::stated(latency)),
             read_bytes_per_s: slower(rate, player.and_then(|it| it.read_bytes_per_s)),
             copy_bytes_per_s: slower(rate, player.and_then(|it| it.copy_bytes_per_s)),
+            ..Self::unmeasured(kind)
+        }
+    }
+
+    /// A place that stands alone, with these figures, as far as they are known.
+    #[must_use]
+    pub fn stated(
+        kind: Kind,
+        latency: Option<Nanoseconds>,
+        bandwidth: Option<BytesPerSecond>,
+    ) -> Self {
+        Self {
+            latency_ns: latency.map(|latency| Estimate::stated(to_f64(latency.0))),
+            copy_bytes_per_s: bandwidth.map(|rate| Estimate::stated(to_f64(rate.0))),
             ..Self::unmeasured(kind)
         }
     }

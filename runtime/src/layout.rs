@@ -4,57 +4,47 @@
 //! node lacks a tier, main memory emulates it if the job file gives its speed, and the tier is marked as
 //! emulated; otherwise the job is refused.
 
-mod chunk;
 mod direct;
+mod figures;
+mod found;
 mod measured;
 mod node;
-mod order;
 mod reach;
 mod unused;
 mod writers;
 
-use std::{
-    collections::BTreeMap,
-    num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use tierfeed_core::{
     fleet::{
-        self, Origin, Standing,
-        budget::{MainMemory, Staging},
+        Infeasible, Origin,
+        budget::Staging,
+        schedule::{Figures, LinkWindows, Role, WriteRates},
     },
     id::{NodeId, NumaNode, TierId},
     order::Spec,
     retention::{in_place::Choice, policy::Aim},
-    session::{self, Windows},
+    session,
     tier::{Buffer, Kind, Locality},
     units::Bytes,
 };
 use tierfeed_prefetcher::{
-    budget::{self, BudgetError, Claim, Free, Percent, Pool, Request, allot},
-    fetcher::READ_THREADS,
+    budget::{self, BudgetError, Claim, Free, Percent, Pool, Request},
     tier::{Backing, TierSettings},
 };
 use tierfeed_workload_analyzer::{
     Job,
     demand::Demand,
-    job::{Budget, JobScratch, OnError, TierRequest},
+    job::{Budget, OnError, TierRequest},
 };
 
+pub use found::Found;
 pub use measured::{SavedReport, report_at};
 pub(crate) use node::MEMORY;
 pub use node::{Disk, FileSystem, Node, NodeError};
-pub(crate) use order::fastest_first;
 pub use unused::UnusedTier;
-pub use writers::WriterRates;
 
-/// Threads that copy from and to each tier, unless a measurement says that one suffices.
-const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
-
-/// The most that tables and alignment of a sample take in staging memory.
-const BYTES_PER_STAGED_SAMPLE: u64 = 96;
+use crate::schedule::{self, Terms};
 
 /// One tier of the job on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,8 +64,39 @@ pub struct TierLayout {
     /// Whether trainers read samples in place; `None` for files, which they cannot.
     pub direct: Option<Choice>,
     /// The measurement that decided the number of copy threads, if there is one.
-    pub writers: Option<WriterRates>,
-    /// Its figures, where they come from, and why it stands where it does.
+    pub writers: Option<WriteRates>,
+    /// Its figures, its use, and why it stands where it does.
+    pub standing: Standing,
+}
+
+/// What is known of a tier, and the place among the others that it got for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Its speed.
+    pub figures: Figures,
+    /// What it is used for.
+    pub role: Role,
+    /// Its place and the reason, in a sentence.
+    pub decision: String,
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        let (figures, role) = (Figures::none(), Role::RetentionAndLookAhead);
+        Self { figures, role, decision: String::new() }
+    }
+}
+
+/// A tier of the job that is not used on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The kind of the tier.
+    pub kind: Kind,
+    /// The budget that it would have had.
+    pub budget: Bytes,
+    /// Whether the tier is real or emulated.
+    pub origin: Origin,
+    /// Its figures, and why it is not used.
     pub standing: Standing,
 }
 
@@ -86,8 +107,14 @@ pub struct Layout {
     pub arena: Bytes,
     /// The cache tiers, fastest first; the position is the tier's id in the session.
     pub tiers: Vec<TierLayout>,
+    /// The tiers that are not used.
+    pub left_out: Vec<LeftOut>,
     /// The unit in which the tiers grow.
     pub chunk: Bytes,
+    /// Batches staged ahead of each rank.
+    pub depth: u32,
+    /// Operations at a time.
+    pub windows: LinkWindows,
 }
 
 /// Whether a job may get sizes that exceed the free memory of the node.
@@ -154,18 +181,8 @@ pub enum LayoutError {
         size: Bytes,
     },
     /// Main memory holds no batch.
-    #[error(
-        "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
-         give it at least {}", Bytes(.batch.0 * u64::from(*.ranks))
-    )]
-    NoStaging {
-        /// The budget of main memory.
-        budget: Bytes,
-        /// The 99th percentile of batch sizes.
-        batch: Bytes,
-        /// The number of ranks of the node.
-        ranks: u32,
-    },
+    #[error(transparent)]
+    NoStaging(#[from] Infeasible),
 }
 
 impl LayoutError {
@@ -180,7 +197,7 @@ impl LayoutError {
             Self::NoCxlMemory { .. } => vec!["tiers", "cxl-memory"],
             Self::NotARamDisk { .. } => vec!["tiers", "scratch", "path"],
             Self::NoJobScratch { .. } => vec!["job_scratch", "size"],
-            Self::NoStaging { .. } => vec!["tiers", "main-memory"],
+            Self::NoStaging(_) => vec!["tiers", "main-memory"],
             _ => vec!["tiers"],
         }
     }
@@ -188,7 +205,7 @@ impl LayoutError {
     /// Whether the node has too little free memory for the job.
     #[must_use]
     pub fn is_shortage(&self) -> bool {
-        matches!(self, Self::Budget(BudgetError::TooLarge { .. }) | Self::NoStaging { .. })
+        matches!(self, Self::Budget(BudgetError::TooLarge { .. }) | Self::NoStaging(_))
     }
 }
 
@@ -198,23 +215,10 @@ impl TierLayout {
     pub fn is_direct(&self) -> bool {
         matches!(self.settings.backing, Backing::SharedMemory(..))
     }
-
-    /// The tier as the manager gets it.
-    #[must_use]
-    pub fn offer(&self) -> fleet::Tier {
-        fleet::Tier {
-            kind: self.settings.kind,
-            budget: self.budget,
-            origin: self.origin,
-            standing: self.standing.clone(),
-        }
-    }
 }
 
 impl Layout {
-    /// Fits the tiers of `job` into `node`, fastest first by the speeds in the job file and those that were
-    /// `measured` on this node. The report of another host is ignored: hosts that share a home directory
-    /// share its file.
+    /// What a job uses of `node` by the schedule that its manager makes too ([`crate::schedule::of`]).
     ///
     /// # Errors
     ///
@@ -226,49 +230,10 @@ impl Layout {
         overcommit: Overcommit,
         measured: Option<&SavedReport>,
     ) -> Result<Self, LayoutError> {
-        let staging = staging(job, demand);
-        let mut wanted = Vec::new();
-        for request in &job.tiers {
-            wanted.extend(tier_claims(request, node, staging)?);
-        }
-        let measured = measured.filter(|saved| saved.report.host == node.host());
-        let wanted = fastest_claims_first(wanted, measured);
-        let claims: Vec<Claim> = wanted.iter().map(|it| it.claim).collect();
-        let budgets = match overcommit {
-            Overcommit::Refused => allot(&claims, node.pools())?,
-            Overcommit::Allowed => allot(&claims, &with_overcommit(&claims, node.pools()))?,
-        };
-        let mut arena = Bytes(0);
-        let mut parts = Vec::new();
-        for (wanted, budget) in wanted.into_iter().zip(budgets) {
-            let mut budget = wanted.within_capacity(budget, overcommit)?;
-            if (wanted.claim.kind, overcommit) == (Kind::MainMemory, Overcommit::Allowed) {
-                budget = budget.max(staging_min(staging));
-            }
-            let mut cache = budget;
-            if wanted.claim.kind == Kind::MainMemory {
-                let split = staging.within(budget);
-                if split.arena < staging.batch {
-                    let (batch, ranks) = (staging.batch, staging.ranks);
-                    return Err(LayoutError::NoStaging { budget, batch, ranks });
-                }
-                MainMemory { arena, cache } = split;
-            }
-            if wanted.claim.kind == Kind::Scratch
-                && let Some(JobScratch { size, .. }) = job.job_scratch
-            {
-                let left = budget.0.checked_sub(size.0);
-                cache = Bytes(left.ok_or(LayoutError::NoJobScratch { budget, size })?);
-            }
-            parts.push((wanted, budget, cache));
-        }
-        let caches = parts.iter().map(|(_, _, cache)| *cache);
-        let samples = demand.batch_samples;
-        let chunk = job.chunk.unwrap_or_else(|| chunk::fitting(caches, staging.batch, samples));
-        let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0);
-        let with_budget =
-            |(wanted, budget, cache): (TierClaim, _, _)| wanted.with_budget(budget, whole(cache));
-        Ok(Self { arena, tiers: parts.into_iter().map(with_budget).collect(), chunk })
+        let terms = Terms::of(job, demand);
+        let found = Found::on(job, demand, node, overcommit, measured)?;
+        let schedule = schedule::of(&terms, &found.offer())?;
+        Ok(found.layout(demand, node, &schedule))
     }
 
     /// The settings of the session. `sizes` are the lengths of all samples of the dataset.
@@ -282,14 +247,9 @@ impl Layout {
     ) -> session::Settings {
         let tiers = self.tiers.iter().map(|it| self.buffer(it, it.cache)).collect();
         let in_place_tiers = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
-        let settings = session(job, sizes, order, self.arena, Cache { tiers, chunk: self.chunk });
+        let cache = Cache { tiers, chunk: self.chunk };
+        let settings = session(job, sizes, order, self.staged(), cache);
         session::Settings { node, in_place_tiers, ..settings }
-    }
-
-    /// The tiers as the manager gets them.
-    #[must_use]
-    pub fn offer(&self) -> Vec<fleet::Tier> {
-        self.tiers.iter().map(TierLayout::offer).collect()
     }
 
     /// The memory budget of the job, RAM disks included.
@@ -302,6 +262,10 @@ impl Layout {
         Bytes(self.tiers.iter().filter(in_memory).map(|it| it.budget.0).sum())
     }
 
+    pub(crate) fn staged(&self) -> Staged {
+        Staged { arena: self.arena, depth: self.depth, windows: self.windows }
+    }
+
     fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
         Buffer::within(place.settings.kind, cache, self.chunk)
     }
@@ -311,6 +275,16 @@ impl Layout {
 pub(crate) fn direct_tiers(are_direct: impl Iterator<Item = bool>) -> Vec<TierId> {
     let direct = (0..=u8::MAX).map(TierId).zip(are_direct);
     direct.filter_map(|(tier, is_direct)| is_direct.then_some(tier)).collect()
+}
+
+/// Staging, and the operations at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Staged {
+    /// Staging memory of each rank.
+    pub(crate) arena: Bytes,
+    /// Batches staged ahead of each rank.
+    pub(crate) depth: u32,
+    pub(crate) windows: LinkWindows,
 }
 
 /// The cache tiers of a session.
@@ -326,7 +300,7 @@ pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
     order: Spec,
-    arena: Bytes,
+    Staged { arena, depth, windows }: Staged,
     Cache { tiers, chunk }: Cache,
 ) -> session::Settings {
     let aim = Aim {
@@ -342,23 +316,17 @@ pub(crate) fn session(
         tiers,
         chunk,
         policy: job.policy,
-        staged_batches: job.prefetch_batches,
+        staged_batches: depth,
         arena,
         on_error: match job.on_error {
             OnError::Fail => session::OnError::Fail,
             OnError::Skip => session::OnError::Skip,
         },
-        windows: windows(job),
+        windows: windows.session(job.assignment),
         aim,
         in_place_tiers: Vec::new(),
         look_ahead: job.look_ahead,
     }
-}
-
-/// The operations of a job that run at a time.
-pub(crate) fn windows(job: &Job) -> Windows {
-    let windows = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
-    Windows { assignment: job.assignment, ..windows }
 }
 
 /// The bytes that the job lets an epoch write to a tier of this kind.
@@ -367,6 +335,7 @@ pub(crate) fn writes_per_epoch(job: &Job, kind: Kind) -> Option<Bytes> {
 }
 
 /// A tier before it has a budget.
+#[derive(Debug)]
 struct TierClaim {
     claim: Claim,
     /// Bytes that the file system can take; `None` for memory.
@@ -375,12 +344,11 @@ struct TierClaim {
     speed: Option<tierfeed_core::tier::Speed>,
     cpus: Vec<usize>,
     origin: Origin,
-    standing: Standing,
 }
 
 impl TierClaim {
-    fn candidate(&self) -> order::Candidate<'_> {
-        order::Candidate { kind: self.claim.kind, backing: &self.backing, emulated: self.speed }
+    fn candidate(&self) -> figures::Candidate<'_> {
+        figures::Candidate { kind: self.claim.kind, backing: &self.backing, emulated: self.speed }
     }
 
     /// Limits the budget to what the file system can take: a RAM disk may be smaller than its pool.
@@ -395,42 +363,6 @@ impl TierClaim {
             _ => Ok(budget),
         }
     }
-
-    fn with_budget(self, budget: Bytes, cache: Bytes) -> TierLayout {
-        let share = match self.claim.request {
-            Request::Size(_) => None,
-            Request::Share(share) => Some(share),
-        };
-        TierLayout {
-            settings: TierSettings {
-                kind: self.claim.kind,
-                backing: self.backing,
-                emulated: self.speed,
-                copy_threads: COPY_THREADS,
-                cpus: self.cpus,
-            },
-            budget,
-            cache,
-            pool: self.claim.pool,
-            share,
-            origin: self.origin,
-            direct: None,
-            writers: None,
-            standing: self.standing,
-        }
-    }
-}
-
-/// The claims in the order of their tiers, which the positions of the tiers and their budgets follow.
-fn fastest_claims_first(claims: Vec<TierClaim>, measured: Option<&SavedReport>) -> Vec<TierClaim> {
-    let candidates: Vec<_> = claims.iter().map(TierClaim::candidate).collect();
-    let ranked = order::rank(&candidates, measured);
-    let mut left: Vec<Option<TierClaim>> = claims.into_iter().map(Some).collect();
-    let taken = ranked.into_iter().filter_map(|(index, standing)| {
-        let claim = left[index].take()?;
-        Some(TierClaim { standing, ..claim })
-    });
-    taken.collect()
 }
 
 /// The pools as if all sizes that are asked for were free.
@@ -469,7 +401,6 @@ fn tier_claims(
         speed: request.speed,
         cpus,
         origin,
-        standing: Standing::default(),
     };
     if let Some(path) = &request.path {
         if request.kind == Kind::Scratch && request.speed.is_none() {
@@ -521,18 +452,6 @@ fn part_of(budget: Budget, parts: u64) -> Request {
             Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
         }
     }
-}
-
-/// The staging memory that the ranks of a node need.
-pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
-    let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
-    let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
-    let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
-    Staging { ranks: job.world.ranks_per_node, batches: job.prefetch_batches, batch: Bytes(batch) }
-}
-
-fn count(threads: NonZeroUsize) -> NonZeroU32 {
-    u32::try_from(threads.get()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | processes | [`agent`], [`manager`]; [`predict`] beside them, which computes what `plan` shows |
 //! | what a job uses of a node | [`layout`], [`expansion`], [`dataset`], [`run_dir`] |
+//! | what a node works by | [`schedule`] |
 //! | calls between processes | [`rpc`] |
 //! | what is shown | [`observe`]: plain figures, filled by the layers above |
 //! | connections | [`transport`] |
@@ -25,5 +26,6 @@ pub mod observe;
 pub mod predict;
 pub mod rpc;
 pub mod run_dir;
+pub mod schedule;
 pub mod shutdown;
 pub mod transport;

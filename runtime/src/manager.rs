@@ -14,7 +14,7 @@ pub use listener::Listener;
 use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Direction, Fleet, Notice},
+    fleet::{self, Direction, Fleet, Notice, Refusal},
     id::NodeId,
     order::World,
     units::Nanoseconds,
@@ -36,6 +36,7 @@ use crate::{
     observe::metrics::{self, ManagerCounters},
     rpc::{JobText, wire},
     run_dir::start_marker::{MarkerWriter, StartMarker},
+    schedule::{self, Terms},
     shutdown::{self, Shutdown},
     transport::keep_alive::{PINGS, Pings},
 };
@@ -75,6 +76,8 @@ pub struct Settings {
     pub job: JobText,
     /// The settings of the fleet.
     pub fleet: fleet::Settings,
+    /// What schedules depend on beside what a node found.
+    pub terms: Terms,
     /// The path of the start marker ([`crate::run_dir::start_marker`]).
     pub start_marker: PathBuf,
 }
@@ -110,6 +113,7 @@ pub struct Manager {
     job: String,
     marker: MarkerWriter,
     fleet: Fleet,
+    terms: Terms,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
     clock: Clock,
     requests: mpsc::Receiver<Request>,
@@ -140,6 +144,7 @@ impl Manager {
             job: settings.job.name,
             marker: MarkerWriter::new(settings.start_marker, begun),
             fleet: Fleet::new(settings.fleet),
+            terms: settings.terms,
             available: BTreeMap::new(),
             clock: Clock::start(),
             requests,
@@ -235,13 +240,16 @@ impl Manager {
         let now = self.clock.now();
         match request {
             Request::Register(registration, reply) => {
-                let assigned = self.fleet.handle_registration(registration, now);
+                let assigned = schedule::of(&self.terms, &registration.offer)
+                    .map_err(Refusal::from)
+                    .and_then(|it| self.fleet.handle_registration(registration, it, now));
                 self.counters.count_registration(&assigned);
                 match &assigned {
                     Ok(it) => {
                         self.marker.create();
                         self.available.remove(&it.node);
                         tracing::info!(node = it.node.0, generation = it.generation, "node joined");
+                        announce_schedule(&self.fleet, it.node);
                     }
                     Err(refusal) => tracing::warn!(%refusal, "node refused"),
                 }
@@ -313,6 +321,15 @@ async fn next_metrics_request(metrics: &mut Option<metrics::Server>) -> metrics:
     match asked {
         Some(request) => request,
         None => std::future::pending().await,
+    }
+}
+
+/// Logs the schedule of a node.
+fn announce_schedule(fleet: &Fleet, id: NodeId) {
+    let Some((_, node)) = fleet.nodes().find(|(known, _)| *known == id) else { return };
+    for (tier, found) in node.schedule.with(&node.offer) {
+        let (kind, place) = (found.kind.name(), &tier.reason);
+        tracing::debug!(node = id.0, tier = kind, "use" = tier.role.name(), place, "scheduled");
     }
 }
 

@@ -8,5 +8,6 @@ pub mod footprint;
 pub mod metrics;
 pub mod pauses;
 pub mod report;
+pub mod schedule;
 pub mod status;
 pub mod top;

@@ -234,7 +234,7 @@ fn tier_speed(tier: &TierLayout, measured: Option<&Report>) -> Speed {
         return speed;
     }
     // The figures of this very tier; else of one of its kind, which may be at another place.
-    let own = tier.standing.bandwidth;
+    let own = tier.standing.figures.bandwidth;
     let bandwidth = own.unwrap_or_else(|| rate_of(tier.settings.kind, measured));
     Speed { bandwidth, ..UNLIMITED }
 }

@@ -32,6 +32,7 @@ INNER = {
     "tierfeed-runtime": [
         ["agent", "manager", "predict"],
         ["dataset", "expansion", "layout", "run_dir"],
+        ["schedule"],
         ["rpc"],
         ["observe"],
         ["transport"],

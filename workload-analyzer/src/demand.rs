@@ -42,6 +42,9 @@ pub struct Demand {
     /// Bytes of all samples.
     #[serde(rename = "total_bytes", serialize_with = "plain::bytes")]
     pub total: Bytes,
+    /// Whether all samples have one length.
+    #[serde(skip)]
+    pub has_equal_samples: bool,
     /// Number of hosts of the job.
     pub nodes: u32,
     /// Training processes on each host.
@@ -122,13 +125,14 @@ impl Demand {
         let batch_size = job.batch_size.min(samples_per_rank);
         let node_batch = u64::from(batch_size) * u64::from(job.world.ranks_per_node);
         let batch_p99 = sizes.p99_of(batch_size.into());
-        let ahead = u64::from(job.prefetch_batches);
+        let ahead = u64::from(job.staged_batches());
         let staged = u128::from(batch_p99.0) * u128::from(ahead);
         let rate = |bytes, samples| step_time.map(|step| read_rate(bytes, samples, step));
         let per_rank = u64::from(batch_size);
         Ok(Self {
             samples: sizes.samples(),
             total: sizes.total(),
+            has_equal_samples: sizes.are_equal(),
             nodes: job.world.nodes,
             ranks_per_node: job.world.ranks_per_node,
             epochs: job.epochs,
@@ -138,7 +142,7 @@ impl Demand {
             batch_samples: batch_size,
             batch_mean: sizes.mean_of(per_rank),
             batch_p99,
-            batches_ahead: job.prefetch_batches,
+            batches_ahead: job.staged_batches(),
             staged_per_node: narrow(staged * u128::from(job.world.ranks_per_node)),
             step_time,
             lead: step_time.map(|step| Nanoseconds(step.0.saturating_mul(ahead))),

@@ -34,6 +34,9 @@ pub use trainer::Trainer;
 /// The largest job file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Batches that are staged ahead of each rank where neither the job file nor figures say more.
+pub const STAGED_BATCHES: u32 = 4;
+
 /// A job, ready to be planned and run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -67,8 +70,9 @@ pub struct Job {
     pub policy: policy::Kind,
     /// The unit in which tiers grow and shrink; `None` to choose it for the tiers of each node.
     pub chunk: Option<Bytes>,
-    /// Batches that are staged ahead of each rank, at least 2. The default is 4.
-    pub prefetch_batches: u32,
+    /// The most batches that are staged ahead of each rank, at least 2; `None` for as many as the figures of
+    /// the node say.
+    pub prefetch_batches: Option<u32>,
     /// The room of the tiers for samples that are fetched ahead of staging. The default is as much as they
     /// are worth.
     pub look_ahead: LookAhead,
@@ -215,6 +219,12 @@ impl Job {
     /// [`OnlyDescribed`] for such a job.
     pub fn require_dataset(&self) -> Result<(), OnlyDescribed> {
         if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
+    }
+
+    /// Batches that are staged ahead of each rank as far as the job file says.
+    #[must_use]
+    pub fn staged_batches(&self) -> u32 {
+        self.prefetch_batches.unwrap_or(STAGED_BATCHES)
     }
 
     /// Reads a job file. Relative paths in it start at its own directory.

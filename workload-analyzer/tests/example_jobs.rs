@@ -75,7 +75,7 @@ fn the_minimal_example_has_the_documented_defaults() {
     assert_eq!((job.shuffle, job.seed, job.drop_last), (Shuffle::TORCH_DISTRIBUTED, 0, false));
     assert_eq!((job.world.nodes, job.world.ranks_per_node), (1, 1));
     assert_eq!((job.policy, job.chunk), (policy::Kind::Gap, None));
-    assert_eq!((job.prefetch_batches, job.on_error), (4, OnError::Fail));
+    assert_eq!((job.staged_batches(), job.on_error), (4, OnError::Fail));
     assert_eq!((job.step_time, &job.cold.speed, &job.index), (None, &None, &None));
     assert_eq!(job.tiers.len(), 1);
     assert_eq!(job.tiers[0].kind, Kind::MainMemory);

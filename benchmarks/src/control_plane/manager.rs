@@ -1,13 +1,20 @@
 //! A client of a real manager, as an agent is one.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use tierfeed_core::{
-    fleet::{self, Progress, Registration},
+    fleet::{
+        self, Progress, Registration,
+        schedule::{Figures, Offer},
+    },
     id::NodeId,
     order::{Position, Shuffle, Spec, World},
-    retention::policy,
+    retention::{
+        in_place::{Lengths, Verified},
+        policy::{self, Stay},
+    },
+    session::LookAhead,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_runtime::{
@@ -16,6 +23,7 @@ use tierfeed_runtime::{
         JobText,
         client::{Address, Client},
     },
+    schedule::Terms,
     shutdown,
     transport::token::Token,
 };
@@ -52,8 +60,27 @@ impl Peer {
 }
 
 fn agent() -> Registration {
-    let (tiers, chunk) = (Vec::new(), Bytes::mib(512));
-    Registration { node: NodeId(0), home: 1, incarnation: 1, tiers, chunk }
+    let offer = Offer { tiers: Vec::new(), cold: Figures::none() };
+    Registration { node: NodeId(0), home: 1, incarnation: 1, offer }
+}
+
+fn terms() -> Terms {
+    Terms {
+        ranks: 8,
+        batch: Bytes::mib(32),
+        batch_samples: 256,
+        sample: Bytes(115_000),
+        step_time: None,
+        depth_max: None,
+        chunk: None,
+        policy: policy::Kind::Gap,
+        stay: Stay::UntilRead,
+        verified: Verified::Never,
+        lengths: Lengths::Several,
+        wishes: BTreeMap::new(),
+        limits_writes: false,
+        look_ahead: LookAhead::Auto,
+    }
 }
 
 fn settings(folder: &Path) -> ManagerSettings {
@@ -77,9 +104,9 @@ fn settings(folder: &Path) -> ManagerSettings {
         fleet: fleet::Settings {
             order,
             policy: policy::Kind::Gap,
-            staged_batches: 4,
             lost_after: Nanoseconds(u64::MAX),
         },
+        terms: terms(),
         start_marker: folder.join("begun"),
     }
 }

@@ -16,7 +16,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    layout::{Layout, LayoutError, Node, Overcommit, SavedReport, TierLayout, report_at},
+    layout::{Found, Layout, LayoutError, Node, Overcommit, SavedReport, TierLayout, report_at},
     predict,
 };
 use tierfeed_workload_analyzer::{
@@ -168,8 +168,15 @@ pub(crate) fn layout(file: &JobFile, demand: &Demand, node: &Node) -> Result<Lay
         .map_err(|error| placed(file, error))
 }
 
+/// What a job finds on a node.
+pub(crate) fn found(file: &JobFile, demand: &Demand, node: &Node) -> Result<Found, Failure> {
+    let measured = saved_report();
+    Found::on(&file.job, demand, node, Overcommit::Refused, measured.as_ref())
+        .map_err(|error| placed(file, error))
+}
+
 /// An error about the tiers of a job, with its place in the job file.
-fn placed(file: &JobFile, error: LayoutError) -> Failure {
+pub(crate) fn placed(file: &JobFile, error: LayoutError) -> Failure {
     let keys = error.keys();
     Failure::input(file.placed(&keys, error))
 }
@@ -194,8 +201,9 @@ pub(crate) fn cold_speed(job: &Job, cold: &Cold) -> Speed {
 
 /// The names of emulated tiers.
 pub(crate) fn emulated(layout: &Layout) -> Vec<&'static str> {
-    let emulated = |tier: &tierfeed_core::fleet::Tier| {
-        (tier.origin == tierfeed_core::fleet::Origin::Emulated).then(|| tier.kind.name())
+    let emulated = |tier: &TierLayout| {
+        let is_emulated = tier.origin == tierfeed_core::fleet::Origin::Emulated;
+        is_emulated.then(|| tier.settings.kind.name())
     };
-    layout.offer().iter().filter_map(emulated).collect()
+    layout.tiers.iter().filter_map(emulated).collect()
 }

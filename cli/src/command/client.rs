@@ -89,7 +89,7 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
         let path = index_path.display();
         return Err(Failure::Input(anyhow!("{path}: the path of an index must be UTF-8; move it")));
     }
-    let ahead = job.prefetch_batches;
+    let ahead = job.staged_batches();
     let briefing = briefing::of(&job, rank, order, &index, index_path, ahead);
     output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
 }

@@ -4,6 +4,7 @@ mod cost;
 mod dump;
 mod minimum;
 mod peers;
+mod schedule;
 mod simulate;
 mod table;
 mod what_if;
@@ -70,14 +71,11 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         require_computed(&sized)?;
         return dump::order(arguments, &sized);
     }
-    let sample_lens = sized.sizes();
     let node = node(&sized.file)?;
-    let layout = layout(&sized.file, &sized.demand, &node)?.with_measured(
-        sized.job(),
-        &node,
-        sample_lens.iter().copied(),
-        measured().as_ref(),
-    );
+    if arguments.schedule {
+        return schedule::run(arguments, &sized, &node);
+    }
+    let layout = layout(&sized.file, &sized.demand, &node)?;
     if arguments.peers {
         return peers::run(arguments, &sized, &layout);
     }
@@ -204,12 +202,11 @@ fn require_computed(sized: &SizedJob) -> Result<(), Failure> {
 fn schedule(inputs: &PlanInputs, layout: &Layout, policy: policy::Kind) -> Schedule {
     let (job, order) = (inputs.sized.job(), &inputs.sized.order);
     let least = depth::least(&inputs.demand, &inputs.site);
-    let offer = layout.offer();
-    let tiers = layout.tiers.iter().zip(&offer).map(|(place, tier)| Tier {
-        name: tier.kind.name(),
-        budget_bytes: tier.budget.0,
+    let tiers = layout.tiers.iter().map(|place| Tier {
+        name: place.settings.kind.name(),
+        budget_bytes: place.budget.0,
         cache_bytes: place.cache.0,
-        emulated: tier.origin == tierfeed_core::fleet::Origin::Emulated,
+        emulated: place.origin == tierfeed_core::fleet::Origin::Emulated,
         direct: place.direct.map(Into::into),
     });
     Schedule {
@@ -221,7 +218,7 @@ fn schedule(inputs: &PlanInputs, layout: &Layout, policy: policy::Kind) -> Sched
         epochs: order.epochs,
         steps_per_epoch: order.steps_per_epoch(),
         ranks: order.world.ranks(),
-        staged_batches: job.prefetch_batches,
+        staged_batches: layout.depth,
         least_staged_batches: least.and_then(|least| Some(least.ok()?.batches)),
         chunk_bytes: layout.chunk.0,
         arena_bytes_per_rank: layout.arena.0,

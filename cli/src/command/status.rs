@@ -85,6 +85,7 @@ fn table(status: &JobStatus) -> String {
             let (budget, read) = (Bytes(tier.budget_bytes), Bytes(tier.read_bytes));
             line(format!("  {:<14}budget {budget}, read {read}{mark}", tier.name));
         }
+        node.schedule.table().lines().for_each(|row| line(format!("  {row}")));
         if let Some(available) = &node.available {
             line(format!("  left: {}", left(available)));
             for room in &available.directories {

@@ -25,6 +25,7 @@ mod pressure;
 mod restart;
 mod run;
 mod run_dirs;
+mod schedule;
 mod scratch;
 mod users;
 mod waits;

@@ -5,7 +5,6 @@
 //! `DeepMemoryDL`, "Allocation of CXL-based Memory": a workload's memory grows from the CXL tier in
 //! chunks of 512 MiB.
 
-use super::Tier;
 use crate::{tier::Kind, units::Bytes};
 
 /// Why memory is not lent or not taken back.
@@ -41,11 +40,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger with the whole chunks of the CXL tiers among `tiers`, none lent.
+    /// A ledger with the whole chunks of the budgets of the CXL tiers among `tiers`, none lent.
     #[must_use]
-    pub fn of(tiers: &[Tier], chunk: Bytes) -> Self {
-        let cxl = tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
-        let chunks = cxl.map(|tier| tier.budget.0 / chunk.0.max(1)).sum::<u64>();
+    pub fn of(tiers: impl IntoIterator<Item = (Kind, Bytes)>, chunk: Bytes) -> Self {
+        let cxl = tiers.into_iter().filter(|(kind, _)| *kind == Kind::CxlMemory);
+        let chunks = cxl.map(|(_, budget)| budget.0 / chunk.0.max(1)).sum::<u64>();
         Self { capacity: u32::try_from(chunks).unwrap_or(u32::MAX), lent: 0 }
     }
 

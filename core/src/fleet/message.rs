@@ -1,40 +1,15 @@
 //! The messages of agents to the fleet, and its answers.
 
-use alloc::{string::String, vec::Vec};
+use alloc::vec::Vec;
 
+use super::schedule::{Offer, Schedule};
 use crate::{
     id::NodeId,
     order::Spec,
     retention::policy,
     tier,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, Nanoseconds},
 };
-
-/// A tier that a node offers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tier {
-    /// The kind of memory or storage.
-    pub kind: tier::Kind,
-    /// Bytes that this job may use.
-    pub budget: Bytes,
-    /// Whether its speed is real or imposed.
-    pub origin: Origin,
-    /// Why it stands where it does among the tiers of the node.
-    pub standing: Standing,
-}
-
-/// What is known of the speed of a tier, and the place among the others that it got for it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// The time from a request to the first byte; `None` if it is not known.
-    pub latency: Option<Nanoseconds>,
-    /// The rate at which its bytes come into main memory; `None` if it is not known.
-    pub bandwidth: Option<BytesPerSecond>,
-    /// Where these figures come from, in words.
-    pub figures_from: String,
-    /// Its place and the reason, in a sentence.
-    pub decision: String,
-}
 
 /// Whether a tier is the hardware that its name promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +29,8 @@ pub struct Registration {
     pub home: u64,
     /// The process, as a number: another one after a restart.
     pub incarnation: u64,
-    /// What the node offers, fastest first.
-    pub tiers: Vec<Tier>,
-    /// The unit in which its tiers grow and its memory is lent.
-    pub chunk: Bytes,
+    /// What the node found.
+    pub offer: Offer,
 }
 
 /// What an agent works by.
@@ -71,16 +44,32 @@ pub struct Assignment {
     pub order: Spec,
     /// What the node keeps.
     pub policy: policy::Kind,
-    /// Batches that each rank has staged ahead.
-    pub staged_batches: u32,
-    /// The budgets, as registered.
-    pub tiers: Vec<Tier>,
+    /// Its tiers, depths and windows.
+    pub schedule: Schedule,
+}
+
+/// Why there is no schedule for what a node found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
+     give it at least {}", Bytes(.batch.0 * u64::from(*.ranks))
+)]
+pub struct Infeasible {
+    /// The budget of main memory.
+    pub budget: Bytes,
+    /// The length of a large batch in staging.
+    pub batch: Bytes,
+    /// The number of ranks of the node.
+    pub ranks: u32,
 }
 
 /// Why an agent cannot take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// Main memory holds no batch.
+    #[error(transparent)]
+    Infeasible(#[from] Infeasible),
     /// The number lies outside the world.
     #[error("node {} does not exist; the world has nodes 0 to {}", .node.0, .nodes - 1)]
     NoSuchNode {
@@ -111,7 +100,7 @@ pub struct Progress {
     pub handed_over: Bytes,
     /// Bytes read from the cold store.
     pub cold_read: Bytes,
-    /// Bytes read from each tier, in the order of registration.
+    /// Bytes read from each tier that is used, fastest first.
     pub tier_read: Vec<(tier::Kind, Bytes)>,
     /// Time for which trainers waited for batches, summed over the ranks.
     pub stall: Nanoseconds,

@@ -1,11 +1,16 @@
-use alloc::{collections::BTreeMap, vec};
+use alloc::{collections::BTreeMap, string::String, vec};
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    schedule::{Device, Figures, FoundTier, LinkWindows, Location, Role, ScheduledTier},
+    *,
+};
 use crate::units::Bytes;
 use crate::{
+    id::Epoch,
     order::{Position, Shuffle, World},
+    retention::in_place::Pace,
     tier::Kind,
 };
 
@@ -23,30 +28,57 @@ fn fleet_of(nodes: u32) -> Fleet {
         world: World { nodes, ranks_per_node: 2 },
         start: Position::START,
     };
-    Fleet::new(Settings {
-        order,
-        policy: policy::Kind::Gap,
-        staged_batches: 4,
-        lost_after: LOST_AFTER,
-    })
+    Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: LOST_AFTER })
 }
 
-fn offer(cxl_chunks: u64) -> Vec<Tier> {
-    let tier =
-        |kind, budget| Tier { kind, budget, origin: Origin::Real, standing: Standing::default() };
-    vec![
-        tier(Kind::MainMemory, Bytes::mib(64)),
-        tier(Kind::CxlMemory, Bytes(cxl_chunks * CHUNK.0 + 17)),
-    ]
+fn offer(cxl_chunks: u64) -> Offer {
+    let tier = |kind, budget| FoundTier {
+        kind,
+        origin: Origin::Real,
+        location: Location::Memory,
+        device: Device::Own,
+        budget,
+        beside: Bytes(0),
+        figures: Figures::none(),
+        pace: Pace::Own,
+        reads: None,
+        writes: None,
+    };
+    let cxl = tier(Kind::CxlMemory, Bytes(cxl_chunks * CHUNK.0 + 17));
+    Offer { tiers: vec![tier(Kind::MainMemory, Bytes::mib(64)), cxl], cold: Figures::none() }
+}
+
+/// Uses all tiers of [`offer`].
+fn schedule() -> Schedule {
+    let tier = |offered| ScheduledTier {
+        offered,
+        role: Role::RetentionAndLookAhead,
+        cache: CHUNK,
+        copy_threads: 2,
+        direct: None,
+        reason: String::new(),
+    };
+    Schedule {
+        generation: 0,
+        first_epoch: Epoch(0),
+        tiers: vec![tier(0), tier(1)],
+        chunk: CHUNK,
+        arena: CHUNK,
+        depth: 4,
+        depth_reason: String::new(),
+        windows: LinkWindows { cold: 8, cold_max: 256, cold_threads: 4, tier: 32 },
+        look_ahead: Bytes(0),
+        reason: String::new(),
+    }
 }
 
 fn agent(node: u32, home: u64, incarnation: u64) -> Registration {
-    Registration { node: NodeId(node), home, incarnation, tiers: offer(5), chunk: CHUNK }
+    Registration { node: NodeId(node), home, incarnation, offer: offer(5) }
 }
 
 fn join(fleet: &mut Fleet, node: u32, home: u64, process: u64) -> Result<(u32, u32), Refusal> {
     let now = Nanoseconds(0);
-    let assigned = fleet.handle_registration(agent(node, home, process), now)?;
+    let assigned = fleet.handle_registration(agent(node, home, process), schedule(), now)?;
     Ok((assigned.node.0, assigned.generation))
 }
 
@@ -59,10 +91,11 @@ fn nodes_keep_the_numbers_they_come_with_and_get_the_job_s_schedule() {
     let mut fleet = fleet_of(3);
     assert_eq!(join(&mut fleet, 1, 10, 1), Ok((1, 0)));
     assert_eq!(join(&mut fleet, 2, 11, 2), Ok((2, 0)));
-    let assigned = fleet.handle_registration(agent(0, 12, 3), Nanoseconds(0)).unwrap();
+    let now = Nanoseconds(0);
+    let assigned = fleet.handle_registration(agent(0, 12, 3), schedule(), now).unwrap();
     assert_eq!(assigned.node, NodeId(0));
     assert_eq!(assigned.order, fleet.settings().order);
-    assert_eq!(assigned.tiers, offer(5));
+    assert_eq!(assigned.schedule, schedule());
 }
 
 #[test]
@@ -86,8 +119,10 @@ fn a_second_agent_for_a_live_node_is_refused_until_the_first_is_lost() {
 fn a_restarted_agent_gets_its_number_and_schedule_back_and_the_old_process_is_superseded() {
     let mut fleet = fleet_of(2);
     join(&mut fleet, 0, 10, 1).unwrap();
-    let again = fleet.handle_registration(agent(0, 10, 2), Nanoseconds(5)).unwrap();
+    let now = Nanoseconds(5);
+    let again = fleet.handle_registration(agent(0, 10, 2), schedule(), now).unwrap();
     assert_eq!((again.node, again.generation), (NodeId(0), 1));
+    assert_eq!(again.schedule.generation, 1, "another schedule, made of what it offers now");
     assert_eq!(report(&mut fleet, 0, 1, 6), Direction::Superseded);
     assert_eq!(report(&mut fleet, 0, 2, 6), Direction::Continue);
 }
@@ -97,7 +132,9 @@ fn a_registration_that_is_repeated_changes_nothing() {
     let mut fleet = fleet_of(1);
     join(&mut fleet, 0, 10, 1).unwrap();
     fleet.handle_memory_asked(NodeId(0), 1, 2, Nanoseconds(0)).unwrap();
-    assert_eq!(join(&mut fleet, 0, 10, 1), Ok((0, 0)));
+    let other = Schedule { depth: 9, ..schedule() };
+    let again = fleet.handle_registration(agent(0, 10, 1), other, Nanoseconds(0)).unwrap();
+    assert_eq!((again.generation, again.schedule), (0, schedule()), "what it works by stands");
     assert_eq!(fleet.nodes[&NodeId(0)].lent.lent(), 2);
 }
 
@@ -221,7 +258,8 @@ fn play(fleet: &mut Fleet, model: &mut Model, op: &Op, now: &mut Nanoseconds) {
     match *op {
         Op::Join { node, process } => {
             let home = process / 2;
-            if let Ok(assigned) = fleet.handle_registration(agent(node, home, process), *now) {
+            let agent = agent(node, home, process);
+            if let Ok(assigned) = fleet.handle_registration(agent, schedule(), *now) {
                 assert!(node < 3 && node == assigned.node.0, "invariant 1");
                 model.joined(assigned.node.0, process, assigned.generation);
             }

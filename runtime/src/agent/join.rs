@@ -1,4 +1,5 @@
-//! How an agent joins: it reaches the manager, reads the job, fits its tiers into the node and registers.
+//! How an agent joins: it reaches the manager, reads the job, looks for its tiers on the node, registers, and
+//! lays them out by the schedule that it gets.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,13 +26,14 @@ use super::{AgentError, JoinError, LoadedJob, Settings, manager_connection::Mana
 use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
-    layout::{Layout, LayoutError, Node, Overcommit, SavedReport, report_at},
+    layout::{Found, Layout, LayoutError, Node, Overcommit, SavedReport, report_at},
     rpc::{
         JobText,
         client::{CallError, Client},
         wire::Remedy,
     },
     run_dir::{LockOwner, RunDir, RunDirLock, trainer_file::TrainerFile},
+    schedule::{self, Terms},
     transport::token,
 };
 
@@ -69,18 +71,18 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let tiers_report = settings.tiers_report.clone();
     let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref());
     let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
-    let LocalJob { job, post, number, index, index_path, node, layout } = local;
+    let LocalJob { job, post, number, index, index_path, demand, node, found } = local;
     let agent = Registration {
         node: number,
         home: settings.run_dir.home(),
         incarnation: token::incarnation().map_err(JoinError::from)?,
-        tiers: layout.offer(),
-        chunk: layout.chunk,
+        offer: found.offer(),
     };
     let registered = register(settings, &mut client, &agent, clock).await;
     let assignment = registered.map_err(JoinError::from)?;
     let samples = index.len();
     check_order(&assignment.order, &job.order(samples).map_err(JoinError::from)?)?;
+    let layout = found.layout(&demand, &node, &assignment.schedule);
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
@@ -192,8 +194,9 @@ struct LocalJob {
     number: NodeId,
     index: Arc<Index>,
     index_path: PathBuf,
+    demand: Demand,
     node: Node,
-    layout: Layout,
+    found: Found,
 }
 
 fn read_job(
@@ -216,10 +219,8 @@ fn read_job(
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
     let kind = start_kind(run_dir, &text.file);
     let measured = tiers_report.and_then(report_at);
-    let layout = layout(&job, &demand, &node, kind, measured.as_ref()).map_err(placed)?;
-    let report = measured.as_ref().map(|saved| &saved.report);
-    let layout = layout.with_measured(&job, &node, index.sizes(), report);
-    Ok(LocalJob { job, post, number, index, index_path, node, layout })
+    let found = found(&job, &demand, &node, kind, measured.as_ref()).map_err(placed)?;
+    Ok(LocalJob { job, post, number, index, index_path, demand, node, found })
 }
 
 /// Whether an agent of this job has served in this run directory before.
@@ -236,20 +237,27 @@ fn start_kind(run_dir: &RunDir, job_file: &Path) -> StartKind {
 }
 
 /// The first agent of a job refuses sizes that the node does not have. A restarted agent had them before:
-/// if other processes have taken the memory meanwhile, it starts with less.
-fn layout(
+/// if other processes have taken the memory meanwhile, it starts with less. What cannot be scheduled is
+/// refused here, where the line of the job file is known.
+fn found(
     job: &Job,
     demand: &Demand,
     node: &Node,
     kind: StartKind,
     measured: Option<&SavedReport>,
-) -> Result<Layout, LayoutError> {
-    match Layout::fit(job, demand, node, Overcommit::Refused, measured) {
+) -> Result<Found, LayoutError> {
+    let terms = Terms::of(job, demand);
+    let found = |overcommit| -> Result<Found, LayoutError> {
+        let found = Found::on(job, demand, node, overcommit, measured)?;
+        schedule::of(&terms, &found.offer())?;
+        Ok(found)
+    };
+    match found(Overcommit::Refused) {
         Err(error) if kind == StartKind::Restart && error.is_shortage() => {
             tracing::warn!(%error, "an agent of this job worked here before; it starts with less");
-            Layout::fit(job, demand, node, Overcommit::Allowed, measured)
+            found(Overcommit::Allowed)
         }
-        layout => layout,
+        found => found,
     }
 }
 

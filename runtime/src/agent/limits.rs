@@ -2,7 +2,6 @@
 //! adapted to free memory, minus what is lent to workloads.
 
 use tierfeed_core::{
-    fleet,
     id::TierId,
     session::{STAGED_MIN, Settings},
     tier::Kind,
@@ -57,8 +56,8 @@ impl Limits {
     }
 
     /// The tiers whose memory can be lent, as the ledger counts it: the first CXL tier only.
-    pub(super) fn lends(&self) -> Vec<fleet::Tier> {
-        self.lender().map(|(_, tier)| tier.offer()).into_iter().collect()
+    pub(super) fn lends(&self) -> Option<(Kind, Bytes)> {
+        self.lender().map(|(_, tier)| (tier.settings.kind, tier.budget))
     }
 
     /// Chunks that a tier may have now, lent ones included.
@@ -96,7 +95,7 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroUsize};
 
     use tierfeed_core::{
-        fleet::{Origin, Standing},
+        fleet::{Origin, schedule::LinkWindows},
         id::NodeId,
         order::{Position, Shuffle, Spec, World},
         retention::policy,
@@ -110,6 +109,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::layout::Standing;
 
     const CHUNK: Bytes = Bytes::mib(1);
 
@@ -135,7 +135,14 @@ mod tests {
 
     /// Two ranks, for each of which four batches of 1 MiB are staged; a dataset of 20 MiB.
     fn limits(tiers: Vec<TierLayout>, useful: &[u64]) -> Limits {
-        let layout = Layout { arena: Bytes::mib(4), tiers, chunk: CHUNK };
+        let layout = Layout {
+            arena: Bytes::mib(4),
+            tiers,
+            left_out: Vec::new(),
+            chunk: CHUNK,
+            depth: 4,
+            windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
+        };
         let window = NonZeroU32::MIN;
         let order = Spec {
             samples: 20,
@@ -188,10 +195,7 @@ mod tests {
         let mut limits = limits(kinds.map(|(kind, chunks)| place(kind, chunks, None)).into(), &[]);
         let (tier, _) = limits.lender().unwrap();
         assert_eq!(tier, TierId(1));
-        assert_eq!(
-            limits.lends().iter().map(|tier| tier.budget).collect::<Vec<_>>(),
-            [Bytes::mib(8)]
-        );
+        assert_eq!(limits.lends(), Some((Kind::CxlMemory, Bytes::mib(8))));
         let change = limits.lend(tier, 3).unwrap();
         assert_eq!(change.step, Step::Cache { tier, from: 8, to: 5 });
         assert_eq!(limits.budget_chunks(tier), 8);
@@ -200,7 +204,7 @@ mod tests {
     #[test]
     fn a_node_without_cxl_memory_lends_none() {
         let limits = limits(vec![place(Kind::MainMemory, 10, None)], &[]);
-        assert!(limits.lender().is_none() && limits.lends().is_empty());
+        assert!(limits.lender().is_none() && limits.lends().is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Origin},
+    fleet::{self, Origin, schedule::WriteRates},
     session::Progress,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::{Agent, AgentError, monitor::Monitor};
 use crate::{
-    layout::{self, Layout, TierLayout, WriterRates},
+    layout::{self, Layout, LeftOut, Standing, TierLayout},
     observe::report::{
         Facts, ReaderStats, Report, ScratchEntry, StagingEntry, TierEntry, WritersEntry,
         order_digest,
@@ -69,7 +69,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
             ..agent.readers.reader_stats()
         },
         wasted: session.wasted(),
-        staged_batches: agent.assignment.staged_batches,
+        staged_batches: agent.layout.depth,
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
@@ -147,16 +147,28 @@ fn tiers(
             None => planned,
         }
     };
-    layout.tiers.iter().enumerate().map(entry).collect()
+    let used = layout.tiers.iter().enumerate().map(entry);
+    used.chain(layout.left_out.iter().map(left_out)).collect()
+}
+
+/// A tier that was not used.
+fn left_out(tier: &LeftOut) -> TierEntry {
+    let entry = TierEntry {
+        name: tier.kind.name(),
+        budget_bytes: tier.budget.0,
+        emulated: tier.origin == Origin::Emulated,
+        ..TierEntry::default()
+    };
+    standing_at(entry, &tier.standing)
 }
 
 /// A tier as it was set up.
 fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
-    let writers = |measured: WriterRates| WritersEntry {
+    let writers = |measured: WriteRates| WritersEntry {
         one_bytes_per_s: measured.one.0,
         two_bytes_per_s: measured.two.0,
     };
-    TierEntry {
+    let entry = TierEntry {
         name: tier.settings.kind.name(),
         budget_bytes: tier.budget.0,
         cache_bytes: tier.cache.0,
@@ -166,11 +178,20 @@ fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
         writers_measured: tier.writers.map(writers),
         writes_per_epoch_bytes: writes_per_epoch.map(|bytes| bytes.0),
         direct: tier.direct.map(Into::into),
-        latency_ns: tier.standing.latency.map(|it| it.0),
-        bandwidth_bytes_per_s: tier.standing.bandwidth.map(|it| it.0),
-        figures_from: tier.standing.figures_from.clone(),
-        decision: tier.standing.decision.clone(),
         ..TierEntry::default()
+    };
+    standing_at(entry, &tier.standing)
+}
+
+/// The entry with figures, use and place of its tier.
+fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
+    TierEntry {
+        latency_ns: standing.figures.latency.map(|it| it.0),
+        bandwidth_bytes_per_s: standing.figures.bandwidth.map(|it| it.0),
+        figures_from: standing.figures.from.clone(),
+        role: standing.role.name(),
+        decision: standing.decision.clone(),
+        ..entry
     }
 }
 

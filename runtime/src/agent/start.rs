@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     descriptors,
-    layout::{Layout, TierLayout, windows},
+    layout::{Layout, LeftOut, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -65,7 +65,7 @@ pub(super) async fn agent(
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
     let (session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
-    let (order, ahead) = (assignment.order, assignment.staged_batches);
+    let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
     let scratch = job_scratch(&job, assignment.node)?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
@@ -77,7 +77,7 @@ pub(super) async fn agent(
     TrainerFile { socket, job: job_file, index: index_path, node: node_number, scratch: own }
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
-        loans: Loans::new(Ledger::of(&limits_of_tiers.lends(), layout.chunk), layout.chunk),
+        loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
         monitor: Monitor::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
@@ -149,6 +149,9 @@ fn announced(job: &Job, layout: Layout, shared_tiers: &[SharedTier]) -> Layout {
     let layout = layout
         .without_direct_use(|at| shared_tiers.iter().any(|it| usize::from(it.tier().0) == at));
     layout.tiers.iter().for_each(log_tier);
+    for LeftOut { kind, standing, .. } in &layout.left_out {
+        tracing::warn!(tier = kind.name(), "{}", standing.decision);
+    }
     layout.unused_tiers(job).iter().for_each(|unused| tracing::warn!("{unused}"));
     layout
 }
@@ -203,13 +206,12 @@ fn directories(layout: &Layout) -> Vec<PathBuf> {
 
 fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     // Every staged sample may be read and, as long as it is staged, copied to each tier.
-    let staged = u64::from(job.batch_size)
-        * u64::from(job.prefetch_batches)
-        * u64::from(job.world.ranks_per_node);
+    let staged =
+        u64::from(job.batch_size) * u64::from(layout.depth) * u64::from(job.world.ranks_per_node);
     // What is fetched ahead may fill the window of the cold store beside them.
     let ahead = match job.look_ahead {
         LookAhead::Off => 0,
-        LookAhead::Auto | LookAhead::Room(_) => u64::from(windows(job).cold_max().get()),
+        LookAhead::Auto | LookAhead::Room(_) => u64::from(layout.windows.cold_max),
     };
     let operations = staged * (2 + layout.tiers.len() as u64) + ahead + 64;
     let operations = usize::try_from(operations).unwrap_or(usize::MAX);

@@ -1,6 +1,6 @@
-//! What the last probe report decides about the tiers of a job.
+//! The last probe report, from which the figures of tiers come.
 //!
-//! The plan of a job and the agent that runs it both call this, so that they agree.
+//! The plan of a job and the agent that runs it both read it, so that they agree.
 
 use std::{
     fmt, fs,
@@ -9,14 +9,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tierfeed_core::units::Bytes;
 use tierfeed_resource_gatherer::{
     Report,
     report::{self, StoreError},
 };
-use tierfeed_workload_analyzer::Job;
-
-use super::{Layout, Node};
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
@@ -74,24 +70,6 @@ pub fn report_at(path: &Path) -> Option<SavedReport> {
             tracing::warn!(%error, "goes on as if nothing was measured");
             None
         }
-    }
-}
-
-impl Layout {
-    /// Chooses by the report how many threads copy to CXL memory, and whether trainers read samples of these
-    /// lengths in place. The report of another host is ignored: hosts that share a home directory share its
-    /// file.
-    #[must_use]
-    pub fn with_measured(
-        self,
-        job: &Job,
-        node: &Node,
-        sizes: impl Iterator<Item = Bytes>,
-        report: Option<&Report>,
-    ) -> Self {
-        let measured = report.filter(|report| report.host == node.host());
-        // The cost of a copy depends on the number of threads.
-        self.with_writers(measured).with_direct_use(job, node, sizes, measured)
     }
 }
 

@@ -255,6 +255,16 @@ impl Node {
         }
     }
 
+    /// Whether two directories lie on one disk. Of a RAM disk there is no such question.
+    pub(super) fn is_one_disk(&self, tier: &Path, other: &Path) -> bool {
+        let known = self.disks.iter().find(|disk| disk.path == tier).cloned();
+        let disk = known.map_or_else(|| Disk::read(tier), Ok);
+        let (Ok(disk), Ok(other)) = (disk, Disk::read(other)) else { return false };
+        let is_same = disk.device == other.device
+            || whole_disk(disk.device).is_some_and(|it| Some(it) == whole_disk(other.device));
+        is_same && !disk.kind.is_ram_disk()
+    }
+
     /// The NUMA nodes of CXL memory.
     pub(super) fn cxl_nodes(&self) -> Vec<NumaNode> {
         let is_cxl = |kind: Kind| kind == Kind::CxlMemory;
@@ -291,6 +301,14 @@ impl Node {
         let first = self.disks.iter().position(|other| other.device == disk.device);
         Pool(FIRST_DISK + u32::try_from(first.unwrap_or(self.disks.len())).unwrap_or(0))
     }
+}
+
+/// The disk of a partition, or the device itself; `None` where the kernel shows none.
+fn whole_disk(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let entry = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).canonicalize().ok()?;
+    let is_partition = entry.join("partition").exists();
+    if is_partition { entry.parent().map(Path::to_owned) } else { Some(entry) }
 }
 
 pub(super) fn pool_of_numa(numa: NumaNode) -> Pool {

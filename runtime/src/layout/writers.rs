@@ -1,12 +1,8 @@
-//! How many threads write to CXL memory, by the probe report of this host.
-//!
-//! One writer often saturates such a device; a second one only delays readers. Without a measurement two
-//! threads copy, as to every other tier.
-
-use std::num::NonZeroUsize;
+//! The rates of one and of two threads that write to CXL memory, by the probe report of this host: the
+//! schedule decides by them how many copy.
 
 use tierfeed_core::{
-    fleet::Origin,
+    fleet::{Origin, schedule::WriteRates},
     id::NumaNode,
     tier::{Kind, Locality},
     units::BytesPerSecond,
@@ -14,54 +10,25 @@ use tierfeed_core::{
 use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::report::{Report, Tier};
 
-use super::Layout;
+use super::TierClaim;
 
-/// A second writer must reach more than this percentage of the rate of one.
-const WORTH: u128 = 110;
-
-/// Measured rates of copies from main memory to one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WriterRates {
-    /// The rate of one thread.
-    pub one: BytesPerSecond,
-    /// The rate of two threads.
-    pub two: BytesPerSecond,
-}
-
-impl WriterRates {
-    /// The rates of a CXL node in `report`, if both were measured without contention.
-    fn of(report: &Report, node: NumaNode) -> Option<Self> {
-        let is_it = |tier: &&Tier| {
-            let is_real = tier.kind == Kind::CxlMemory && !tier.emulated;
-            is_real && tier.numa_nodes.contains(&node.0)
-        };
-        let tier = report.tiers.iter().find(is_it)?;
-        Some(Self { one: rate(report, tier, 1)?, two: rate(report, tier, 2)? })
-    }
-
-    /// The number of threads that copy.
-    #[must_use]
-    pub fn threads(self) -> NonZeroUsize {
-        let is_worth = u128::from(self.two.0) * 100 > u128::from(self.one.0) * WORTH;
-        if is_worth { super::COPY_THREADS } else { NonZeroUsize::MIN }
-    }
-}
-
-impl Layout {
-    /// Sets the copy threads of each CXL tier by the probe report.
-    pub(super) fn with_writers(mut self, measured: Option<&Report>) -> Self {
-        let Some(report) = measured else { return self };
-        for tier in self.tiers.iter_mut().filter(|tier| tier.origin == Origin::Real) {
-            if let (Kind::CxlMemory, Backing::Memory(Locality::Numa(numa))) =
-                (tier.settings.kind, &tier.settings.backing)
-                && let Some(measured) = WriterRates::of(report, *numa)
-            {
-                tier.settings.copy_threads = measured.threads();
-                tier.writers = Some(measured);
-            }
+/// The rates of a CXL tier in `report`, if both were measured without contention.
+pub(super) fn rates(claim: &TierClaim, report: &Report) -> Option<WriteRates> {
+    match (claim.origin, claim.claim.kind, &claim.backing) {
+        (Origin::Real, Kind::CxlMemory, Backing::Memory(Locality::Numa(numa))) => {
+            of_node(report, *numa)
         }
-        self
+        _ => None,
     }
+}
+
+fn of_node(report: &Report, node: NumaNode) -> Option<WriteRates> {
+    let is_it = |tier: &&Tier| {
+        let is_real = tier.kind == Kind::CxlMemory && !tier.emulated;
+        is_real && tier.numa_nodes.contains(&node.0)
+    };
+    let tier = report.tiers.iter().find(is_it)?;
+    Some(WriteRates { one: rate(report, tier, 1)?, two: rate(report, tier, 2)? })
 }
 
 /// The best rate of copies from main memory to a tier with this many threads.
@@ -92,6 +59,7 @@ pub(super) mod tests {
     use tierfeed_resource_gatherer::{probe::estimate::Estimate, report::Transfer};
 
     use super::*;
+    use crate::schedule::copy_threads;
 
     fn tier(name: &str, kind: Kind, node: u32, emulated: bool) -> Tier {
         let kind = match kind {
@@ -157,8 +125,8 @@ pub(super) mod tests {
             transfer("main-memory", "cxl-memory", 2, two),
             transfer("cxl-memory", "main-memory", 2, 90.0),
         ];
-        let measured = WriterRates::of(&report(copies), NumaNode(2));
-        measured.map(|measured| measured.threads().get())
+        let measured = of_node(&report(copies), NumaNode(2));
+        measured.map(|measured| copy_threads(measured).get())
     }
 
     #[test]
@@ -178,11 +146,11 @@ pub(super) mod tests {
             ..two.clone()
         };
         for copies in [vec![], vec![one.clone()], vec![one.clone(), disturbed]] {
-            assert_eq!(WriterRates::of(&report(copies), NumaNode(2)), None);
+            assert_eq!(of_node(&report(copies), NumaNode(2)), None);
         }
         let report = report(vec![one, two]);
-        assert!(WriterRates::of(&report, NumaNode(2)).is_some());
-        assert_eq!(WriterRates::of(&report, NumaNode(3)), None, "an emulated tier");
-        assert_eq!(WriterRates::of(&report, NumaNode(4)), None, "a node that was not there");
+        assert!(of_node(&report, NumaNode(2)).is_some());
+        assert_eq!(of_node(&report, NumaNode(3)), None, "an emulated tier");
+        assert_eq!(of_node(&report, NumaNode(4)), None, "a node that was not there");
     }
 }

@@ -46,16 +46,16 @@ fn settings(start_marker: PathBuf) -> Settings {
         fleet: fleet::Settings {
             order,
             policy: policy::Kind::Gap,
-            staged_batches: 2,
             lost_after: Nanoseconds(u64::MAX),
         },
+        terms: crate::schedule::tests::terms(),
         start_marker,
     }
 }
 
 fn agent(incarnation: u64) -> Registration {
-    let tiers = Vec::new();
-    Registration { node: NodeId(0), home: 1, incarnation, tiers, chunk: Bytes::mib(1) }
+    let offer = crate::schedule::tests::offer(None);
+    Registration { node: NodeId(0), home: 1, incarnation, offer }
 }
 
 fn left(host: u64) -> Available {

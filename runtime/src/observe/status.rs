@@ -7,6 +7,8 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace};
 
+use super::schedule::ScheduleEntry;
+
 /// The status of a job; `tierfeed status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobStatus {
@@ -31,8 +33,10 @@ pub struct NodeStatus {
     pub generation: u32,
     /// `alive`, `lost` or `drained`.
     pub state: &'static str,
-    /// The tiers of the node.
+    /// The tiers of the node, fastest first, then those that are left out.
     pub tiers: Vec<TierStatus>,
+    /// What it works by.
+    pub schedule: ScheduleEntry,
     /// Batches that its trainers took.
     pub batches: u64,
     /// Samples of the batches handed over.
@@ -68,6 +72,9 @@ pub struct TierStatus {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Where these figures come from, as in the report of a run.
     pub figures_from: String,
+    /// What it is used for: `retention-and-look-ahead`, `retention`, `look-ahead`, `staging` or `left-out`.
+    #[serde(rename = "use")]
+    pub role: &'static str,
     /// Its place among the tiers and the reason, in a sentence.
     pub decision: String,
 }

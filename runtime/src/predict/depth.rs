@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    latency_quantiles::{LatencyQuantiles, PerMillion},
+    latency_quantiles::LatencyQuantiles,
     session::staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
     throughput::Throughput,
     units::Bytes,
@@ -12,9 +12,7 @@ use tierfeed_prefetcher::fetcher::READ_THREADS;
 use tierfeed_workload_analyzer::demand::Demand;
 
 use super::{UNLIMITED, node_model::NodeModel};
-
-/// The share of steps whose batches must be ready in time.
-pub const IN_TIME: PerMillion = PerMillion(999_000);
+use crate::schedule::IN_TIME;
 
 /// The least staging depth with which fully cold batches are in time, as in the first epoch; `None` if the
 /// step time or the speed of the cold store is not known.

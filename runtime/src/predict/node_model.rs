@@ -8,7 +8,10 @@ mod change;
 use std::sync::Arc;
 
 use tierfeed_core::{
-    fleet::budget::{MainMemory, Staging},
+    fleet::{
+        budget::{MainMemory, Staging},
+        schedule::LinkWindows,
+    },
     order::Spec,
     session,
     simulator::Model,
@@ -24,7 +27,10 @@ use tierfeed_workload_analyzer::{
 pub use change::{Change, ChangeError, parse_kind};
 
 use super::{UNLIMITED, rate_of, tier_speed};
-use crate::layout::{self, Cache, Layout, fastest_first};
+use crate::{
+    layout::{self, Cache, Layout, Staged},
+    schedule::{self, fastest_first},
+};
 
 /// A node with a cold store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +44,7 @@ pub struct NodeModel {
     /// The link to the cold store.
     pub cold: Speed,
     staging: Staging,
+    windows: LinkWindows,
 }
 
 /// A tier of a [`NodeModel`].
@@ -127,7 +134,8 @@ impl NodeModel {
             tiers: layout.tiers.iter().map(tier).collect(),
             chunk: layout.chunk,
             cold,
-            staging: layout::staging(job, demand),
+            staging: Staging { batches: layout.depth, ..schedule::staging(job, demand) },
+            windows: layout.windows,
         }
     }
 
@@ -201,10 +209,9 @@ impl NodeModel {
         let tiers = self.tiers.iter().map(buffer).collect();
         let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        session::Settings {
-            in_place_tiers,
-            ..layout::session(job, sizes, order, self.arena, cache)
-        }
+        let depth = self.staging.batches;
+        let staged = Staged { arena: self.arena, depth, windows: self.windows };
+        session::Settings { in_place_tiers, ..layout::session(job, sizes, order, staged, cache) }
     }
 
     /// The simulator's model, with steps that compute for `step_time`.

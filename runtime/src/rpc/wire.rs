@@ -7,6 +7,7 @@
 mod available;
 mod messages;
 mod order;
+mod schedule;
 mod status;
 
 /// The generated messages, client and server of `proto/manager.proto`.

@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     let job = parse();
     assert_same(&job, &parse());
     let Ok(job) = job else { return };
-    assert!(job.batch_size > 0 && job.epochs > 0 && job.prefetch_batches >= 2);
+    assert!(job.batch_size > 0 && job.epochs > 0 && job.staged_batches() >= 2);
     assert!(job.chunk.is_none_or(|chunk| chunk.0 > 0));
     assert!(!job.tiers.is_empty(), "main memory is always there");
     for samples in [0, 1, 1000, u32::MAX] {

@@ -75,6 +75,12 @@ impl Sizes {
         narrow(self.total)
     }
 
+    /// Whether all samples have one length.
+    #[must_use]
+    pub const fn are_equal(&self) -> bool {
+        self.max * self.samples as u128 == self.total
+    }
+
     /// Bytes of `samples` of mean size, rounded up.
     #[must_use]
     pub fn mean_of(&self, samples: u64) -> Bytes {

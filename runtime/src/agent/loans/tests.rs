@@ -1,8 +1,5 @@
 use proptest::prelude::*;
-use tierfeed_core::{
-    fleet::{Origin, Standing, Tier},
-    tier::Kind,
-};
+use tierfeed_core::tier::Kind;
 
 use super::*;
 
@@ -11,9 +8,7 @@ const LATER: Nanoseconds = Nanoseconds(ROOM_WITHIN.0 + 1);
 
 fn loans(chunks: u64) -> Loans<&'static str> {
     let budget = Bytes(chunks * CHUNK.0);
-    let tier =
-        Tier { kind: Kind::CxlMemory, budget, origin: Origin::Real, standing: Standing::default() };
-    Loans::new(Ledger::of(&[tier], CHUNK), CHUNK)
+    Loans::new(Ledger::of([(Kind::CxlMemory, budget)], CHUNK), CHUNK)
 }
 
 fn request(loans: &mut Loans<&'static str>, connection: u64, mib: u64) -> Vec<Action> {

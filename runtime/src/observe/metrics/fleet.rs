@@ -202,17 +202,17 @@ mod tests {
         Fleet::new(Settings {
             order: order(),
             policy: policy::Kind::Gap,
-            staged_batches: 2,
             lost_after: Nanoseconds(10),
         })
     }
 
     fn register(fleet: &mut Fleet, counters: &mut ManagerCounters, home: u64) {
         let node = NodeId(u32::try_from(home).unwrap() - 1);
-        let (tiers, chunk) = (Vec::new(), Bytes::mib(1));
-        let agent = Registration { node, home, incarnation: home, tiers, chunk };
+        let offer = crate::schedule::tests::offer(None);
+        let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
+        let agent = Registration { node, home, incarnation: home, offer };
         counters.count_message(Message::Register);
-        counters.count_registration(&fleet.handle_registration(agent, Nanoseconds(0)));
+        counters.count_registration(&fleet.handle_registration(agent, schedule, Nanoseconds(0)));
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct TierEntry {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Where these figures come from: `emulated`, `probe report FILE of DATE` or `none`.
     pub figures_from: String,
+    /// What it was used for: `retention-and-look-ahead`, `retention`, `look-ahead`, `staging` or `left-out`.
+    #[serde(rename = "use")]
+    pub role: &'static str,
     /// Its place among the tiers and the reason, in a sentence.
     pub decision: String,
 }

@@ -9,6 +9,11 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
         generation: 0,
         state: "alive",
         tiers: Vec::<TierStatus>::new(),
+        schedule: {
+            let offer = crate::schedule::tests::offer(None);
+            let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
+            crate::observe::schedule::ScheduleEntry::of(&schedule, &offer)
+        },
         batches,
         samples: batches * 32,
         handed_over_bytes: batches * 1_000_000,

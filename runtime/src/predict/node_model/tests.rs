@@ -39,13 +39,14 @@ pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> NodeModel {
         is_direct: false,
     };
     let kinds = [Kind::MainMemory, Kind::CxlMemory, Kind::Scratch];
-    let staging = layout::staging(job, &demand(job));
+    let staging = schedule::staging(job, &demand(job));
     NodeModel {
         arena: staging.within(Bytes(1 << 40)).arena,
         tiers: kinds.into_iter().zip(chunks).map(tier).collect(),
         chunk: CHUNK,
         cold: UNLIMITED,
         staging,
+        windows: schedule::usual_windows(),
     }
 }
 

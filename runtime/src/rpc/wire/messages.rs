@@ -1,61 +1,25 @@
 //! Converts registrations, assignments and progress to and from messages.
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Origin, Progress, Registration, Standing, Tier},
+    fleet::{Assignment, Direction, Progress, Registration},
     id::NodeId,
     order::Spec,
     tier::Kind,
-    units::{Bytes, BytesPerSecond, Nanoseconds},
+    units::{Bytes, Nanoseconds},
 };
 
 use super::{WireError, pb};
 
-fn missing<T>(field: &'static str) -> impl FnOnce(Option<T>) -> Result<T, WireError> {
+pub(super) fn missing<T>(field: &'static str) -> impl FnOnce(Option<T>) -> Result<T, WireError> {
     move |value| value.ok_or(WireError::Missing { field })
 }
 
-fn named<T, E>(
+pub(super) fn named<T, E>(
     field: &'static str,
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, WireError> {
     parse(text).map_err(|_| WireError::Unknown { field, value: format!("{text:?}") })
-}
-
-impl From<&Tier> for pb::Tier {
-    fn from(tier: &Tier) -> Self {
-        Self {
-            kind: tier.kind.name().to_owned(),
-            budget_bytes: tier.budget.0,
-            emulated: tier.origin == Origin::Emulated,
-            latency_ns: tier.standing.latency.map(|it| it.0),
-            bandwidth_bytes_per_s: tier.standing.bandwidth.map(|it| it.0),
-            figures_from: tier.standing.figures_from.clone(),
-            decision: tier.standing.decision.clone(),
-        }
-    }
-}
-
-impl TryFrom<pb::Tier> for Tier {
-    type Error = WireError;
-
-    fn try_from(tier: pb::Tier) -> Result<Self, WireError> {
-        Ok(Self {
-            kind: named("tier.kind", &tier.kind, str::parse)?,
-            budget: Bytes(tier.budget_bytes),
-            origin: if tier.emulated { Origin::Emulated } else { Origin::Real },
-            standing: Standing {
-                latency: tier.latency_ns.map(Nanoseconds),
-                bandwidth: tier.bandwidth_bytes_per_s.map(BytesPerSecond),
-                figures_from: tier.figures_from,
-                decision: tier.decision,
-            },
-        })
-    }
-}
-
-pub(super) fn tiers(tiers: Vec<pb::Tier>) -> Result<Vec<Tier>, WireError> {
-    tiers.into_iter().map(Tier::try_from).collect()
 }
 
 impl From<&Registration> for pb::RegisterRequest {
@@ -64,8 +28,7 @@ impl From<&Registration> for pb::RegisterRequest {
             node: Some(registration.node.0),
             home: registration.home,
             incarnation: registration.incarnation,
-            tiers: registration.tiers.iter().map(Into::into).collect(),
-            chunk_bytes: registration.chunk.0,
+            offer: Some((&registration.offer).into()),
         }
     }
 }
@@ -78,8 +41,7 @@ impl TryFrom<pb::RegisterRequest> for Registration {
             node: NodeId(missing("node")(request.node)?),
             home: request.home,
             incarnation: request.incarnation,
-            tiers: tiers(request.tiers)?,
-            chunk: Bytes(request.chunk_bytes),
+            offer: missing("offer")(request.offer)?.try_into()?,
         })
     }
 }
@@ -91,8 +53,7 @@ impl From<&Assignment> for pb::RegisterReply {
             generation: assignment.generation,
             order: Some((&assignment.order).into()),
             policy: assignment.policy.name().to_owned(),
-            staged_batches: assignment.staged_batches,
-            tiers: assignment.tiers.iter().map(Into::into).collect(),
+            schedule: Some((&assignment.schedule).into()),
         }
     }
 }
@@ -111,8 +72,7 @@ impl TryFrom<pb::RegisterReply> for Assignment {
             generation: reply.generation,
             order,
             policy: named("policy", &reply.policy, str::parse)?,
-            staged_batches: reply.staged_batches,
-            tiers: tiers(reply.tiers)?,
+            schedule: missing("schedule")(reply.schedule)?.try_into()?,
         })
     }
 }

@@ -1,14 +1,20 @@
 //! Converts the status of a job to and from messages.
 
 use tierfeed_core::{
-    fleet::{self, Fleet, Origin},
+    fleet::{
+        self, Fleet, Origin,
+        schedule::{FoundTier, Offer, Schedule, ScheduledTier},
+    },
     id::NodeId,
     units::Nanoseconds,
 };
 use tierfeed_resource_gatherer::Available;
 
-use super::{WireError, messages, pb};
-use crate::observe::status::{AvailableStatus, JobStatus, NodeStatus, TierStatus};
+use super::{WireError, pb};
+use crate::observe::{
+    schedule::ScheduleEntry,
+    status::{AvailableStatus, JobStatus, NodeStatus, TierStatus},
+};
 
 /// The last free resources that a node reported, and their age.
 pub(crate) type Reported<'report> = Option<(&'report Available, Nanoseconds)>;
@@ -38,7 +44,8 @@ fn node_status(id: NodeId, node: &fleet::Node, reported: Reported<'_>) -> pb::No
         node: id.0,
         generation: node.generation,
         state: state.into(),
-        tiers: node.tiers.iter().map(Into::into).collect(),
+        offer: Some((&node.offer).into()),
+        schedule: Some((&node.schedule).into()),
         progress: Some((&node.progress).into()),
         lent_chunks: node.lent.lent(),
         available: reported.map(|(available, _)| available.into()),
@@ -76,25 +83,15 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
         let age = Nanoseconds(status.available_age_ns);
         let progress = status.progress.ok_or(WireError::Missing { field: "progress" })?;
         let progress = fleet::Progress::try_from(progress)?;
-        let tiers = messages::tiers(status.tiers)?;
-        let tier_status = |tier: &fleet::Tier| {
-            let read = progress.tier_read.iter().filter(|(kind, _)| *kind == tier.kind);
-            TierStatus {
-                name: tier.kind.name(),
-                budget_bytes: tier.budget.0,
-                emulated: tier.origin == Origin::Emulated,
-                read_bytes: read.map(|(_, bytes)| bytes.0).sum(),
-                latency_ns: tier.standing.latency.map(|it| it.0),
-                bandwidth_bytes_per_s: tier.standing.bandwidth.map(|it| it.0),
-                figures_from: tier.standing.figures_from.clone(),
-                decision: tier.standing.decision.clone(),
-            }
-        };
+        let missing = |field| WireError::Missing { field };
+        let offer = Offer::try_from(status.offer.ok_or(missing("offer"))?)?;
+        let schedule = Schedule::try_from(status.schedule.ok_or(missing("schedule"))?)?;
         Ok(Self {
             node: status.node,
             generation: status.generation,
             state,
-            tiers: tiers.iter().map(tier_status).collect(),
+            tiers: tiers(&schedule, &offer, &progress),
+            schedule: ScheduleEntry::of(&schedule, &offer),
             batches: progress.batches,
             samples: progress.samples,
             handed_over_bytes: progress.handed_over.0,
@@ -105,4 +102,23 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             available: available.map(|available| AvailableStatus::of(&available, age)),
         })
     }
+}
+
+/// The tiers of a node with what was read from each.
+fn tiers(schedule: &Schedule, offer: &Offer, progress: &fleet::Progress) -> Vec<TierStatus> {
+    let status = |(scheduled, found): (&ScheduledTier, &FoundTier)| {
+        let read = progress.tier_read.iter().filter(|(kind, _)| *kind == found.kind);
+        TierStatus {
+            name: found.kind.name(),
+            budget_bytes: found.budget.0,
+            emulated: found.origin == Origin::Emulated,
+            read_bytes: read.map(|(_, bytes)| bytes.0).sum(),
+            latency_ns: found.figures.latency.map(|it| it.0),
+            bandwidth_bytes_per_s: found.figures.bandwidth.map(|it| it.0),
+            figures_from: found.figures.from.clone(),
+            role: scheduled.role.name(),
+            decision: scheduled.reason.clone(),
+        }
+    };
+    schedule.with(offer).map(status).collect()
 }

@@ -2,7 +2,11 @@ use proptest::prelude::*;
 use prost::Message;
 use tierfeed_core::{
     fleet::{
-        Assignment, Direction, Fleet, Origin, Progress, Registration, Settings, Standing, Tier,
+        Assignment, Direction, Fleet, Origin, Progress, Registration, Settings,
+        schedule::{
+            Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
+            ScheduledTier, WriteRates,
+        },
     },
     id::{Epoch, NodeId, NumaNode},
     order::{
@@ -11,34 +15,123 @@ use tierfeed_core::{
         mosaic::{Algorithm, Mosaic},
         tf, torch,
     },
-    retention::policy,
+    retention::{
+        in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
+        policy,
+    },
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace, Load, Pressure, Waiting};
 
 use super::*;
-use crate::observe::status::JobStatus;
+use crate::{
+    observe::status::JobStatus,
+    schedule::{
+        self,
+        tests::{offer, terms},
+    },
+};
+
+const BOTH: &str = "retention-and-look-ahead";
 
 prop_compose! {
-    fn any_standing()(
+    fn any_figures()(
         figures in any::<(Option<u64>, Option<u64>)>(),
-        (figures_from, decision) in any::<(String, String)>(),
-    ) -> Standing {
+        from in any::<String>(),
+    ) -> Figures {
         let (latency, bandwidth) = (figures.0.map(Nanoseconds), figures.1.map(BytesPerSecond));
-        Standing { latency, bandwidth, figures_from, decision }
+        Figures { latency, bandwidth, from }
+    }
+}
+
+fn any_location() -> impl Strategy<Value = Location> {
+    prop_oneof![
+        Just(Location::Memory),
+        any::<u32>().prop_map(|node| Location::NumaNode(NumaNode(node))),
+        any::<String>().prop_map(Location::Directory),
+    ]
+}
+
+prop_compose! {
+    fn any_found()(
+        (kind, location, figures) in (0_usize..4, any_location(), any_figures()),
+        (budget, beside) in any::<(u64, u64)>(),
+        flags in any::<[bool; 3]>(),
+        reads in any::<Option<[u64; 3]>>(),
+        writes in any::<Option<(u64, u64)>>(),
+    ) -> FoundTier {
+        let rate = BytesPerSecond;
+        FoundTier {
+            kind: Kind::ALL[kind],
+            origin: if flags[0] { Origin::Emulated } else { Origin::Real },
+            location,
+            device: if flags[1] { Device::OfTheDataset } else { Device::Own },
+            budget: Bytes(budget),
+            beside: Bytes(beside),
+            figures,
+            pace: if flags[2] { Pace::Imposed } else { Pace::Own },
+            reads: reads.map(|[copying, alone, main]| Rates {
+                tier_copying: rate(copying),
+                tier_alone: rate(alone),
+                main_memory: rate(main),
+            }),
+            writes: writes.map(|(one, two)| WriteRates { one: rate(one), two: rate(two) }),
+        }
     }
 }
 
 prop_compose! {
-    fn any_tier()(
-        kind in 0_usize..4,
-        budget in any::<u64>(),
-        emulated in any::<bool>(),
-        standing in any_standing(),
-    ) -> Tier {
-        let origin = if emulated { Origin::Emulated } else { Origin::Real };
-        Tier { kind: Kind::ALL[kind], budget: Bytes(budget), origin, standing }
+    fn any_offer()(
+        tiers in prop::collection::vec(any_found(), 0..5),
+        cold in any_figures(),
+    ) -> Offer {
+        Offer { tiers, cold }
+    }
+}
+
+prop_compose! {
+    fn any_scheduled()(
+        (offered, copy_threads, cache) in any::<(u32, u32, u64)>(),
+        role in prop::sample::select(Role::ALL.to_vec()),
+        wish in prop::sample::select(Wish::ALL.to_vec()),
+        (is_direct, costs) in any::<(Option<bool>, Option<(u64, u64)>)>(),
+        reason in any::<String>(),
+    ) -> ScheduledTier {
+        let costs = costs.map(|(copied, direct)| Costs {
+            copied: Nanoseconds(copied),
+            direct: Nanoseconds(direct),
+        });
+        let direct = is_direct.map(|is_direct| Choice {
+            wish,
+            way: if is_direct { Way::Direct } else { Way::Copied },
+            reason: if is_direct { Reason::Costs } else { Reason::OneLength },
+            costs,
+        });
+        ScheduledTier { offered, role, cache: Bytes(cache), copy_threads, direct, reason }
+    }
+}
+
+prop_compose! {
+    fn any_schedule()(
+        (generation, first_epoch, depth) in (any::<u32>(), any::<u32>(), 1_u32..),
+        tiers in prop::collection::vec(any_scheduled(), 0..5),
+        (chunk, arena, look_ahead) in (1_u64.., any::<u64>(), any::<u64>()),
+        (cold, cold_max, cold_threads, tier) in any::<(u32, u32, u32, u32)>(),
+        (depth_reason, reason) in any::<(String, String)>(),
+    ) -> Schedule {
+        Schedule {
+            generation,
+            first_epoch: Epoch(first_epoch),
+            tiers,
+            chunk: Bytes(chunk),
+            arena: Bytes(arena),
+            depth,
+            depth_reason,
+            windows: LinkWindows { cold, cold_max, cold_threads, tier },
+            look_ahead: Bytes(look_ahead),
+            reason,
+        }
     }
 }
 
@@ -46,22 +139,9 @@ prop_compose! {
     fn any_registration()(
         node in any::<u32>(),
         (home, incarnation) in any::<(u64, u64)>(),
-        tiers in prop::collection::vec(any_tier(), 0..5),
-        chunk in any::<u64>().prop_map(Bytes),
+        offer in any_offer(),
     ) -> Registration {
-        Registration { node: NodeId(node), home, incarnation, tiers, chunk }
-    }
-}
-
-/// As long as one gets on a host with a long home directory.
-fn standing() -> Standing {
-    let decision = "second: 50 MB/s, within 30 % of cxl-memory, which stands before it by its kind";
-    Standing {
-        latency: Some(Nanoseconds(u64::MAX)),
-        bandwidth: Some(BytesPerSecond(u64::MAX)),
-        figures_from: "probe report /home/someone/.local/state/tierfeed/tiers.json of 2026-11-24"
-            .into(),
-        decision: decision.into(),
+        Registration { node: NodeId(node), home, incarnation, offer }
     }
 }
 
@@ -135,13 +215,13 @@ prop_compose! {
 
 prop_compose! {
     fn any_assignment()(
-        (node, generation, staged_batches) in (0_u32..4, any::<u32>(), any::<u32>()),
+        (node, generation) in (0_u32..4, any::<u32>()),
         order in prop_oneof![any_order(), likely_order()],
         policy in prop::sample::select(policy::Kind::ALL.to_vec()),
-        tiers in prop::collection::vec(any_tier(), 0..5),
+        schedule in any_schedule(),
     ) -> Assignment {
         let node = NodeId(node);
-        Assignment { node, generation, order, policy, staged_batches, tiers }
+        Assignment { node, generation, order, policy, schedule }
     }
 }
 
@@ -286,8 +366,8 @@ fn directions_survive_the_wire() {
 
 #[test]
 fn names_of_another_version_are_refused_by_name() {
-    let tier = pb::Tier { kind: "tape".into(), ..pb::Tier::default() };
-    let error = Tier::try_from(tier).unwrap_err();
+    let tier = pb::FoundTier { kind: "tape".into(), ..pb::FoundTier::default() };
+    let error = FoundTier::try_from(tier).unwrap_err();
     let message = "tier.kind is \"tape\"; manager and agent must have the same version";
     assert_eq!(error.to_string(), message);
     let error = Assignment::try_from(pb::RegisterReply::default()).unwrap_err();
@@ -327,35 +407,6 @@ fn shares_and_loads_that_cannot_be_are_refused_by_name() {
     }
 }
 
-#[test]
-fn a_schedule_is_small() {
-    let tier = Tier {
-        kind: Kind::CxlMemory,
-        budget: Bytes(u64::MAX),
-        origin: Origin::Emulated,
-        standing: standing(),
-    };
-    let assignment = Assignment {
-        node: NodeId(1023),
-        generation: 3,
-        order: Spec {
-            samples: 1_000_000_000,
-            shuffle: Shuffle::TORCH_DISTRIBUTED,
-            seed: u64::MAX,
-            epochs: 90,
-            drop_last: false,
-            batch_size: 256,
-            world: World { nodes: 1024, ranks_per_node: 8 },
-            start: Position::START,
-        },
-        policy: policy::Kind::DeepMemory,
-        staged_batches: 4,
-        tiers: vec![tier; 4],
-    };
-    let bytes = pb::RegisterReply::from(&assignment).encoded_len();
-    assert!(bytes * 1024 < 1 << 20, "{bytes} bytes for each of 1024 nodes");
-}
-
 /// The bytes that the manager sends to each node before it works: the job file with the path of the index
 /// in it, and the schedule.
 fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
@@ -369,29 +420,20 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
         world: World { nodes, ranks_per_node: 8 },
         start: Position::START,
     };
-    let mut fleet = Fleet::new(Settings {
-        order,
-        policy: policy::Kind::Gap,
-        staged_batches: 4,
-        lost_after: Nanoseconds(1),
-    });
+    let mut fleet =
+        Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: Nanoseconds(1) });
     let job = pb::JobReply {
         text: include_str!("../../../../configs/imagenet-resnet50.yaml").into(),
         file: format!("/{}", "d".repeat(4094)),
         index_fingerprint: u64::MAX,
     };
-    let tier = |kind| Tier {
-        kind,
-        budget: Bytes(u64::MAX),
-        origin: Origin::Emulated,
-        standing: standing(),
-    };
-    let tiers = Kind::ALL.map(tier).to_vec();
+    let offer = offer(200);
+    let schedule = schedule::of(&terms(), &offer).unwrap();
     let mut join = |node| {
-        let (home, tiers) = (u64::from(node), tiers.clone());
-        let chunk = Bytes::mib(512);
-        let agent = Registration { node: NodeId(node), home, incarnation: home, tiers, chunk };
-        let assignment = fleet.handle_registration(agent, Nanoseconds(home)).unwrap();
+        let (home, offer) = (u64::from(node), offer.clone());
+        let agent = Registration { node: NodeId(node), home, incarnation: home, offer };
+        let now = Nanoseconds(home);
+        let assignment = fleet.handle_registration(agent, schedule.clone(), now).unwrap();
         job.encode_to_vec().len() + pb::RegisterReply::from(&assignment).encode_to_vec().len()
     };
     (0..nodes).map(&mut join).collect()
@@ -420,21 +462,13 @@ fn status_shows_what_nodes_told() {
         world: World { nodes: 1, ranks_per_node: 2 },
         start: Position::START,
     };
-    let mut fleet = Fleet::new(Settings {
-        order,
-        policy: policy::Kind::Gap,
-        staged_batches: 4,
-        lost_after: Nanoseconds(1),
-    });
-    let tier = Tier {
-        kind: Kind::CxlMemory,
-        budget: Bytes::mib(5),
-        origin: Origin::Emulated,
-        standing: standing(),
-    };
-    let (tiers, chunk) = (vec![tier], Bytes::mib(1));
-    let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, tiers, chunk };
-    fleet.handle_registration(agent, Nanoseconds(0)).unwrap();
+    let mut fleet =
+        Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: Nanoseconds(1) });
+    let mut offer = offer(200);
+    offer.tiers[1].origin = Origin::Emulated;
+    let schedule = schedule::of(&terms(), &offer).unwrap();
+    let agent = Registration { node: NodeId(0), home: 1, incarnation: 2, offer };
+    fleet.handle_registration(agent, schedule, Nanoseconds(0)).unwrap();
     fleet.handle_memory_asked(NodeId(0), 2, 3, Nanoseconds(0)).unwrap();
     let tier_read = vec![(Kind::CxlMemory, Bytes(77))];
     let progress = Progress { batches: 4, tier_read, ..Progress::default() };
@@ -446,7 +480,10 @@ fn status_shows_what_nodes_told() {
     assert_eq!((status.job.as_str(), status.batches, status.nodes), ("job", 30, 1));
     let node = &status.joined[0];
     assert_eq!((node.state, node.batches, node.lent_chunks), ("alive", 4, 3));
-    assert_eq!((node.tiers[0].read_bytes, node.tiers[0].emulated), (77, true));
+    assert_eq!((node.tiers[1].read_bytes, node.tiers[1].emulated), (77, true));
+    let place = "second: 15 GB/s, faster than scratch";
+    assert_eq!((node.tiers[1].role, node.tiers[1].decision.as_str()), (BOTH, place));
+    assert_eq!((node.schedule.generation, node.schedule.staged_batches), (0, 4));
     let shown = serde_json::to_value(node.available.as_ref().unwrap()).unwrap();
     let expected = serde_json::json!({
         "age_ns": 7,

@@ -8,17 +8,18 @@ use crate::{
     job_file::PrefetchFile,
 };
 
-const BATCHES: u32 = 4;
 /// With fewer than two, no batch could be filled while another is read.
 const BATCHES_MIN: u32 = 2;
 const BATCHES_MAX: u32 = 1_024;
 
 impl Check<'_> {
-    pub(super) fn prefetch_batches(&self, typed: Option<&PrefetchFile>) -> Result<u32, JobError> {
-        match typed.and_then(|typed| typed.batches) {
-            None => Ok(BATCHES),
-            Some(count) => self.whole(&["prefetch", "batches"], count, BATCHES_MIN..=BATCHES_MAX),
-        }
+    pub(super) fn prefetch_batches(
+        &self,
+        typed: Option<&PrefetchFile>,
+    ) -> Result<Option<u32>, JobError> {
+        let typed = typed.and_then(|typed| typed.batches);
+        let whole = |count| self.whole(&["prefetch", "batches"], count, BATCHES_MIN..=BATCHES_MAX);
+        typed.map(whole).transpose()
     }
 
     pub(super) fn look_ahead(&self, typed: Option<&PrefetchFile>) -> Result<LookAhead, JobError> {

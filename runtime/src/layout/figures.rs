@@ -1,0 +1,182 @@
+//! The figures of the tiers and of the cold store that an agent offers with them.
+//!
+//! They are those of the job file (`emulate`), else those that the last probe of this host measured at the
+//! same place, else there are none.
+
+use std::path::Path;
+
+use tierfeed_core::{
+    fleet::schedule::Figures,
+    tier::{Kind, Locality, Speed},
+    units::{BytesPerSecond, Nanoseconds},
+};
+use tierfeed_prefetcher::tier::Backing;
+use tierfeed_resource_gatherer::{classify::Profile, report};
+use tierfeed_workload_analyzer::Job;
+
+use super::measured::SavedReport;
+
+/// A tier whose figures are looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    pub(super) kind: Kind,
+    pub(super) backing: &'a Backing,
+    /// The speed in the job file.
+    pub(super) emulated: Option<Speed>,
+}
+
+/// The figures of a tier.
+pub(super) fn of_tier(candidate: &Candidate<'_>, measured: Option<&SavedReport>) -> Figures {
+    let kind = candidate.kind;
+    if let Some(speed) = candidate.emulated {
+        let player = measured.and_then(|saved| profile(saved, |it| it.kind == Kind::MainMemory));
+        return stated(&Profile::emulated(kind, speed, player.as_ref()), "emulated".to_owned());
+    }
+    let found =
+        measured.and_then(|saved| Some((saved, profile(saved, |it| is_of(it, candidate))?)));
+    found.map_or_else(Figures::none, |(saved, profile)| stated(&profile, saved.to_string()))
+}
+
+/// The figures of the cold store: those that the job imposes.
+pub(super) fn of_cold_store(job: &Job) -> Figures {
+    job.cold.speed.map_or_else(Figures::none, |speed| Figures {
+        latency: Some(speed.latency),
+        bandwidth: Some(speed.bandwidth).filter(|rate| rate.0 > 0),
+        from: "emulated".to_owned(),
+    })
+}
+
+fn stated(profile: &Profile, from: String) -> Figures {
+    Figures {
+        latency: profile.latency_ns().map(|latency| Nanoseconds(whole(latency))),
+        bandwidth: profile.bytes_per_s().map(|rate| BytesPerSecond(whole(rate))),
+        from,
+    }
+}
+
+/// The figures of the first tier of a report that `is_it`. Of nested directories, that is the innermost one.
+fn profile(saved: &SavedReport, is_it: impl Fn(&report::Tier) -> bool) -> Option<Profile> {
+    let depth = |tier: &report::Tier| tier.path.as_deref().map_or(0, |path| path.iter().count());
+    let tiers = saved.report.tiers.iter().filter(|tier| is_it(tier));
+    // The first of those that are as deep: `max_by_key` returns the last.
+    let tier = tiers.rev().max_by_key(|tier| depth(tier))?;
+    saved.report.profile(tier)
+}
+
+/// Whether the probe measured the place of `candidate` as this tier.
+fn is_of(tier: &report::Tier, candidate: &Candidate<'_>) -> bool {
+    let holds = |path: &Path| tier.path.as_deref().is_some_and(|there| path.starts_with(there));
+    tier.kind == candidate.kind
+        && match candidate.backing {
+            Backing::Directory(path) => holds(path),
+            Backing::Memory(Locality::Numa(node))
+            | Backing::SharedMemory(Locality::Numa(node), _) => tier.numa_nodes.contains(&node.0),
+            // Memory of any node that emulates CXL memory was not measured as such.
+            Backing::Memory(Locality::Anywhere) | Backing::SharedMemory(Locality::Anywhere, _) => {
+                candidate.kind == Kind::MainMemory
+            }
+        }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a figure is positive and far below 2^53"
+)]
+fn whole(figure: f64) -> u64 {
+    figure.max(0.0).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::PathBuf, time::Duration};
+
+    use tierfeed_core::id::NumaNode;
+    use tierfeed_resource_gatherer::{classify::classify, probe::estimate::Estimate};
+
+    use super::{super::direct::tests::machine, *};
+    use crate::schedule::fastest_of;
+
+    const MAIN: (Kind, Backing) = (Kind::MainMemory, Backing::Memory(Locality::Anywhere));
+    const PLAYED: (Kind, Backing) = (Kind::CxlMemory, Backing::Memory(Locality::Anywhere));
+    const CARD: (Kind, Backing) = (Kind::CxlMemory, Backing::Memory(Locality::Numa(NumaNode(2))));
+
+    fn directory(kind: Kind, path: &str) -> (Kind, Backing) {
+        (kind, Backing::Directory(path.into()))
+    }
+
+    fn figures(
+        (kind, backing): &(Kind, Backing),
+        emulated: Option<Speed>,
+        measured: Option<&SavedReport>,
+    ) -> Figures {
+        of_tier(&Candidate { kind: *kind, backing, emulated }, measured)
+    }
+
+    /// The probe report of a machine with a card of 17.6 GB/s and a RAM disk of so many GB/s at `/ram`.
+    fn saved(ram_disk: f64) -> SavedReport {
+        let mut report = machine();
+        let mut tier = report.tiers[1].clone();
+        tier.kind = Kind::Scratch;
+        tier.numa_nodes = Vec::new();
+        tier.path = Some(PathBuf::from("/ram"));
+        tier.name = "scratch".to_owned();
+        tier.estimates.read_bytes_per_s = Some(Estimate::stated(ram_disk * 1e9));
+        tier.estimates.idle_latency_ns = Some(Estimate::stated(900.4));
+        report.tiers.push(tier);
+        let written = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_709_164_800));
+        SavedReport { report, file: "/tiers.json".into(), written }
+    }
+
+    #[test]
+    fn emulated_figures_count_as_measured_but_are_no_faster_than_what_plays_them() {
+        let gb_per_s = |gb: u64| BytesPerSecond(gb * 1_000_000_000);
+        let speed = |gb| Speed { latency: Nanoseconds(350), bandwidth: gb_per_s(gb) };
+        let found = figures(&PLAYED, Some(speed(2)), None);
+        let expected = (Some(Nanoseconds(350)), Some(gb_per_s(2)), "emulated");
+        assert_eq!((found.latency, found.bandwidth, found.from.as_str()), expected);
+        let slower = figures(&PLAYED, Some(speed(9_000)), Some(&saved(1.0))).bandwidth;
+        assert!(slower < Some(gb_per_s(9_000)), "main memory plays it: {slower:?}");
+    }
+
+    #[test]
+    fn measured_figures_say_where_they_come_from() {
+        let scratch = figures(&directory(Kind::Scratch, "/ram/job"), None, Some(&saved(40.0)));
+        assert_eq!(scratch.latency, Some(Nanoseconds(900)));
+        assert_eq!(scratch.bandwidth, Some(BytesPerSecond(40_000_000_000)));
+        assert_eq!(scratch.from, "probe report /tiers.json of 2024-02-29");
+        let card = figures(&CARD, None, Some(&saved(40.0)));
+        let copied = Some(BytesPerSecond(15_800_000_000));
+        assert_eq!(card.bandwidth, copied, "by chunks that came into main memory");
+    }
+
+    #[test]
+    fn figures_of_another_place_are_no_figures() {
+        let measured = saved(40.0);
+        for other in [
+            directory(Kind::Scratch, "/ramp"),
+            directory(Kind::Storage, "/ram"),
+            (Kind::CxlMemory, Backing::Memory(Locality::Numa(NumaNode(1)))),
+        ] {
+            assert_eq!(figures(&other, None, Some(&measured)), Figures::none(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_job_and_the_probe_rank_the_same_figures_alike() {
+        let tiers = [CARD, directory(Kind::Scratch, "/ram"), MAIN];
+        for ram_disk in [0.5, 4.0, 14.0, 20.0, 40.0] {
+            let measured = saved(ram_disk);
+            let report = &measured.report;
+            let profile = |tier| report.profile(tier).unwrap();
+            let profiles: Vec<Profile> = report.tiers.iter().map(profile).collect();
+            let order = classify(&profiles).concat();
+            let kinds = order.into_iter().map(|index| profiles[index].kind());
+            let by_probe: Vec<Kind> = kinds.filter(|kind| *kind != Kind::MainMemory).collect();
+            let found = tiers.each_ref().map(|tier| figures(tier, None, Some(&measured)));
+            let ranked = fastest_of(tiers.iter().map(|(kind, _)| *kind).zip(&found));
+            let by_job: Vec<Kind> = ranked[1..].iter().map(|index| tiers[*index].0).collect();
+            assert_eq!(by_job, by_probe, "{ram_disk} GB/s");
+        }
+    }
+}

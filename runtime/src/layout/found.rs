@@ -1,0 +1,249 @@
+//! What a node has for a job, before the manager said what of it is used, and how.
+
+use std::{num::NonZeroUsize, path::Path};
+
+use tierfeed_core::{
+    fleet::schedule::{
+        Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, WriteRates,
+    },
+    retention::in_place::{Pace, Rates, Way},
+    tier::{Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_dataset::source::Location as Source;
+use tierfeed_prefetcher::{
+    budget::{Claim, Percent, Request, allot},
+    tier::{Backing, TierSettings},
+};
+use tierfeed_resource_gatherer::Report;
+use tierfeed_workload_analyzer::{Job, demand::Demand, job::JobScratch};
+
+use super::{
+    Layout, LayoutError, LeftOut, Node, Overcommit, SavedReport, Standing, TierClaim, TierLayout,
+    direct, figures, staging_min, tier_claims, with_overcommit, writers,
+};
+use crate::schedule::{self, COPY_THREADS, copy_threads, staging};
+
+/// The tiers of a job that a node has, with their budgets, and the cold store as it reads it.
+#[derive(Debug)]
+pub struct Found {
+    tiers: Vec<FoundClaim>,
+    cold: Figures,
+}
+
+#[derive(Debug)]
+struct FoundClaim {
+    claim: TierClaim,
+    budget: Bytes,
+    /// The part of the budget that the job uses otherwise.
+    beside: Bytes,
+    device: Device,
+    figures: Figures,
+    writes: Option<WriteRates>,
+    reads: Option<Rates>,
+}
+
+impl Found {
+    /// Looks for the tiers of `job` on `node`, with the figures in the job file and those that were
+    /// `measured` on this node. The report of another host is ignored: hosts that share a home directory
+    /// share its file.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`]
+    pub fn on(
+        job: &Job,
+        demand: &Demand,
+        node: &Node,
+        overcommit: Overcommit,
+        measured: Option<&SavedReport>,
+    ) -> Result<Self, LayoutError> {
+        let staging = staging(job, demand);
+        let mut wanted = Vec::new();
+        for request in &job.tiers {
+            wanted.extend(tier_claims(request, node, staging)?);
+        }
+        let measured = measured.filter(|saved| saved.report.host == node.host());
+        let wanted = fastest_first(wanted, measured);
+        let claims: Vec<Claim> = wanted.iter().map(|(it, _)| it.claim).collect();
+        let budgets = match overcommit {
+            Overcommit::Refused => allot(&claims, node.pools())?,
+            Overcommit::Allowed => allot(&claims, &with_overcommit(&claims, node.pools()))?,
+        };
+        let mut tiers = Vec::new();
+        for ((claim, figures), budget) in wanted.into_iter().zip(budgets) {
+            let kind = claim.claim.kind;
+            let mut budget = claim.within_capacity(budget, overcommit)?;
+            if (kind, overcommit) == (Kind::MainMemory, Overcommit::Allowed) {
+                budget = budget.max(staging_min(staging));
+            }
+            let beside = match job.job_scratch {
+                Some(JobScratch { size, .. }) if kind == Kind::Scratch => size,
+                _ => Bytes(0),
+            };
+            if beside > budget {
+                return Err(LayoutError::NoJobScratch { budget, size: beside });
+            }
+            let device = device(job, node, &claim);
+            let report = measured.map(|saved| &saved.report);
+            tiers.push(FoundClaim::of(claim, budget, beside, device, figures, report));
+        }
+        Ok(Self { tiers, cold: figures::of_cold_store(job) })
+    }
+
+    /// What the manager gets of it.
+    #[must_use]
+    pub fn offer(&self) -> Offer {
+        let tier = |found: &FoundClaim| FoundTier {
+            kind: found.claim.claim.kind,
+            origin: found.claim.origin,
+            location: location(&found.claim.backing),
+            device: found.device,
+            budget: found.budget,
+            beside: found.beside,
+            figures: found.figures.clone(),
+            pace: if found.claim.speed.is_some() { Pace::Imposed } else { Pace::Own },
+            reads: found.reads,
+            writes: found.writes,
+        };
+        Offer { tiers: self.tiers.iter().map(tier).collect(), cold: self.cold.clone() }
+    }
+
+    /// What the job uses of it by a schedule that was made of [`Self::offer`].
+    #[must_use]
+    pub fn layout(self, demand: &Demand, node: &Node, schedule: &Schedule) -> Layout {
+        let mut left: Vec<Option<FoundClaim>> = self.tiers.into_iter().map(Some).collect();
+        let (mut tiers, mut left_out) = (Vec::new(), Vec::new());
+        for scheduled in &schedule.tiers {
+            let found = left.get_mut(scheduled.offered as usize).and_then(Option::take);
+            let Some(found) = found else { continue };
+            if scheduled.role == Role::LeftOut {
+                left_out.push(found.left_out(scheduled));
+            } else {
+                tiers.push(found.used(scheduled, schedule.chunk, |locality| {
+                    demand.total.min(node.memory_at(locality))
+                }));
+            }
+        }
+        Layout {
+            arena: schedule.arena,
+            tiers,
+            left_out,
+            chunk: schedule.chunk,
+            depth: schedule.depth,
+            windows: schedule.windows,
+        }
+    }
+}
+
+impl FoundClaim {
+    fn of(
+        claim: TierClaim,
+        budget: Bytes,
+        beside: Bytes,
+        device: Device,
+        figures: Figures,
+        report: Option<&Report>,
+    ) -> Self {
+        let writes = report.and_then(|report| writers::rates(&claim, report));
+        // The cost of a copy depends on the number of threads.
+        let threads = writes.map_or(COPY_THREADS, copy_threads);
+        let kind = claim.claim.kind;
+        let reads = report.and_then(|report| direct::rates(kind, &claim.backing, threads, report));
+        Self { claim, budget, beside, device, figures, writes, reads }
+    }
+
+    fn standing(figures: Figures, scheduled: &ScheduledTier) -> Standing {
+        Standing { figures, role: scheduled.role, decision: scheduled.reason.clone() }
+    }
+
+    fn left_out(self, scheduled: &ScheduledTier) -> LeftOut {
+        LeftOut {
+            kind: self.claim.claim.kind,
+            budget: self.budget,
+            origin: self.claim.origin,
+            standing: Self::standing(self.figures, scheduled),
+        }
+    }
+
+    fn used(
+        self,
+        scheduled: &ScheduledTier,
+        chunk: Bytes,
+        memory_of_use: impl Fn(Locality) -> Bytes,
+    ) -> TierLayout {
+        let TierClaim { claim, backing, speed, cpus, origin, .. } = self.claim;
+        let share: Option<Percent> = match claim.request {
+            Request::Size(_) => None,
+            Request::Share(share) => Some(share),
+        };
+        let is_direct = scheduled.direct.is_some_and(|choice| choice.way == Way::Direct);
+        let backing = match backing {
+            Backing::Memory(locality) if is_direct => {
+                let most = memory_of_use(locality);
+                let chunks_max = direct::chunks_max(scheduled.cache, share, chunk, most);
+                Backing::SharedMemory(locality, chunks_max)
+            }
+            backing => backing,
+        };
+        let threads = usize::try_from(scheduled.copy_threads).ok().and_then(NonZeroUsize::new);
+        TierLayout {
+            settings: TierSettings {
+                kind: claim.kind,
+                backing,
+                emulated: speed,
+                copy_threads: threads.unwrap_or(NonZeroUsize::MIN),
+                cpus,
+            },
+            budget: self.budget,
+            cache: scheduled.cache,
+            pool: claim.pool,
+            share,
+            origin,
+            direct: scheduled.direct,
+            writers: self.writes,
+            standing: Self::standing(self.figures, scheduled),
+        }
+    }
+}
+
+/// The claims with the figures of each, fastest first: where shares of one memory do not fit, the fastest
+/// gets its own.
+fn fastest_first(
+    claims: Vec<TierClaim>,
+    measured: Option<&SavedReport>,
+) -> Vec<(TierClaim, Figures)> {
+    let figures = claims.iter().map(|it| figures::of_tier(&it.candidate(), measured));
+    let figures: Vec<Figures> = figures.collect();
+    let kinds = claims.iter().map(|it| it.claim.kind);
+    let order = schedule::fastest_of(kinds.zip(&figures));
+    let mut left: Vec<_> = claims.into_iter().zip(figures).map(Some).collect();
+    order.into_iter().filter_map(|index| left[index].take()).collect()
+}
+
+fn location(backing: &Backing) -> Location {
+    match backing {
+        Backing::Directory(path) => Location::Directory(path.to_string_lossy().into_owned()),
+        Backing::Memory(locality) | Backing::SharedMemory(locality, _) => match locality {
+            Locality::Anywhere => Location::Memory,
+            Locality::Numa(numa) => Location::NumaNode(*numa),
+        },
+    }
+}
+
+/// Whether a directory lies on the disk of the dataset. What the job emulates counts as a disk of its own.
+fn device(job: &Job, node: &Node, claim: &TierClaim) -> Device {
+    let is_played = claim.speed.is_some() || job.cold.speed.is_some();
+    match (&claim.backing, &job.dataset.source) {
+        (Backing::Directory(path), Source::Path(source))
+            if claim.claim.kind == Kind::Storage && !is_played =>
+        {
+            if node.is_one_disk(path, Path::new(source)) {
+                Device::OfTheDataset
+            } else {
+                Device::Own
+            }
+        }
+        _ => Device::Own,
+    }
+}

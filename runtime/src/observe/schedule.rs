@@ -1,0 +1,192 @@
+//! The schedule of a node as `plan --schedule` and `status` show it.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use tierfeed_core::{
+    fleet::{
+        Origin,
+        schedule::{FoundTier, Offer, Schedule, ScheduledTier},
+    },
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+/// The schedule of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleEntry {
+    /// Counts the schedules of the node, from 0.
+    pub generation: u32,
+    /// The first epoch that it holds for.
+    pub first_epoch: u32,
+    /// Why it replaced the one before; empty for the first.
+    pub reason: String,
+    /// The tiers, fastest first, then those that are left out.
+    pub tiers: Vec<ScheduledTierEntry>,
+    /// The figures of the cold store.
+    pub cold_store: FiguresEntry,
+    /// The unit in which tiers grow.
+    pub chunk_bytes: u64,
+    /// Staging memory of each rank.
+    pub arena_bytes_per_rank: u64,
+    /// Batches staged ahead of each rank, the one in use included.
+    pub staged_batches: u32,
+    /// Why so many.
+    pub staged_batches_reason: String,
+    /// Room of the tiers that is kept free for samples to come.
+    pub look_ahead_bytes: u64,
+    /// Operations at a time.
+    pub windows: WindowsEntry,
+}
+
+/// What is known of the speed of a tier or of the cold store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FiguresEntry {
+    /// The time from a request to the first byte; `None` if it is not known.
+    pub latency_ns: Option<u64>,
+    /// The rate at which bytes come into main memory; `None` if it is not known.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Where these figures come from.
+    pub figures_from: String,
+}
+
+/// A tier of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduledTierEntry {
+    /// The kind of the tier.
+    pub name: String,
+    /// Where its bytes lie: `memory`, a NUMA node or a directory.
+    pub location: String,
+    /// Whether its speed is imposed, or other hardware plays it.
+    pub emulated: bool,
+    /// What it is used for: `retention-and-look-ahead`, `retention`, `look-ahead`, `staging` or `left-out`.
+    #[serde(rename = "use")]
+    pub role: String,
+    /// What the job may use of it.
+    pub budget_bytes: u64,
+    /// The part that caches samples.
+    pub cache_bytes: u64,
+    /// Its speed.
+    #[serde(flatten)]
+    pub figures: FiguresEntry,
+    /// Threads that copy from and to it.
+    pub copy_threads: u32,
+    /// Whether trainers read samples in place; `None` of files, which they cannot.
+    pub direct: Option<bool>,
+    /// Its place and the reason, in a sentence.
+    pub decision: String,
+}
+
+/// Operations at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowsEntry {
+    /// Reads from the cold store at the start.
+    pub cold: u32,
+    /// The most that they may become.
+    pub cold_max: u32,
+    /// Threads that read the cold store.
+    pub cold_threads: u32,
+    /// Copies from or into each tier.
+    pub tier: u32,
+}
+
+impl ScheduleEntry {
+    /// The schedule of a node that found this.
+    #[must_use]
+    pub fn of(schedule: &Schedule, offer: &Offer) -> Self {
+        let windows = schedule.windows;
+        Self {
+            generation: schedule.generation,
+            first_epoch: schedule.first_epoch.0,
+            reason: schedule.reason.clone(),
+            tiers: schedule.with(offer).map(|(tier, found)| entry(tier, found)).collect(),
+            cold_store: (&offer.cold).into(),
+            chunk_bytes: schedule.chunk.0,
+            arena_bytes_per_rank: schedule.arena.0,
+            staged_batches: schedule.depth,
+            staged_batches_reason: schedule.depth_reason.clone(),
+            look_ahead_bytes: schedule.look_ahead.0,
+            windows: WindowsEntry {
+                cold: windows.cold,
+                cold_max: windows.cold_max,
+                cold_threads: windows.cold_threads,
+                tier: windows.tier,
+            },
+        }
+    }
+
+    /// The schedule as lines of text.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        let mut line = |it: &str| writeln!(text, "{it}").expect("a string takes every line");
+        line(&format!("schedule generation {}, from epoch {}", self.generation, self.first_epoch));
+        if !self.reason.is_empty() {
+            line(&format!("  because {}", self.reason));
+        }
+        for tier in &self.tiers {
+            let mark = if tier.emulated { ", emulated" } else { "" };
+            let (budget, cache) = (Bytes(tier.budget_bytes), Bytes(tier.cache_bytes));
+            let ScheduledTierEntry { name, location, role, .. } = tier;
+            line(&format!("  {name:<12} {role}: cache {cache} of {budget} in {location}{mark}"));
+            line(&format!("  {:<12} {}", "", tier.decision));
+            line(&format!("  {:<12} {}", "", tier.figures.words()));
+        }
+        line(&format!("  {:<12} {}", "cold store", self.cold_store.words()));
+        line(&format!(
+            "  {:<12} {} batches of each rank in {}: {}",
+            "staging",
+            self.staged_batches,
+            Bytes(self.arena_bytes_per_rank),
+            self.staged_batches_reason
+        ));
+        let room = Bytes(self.look_ahead_bytes);
+        line(&format!("  {:<12} {room} kept free for samples to come", "look-ahead"));
+        let WindowsEntry { cold, cold_max, cold_threads, tier } = self.windows;
+        line(&format!(
+            "  {:<12} cold store {cold} to {cold_max} reads by {cold_threads} threads, each tier {tier} \
+             copies; chunks of {}",
+            "windows",
+            Bytes(self.chunk_bytes)
+        ));
+        text
+    }
+}
+
+impl FiguresEntry {
+    /// The figures in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let rate = self.bandwidth_bytes_per_s.map(|rate| BytesPerSecond(rate).to_string());
+        let latency = self.latency_ns.map(|latency| format!("{} latency", Nanoseconds(latency)));
+        let known: Vec<String> = rate.into_iter().chain(latency).collect();
+        if known.is_empty() {
+            return "no figures".to_owned();
+        }
+        format!("{} ({})", known.join(", "), self.figures_from)
+    }
+}
+
+impl From<&tierfeed_core::fleet::schedule::Figures> for FiguresEntry {
+    fn from(figures: &tierfeed_core::fleet::schedule::Figures) -> Self {
+        Self {
+            latency_ns: figures.latency.map(|it| it.0),
+            bandwidth_bytes_per_s: figures.bandwidth.map(|it| it.0),
+            figures_from: figures.from.clone(),
+        }
+    }
+}
+
+fn entry(tier: &ScheduledTier, found: &FoundTier) -> ScheduledTierEntry {
+    ScheduledTierEntry {
+        name: found.kind.name().to_owned(),
+        location: found.location.to_string(),
+        emulated: found.origin == Origin::Emulated,
+        role: tier.role.name().to_owned(),
+        budget_bytes: found.budget.0,
+        cache_bytes: tier.cache.0,
+        figures: (&found.figures).into(),
+        copy_threads: tier.copy_threads,
+        direct: tier.direct.map(|it| it.way == tierfeed_core::retention::in_place::Way::Direct),
+        decision: tier.reason.clone(),
+    }
+}

@@ -1,0 +1,324 @@
+//! Makes the schedule of a node: what it found, classified and divided, by the terms of the job.
+//!
+//! The manager makes one for each agent; `plan`, `analyze` and the simulator make the same one without a
+//! network. It is a pure function of [`Terms`] and [`Offer`]: equal inputs give equal bytes on the wire.
+//!
+//! 1. A tier is left out if its chunks cost over 30 % more than those of the cold store, by the measure of
+//!    the classification, or if it lies on the disk that holds the dataset: reading there would take from the
+//!    rate of the cold store.
+//! 2. The others stand as the probe classifies them ([`order`]).
+//! 3. Main memory is divided into staging, as deep as [`depth`] says, and cache.
+
+mod chunk;
+mod depth;
+mod order;
+
+use std::{
+    collections::BTreeMap,
+    num::{NonZeroU32, NonZeroUsize},
+};
+
+use tierfeed_core::{
+    fleet::{
+        Infeasible,
+        budget::Staging,
+        schedule::{
+            Device, Figures, FoundTier, LinkWindows, Offer, Role, Schedule, ScheduledTier,
+            WriteRates,
+        },
+    },
+    id::Epoch,
+    retention::{
+        in_place::{Choice, Facts, Lengths, Reason, Verified, Way, Wish, choose},
+        policy::{self, Stay},
+    },
+    session::{LookAhead, Windows},
+    tier::Kind,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+use tierfeed_handoff::SHARED_TIERS_MAX;
+use tierfeed_prefetcher::fetcher::READ_THREADS;
+use tierfeed_resource_gatherer::classify::RATIO_MAX;
+use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
+
+pub use self::depth::IN_TIME;
+pub(crate) use self::order::fastest_first;
+
+/// Threads that copy from and to each tier, unless a measurement says that one suffices.
+pub(crate) const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
+
+/// A second writer must reach more than this percentage of the rate of one.
+const WORTH: u128 = 110;
+
+/// The most that tables and alignment of a sample take in staging memory.
+const BYTES_PER_STAGED_SAMPLE: u64 = 96;
+
+/// What a schedule depends on beside the node: the job and its dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Ranks of each node.
+    pub ranks: u32,
+    /// The length of a large batch in staging.
+    pub batch: Bytes,
+    /// Samples of a batch.
+    pub batch_samples: u32,
+    /// The mean length of a sample.
+    pub sample: Bytes,
+    /// How long a step computes; `None` if it is not known.
+    pub step_time: Option<Nanoseconds>,
+    /// The most batches that are staged ahead; `None` if the job does not say.
+    pub depth_max: Option<u32>,
+    /// The unit in which tiers grow; `None` if the job does not say.
+    pub chunk: Option<Bytes>,
+    /// The policy of the job.
+    pub policy: policy::Kind,
+    /// For how long it keeps a sample where it lies.
+    pub stay: Stay,
+    /// Whether copies are verified.
+    pub verified: Verified,
+    /// Whether samples have one length.
+    pub lengths: Lengths,
+    /// The wishes for direct use, by kind of tier.
+    pub wishes: BTreeMap<Kind, Wish>,
+    /// Whether the job says how much may be written to storage in an epoch.
+    pub limits_writes: bool,
+    /// The room for samples to come.
+    pub look_ahead: LookAhead,
+}
+
+impl Terms {
+    /// The terms of a job on a dataset.
+    #[must_use]
+    pub fn of(job: &Job, demand: &Demand) -> Self {
+        let Staging { ranks, batch, .. } = staging(job, demand);
+        let samples = demand.batch_samples;
+        let storage = job.tiers.iter().find(|tier| tier.kind == Kind::Storage);
+        Self {
+            ranks,
+            batch,
+            batch_samples: samples,
+            sample: Bytes(demand.batch_mean.0 / u64::from(samples.max(1))),
+            step_time: demand.step_time,
+            depth_max: job.prefetch_batches,
+            chunk: job.chunk,
+            policy: job.policy,
+            stay: job.policy.stay(job.shuffle),
+            verified: match job.verify {
+                Verify::Shared => Verified::Never,
+                Verify::Always => Verified::Always,
+            },
+            lengths: if demand.has_equal_samples { Lengths::One } else { Lengths::Several },
+            wishes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
+            limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
+            look_ahead: job.look_ahead,
+        }
+    }
+
+    /// The staging memory that a depth needs.
+    fn staging(&self, depth: u32) -> Staging {
+        Staging { ranks: self.ranks, batches: depth, batch: self.batch }
+    }
+}
+
+/// The staging memory that the ranks of a node need, with the depth that the job file names, or its
+/// default.
+pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
+    let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
+    let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
+    let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
+    let (ranks, batches) = (job.world.ranks_per_node, job.staged_batches());
+    Staging { ranks, batches, batch: Bytes(batch) }
+}
+
+/// The first schedule of a node that found this.
+///
+/// # Errors
+///
+/// If main memory holds no batch.
+pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
+    let is_main = |tier: &&FoundTier| tier.kind == Kind::MainMemory;
+    let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
+    let (depth, depth_reason) = depth::depth(terms, &offer.cold, main.unwrap_or_default());
+    let split = terms.staging(depth).within(main.unwrap_or_default());
+    if let Some(budget) = main.filter(|_| split.arena < terms.batch) {
+        return Err(Infeasible { budget, batch: terms.batch, ranks: terms.ranks });
+    }
+    let cache = |tier: &FoundTier| match tier.kind {
+        Kind::MainMemory => split.cache,
+        _ => Bytes(tier.budget.0.saturating_sub(tier.beside.0)),
+    };
+    let placed = placed(terms, offer);
+    let caches = placed.iter().filter(|it| it.role != Role::LeftOut).map(|it| cache(it.found));
+    let chunk =
+        terms.chunk.unwrap_or_else(|| chunk::fitting(caches, terms.batch, terms.batch_samples));
+    let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0.max(1));
+    let mut shared_tiers = 0;
+    let tier = |Placed { offered, found, role, reason }: Placed<'_>| {
+        let direct = direct(terms, found, role, &mut shared_tiers);
+        ScheduledTier {
+            offered: u32::try_from(offered).unwrap_or(u32::MAX),
+            role,
+            cache: if role == Role::LeftOut { Bytes(0) } else { whole(cache(found)) },
+            copy_threads: count(found.writes.map_or(COPY_THREADS, copy_threads)).get(),
+            direct,
+            reason,
+        }
+    };
+    Ok(Schedule {
+        generation: 0,
+        first_epoch: Epoch(0),
+        tiers: placed.into_iter().map(tier).collect(),
+        chunk,
+        arena: split.arena,
+        depth,
+        depth_reason,
+        windows: windows(terms, &offer.cold),
+        look_ahead: match terms.look_ahead {
+            LookAhead::Room(room) => room,
+            LookAhead::Off | LookAhead::Auto => Bytes(0),
+        },
+        reason: String::new(),
+    })
+}
+
+/// The indices of tiers with these figures, fastest first after main memory.
+pub(crate) fn fastest_of<'a>(tiers: impl Iterator<Item = (Kind, &'a Figures)>) -> Vec<usize> {
+    let profiles: Vec<_> = tiers.map(|(kind, figures)| order::profile(kind, figures)).collect();
+    order::fastest_first(&profiles)
+}
+
+/// A tier with its use.
+struct Placed<'a> {
+    offered: usize,
+    found: &'a FoundTier,
+    role: Role,
+    reason: String,
+}
+
+/// All tiers, fastest first, then those that are left out.
+fn placed<'a>(terms: &Terms, offer: &'a Offer) -> Vec<Placed<'a>> {
+    let (mut used, mut left_out) = (Vec::new(), Vec::new());
+    for (offered, found) in offer.tiers.iter().enumerate() {
+        let role = role(terms, found.kind);
+        match why_left_out(role, found, &offer.cold) {
+            Some(reason) => {
+                left_out.push(Placed { offered, found, role: Role::LeftOut, reason });
+            }
+            None => used.push(Placed { offered, found, role, reason: String::new() }),
+        }
+    }
+    let profiles: Vec<_> =
+        used.iter().map(|tier| order::profile(tier.found.kind, &tier.found.figures)).collect();
+    let mut used: Vec<Option<Placed<'a>>> = used.into_iter().map(Some).collect();
+    let mut placed = Vec::new();
+    for (index, reason) in order::rank(&profiles) {
+        placed.extend(used[index].take().map(|tier| Placed { reason, ..tier }));
+    }
+    placed.extend(left_out);
+    placed
+}
+
+fn role(terms: &Terms, kind: Kind) -> Role {
+    let keeps = terms.policy != policy::Kind::None;
+    let is_spared =
+        kind == Kind::Storage && !terms.limits_writes && terms.look_ahead == LookAhead::Auto;
+    match (keeps, terms.look_ahead != LookAhead::Off && !is_spared) {
+        (true, true) => Role::RetentionAndLookAhead,
+        (true, false) => Role::Retention,
+        (false, true) => Role::LookAhead,
+        (false, false) if kind == Kind::MainMemory => Role::Staging,
+        (false, false) => Role::LeftOut,
+    }
+}
+
+/// Why a tier is not used; `None` if it is. Main memory always is: batches are staged there.
+fn why_left_out(role: Role, found: &FoundTier, cold: &Figures) -> Option<String> {
+    if found.kind == Kind::MainMemory {
+        return None;
+    }
+    if role == Role::LeftOut {
+        return Some("left out: the policy keeps nothing, and nothing may wait there".to_owned());
+    }
+    if found.device == Device::OfTheDataset {
+        return Some(format!(
+            "left out: {} lies on the disk that holds the dataset; reading it takes from the rate of the \
+             cold store",
+            found.location
+        ));
+    }
+    let (tier, store) =
+        (order::profile(found.kind, &found.figures), order::profile(Kind::Storage, cold));
+    let (Some(cost), Some(cold_cost)) = (tier.chunk_cost_ns(), store.chunk_cost_ns()) else {
+        return None;
+    };
+    // What the classification counts as the same is not more, or noise would decide.
+    (cost > cold_cost * RATIO_MAX).then(|| {
+        format!(
+            "left out: {} costs more than the cold store with {}",
+            found.figures.bandwidth.unwrap_or_default(),
+            cold.bandwidth.unwrap_or_default()
+        )
+    })
+}
+
+/// Whether trainers read samples of a tier in place; `None` where there is no choice.
+fn direct(
+    terms: &Terms,
+    found: &FoundTier,
+    role: Role,
+    shared_tiers: &mut usize,
+) -> Option<Choice> {
+    let wish = terms.wishes.get(&found.kind).copied();
+    let wish = match found.kind {
+        _ if role == Role::LeftOut => None,
+        Kind::CxlMemory => Some(wish.unwrap_or_default()),
+        Kind::MainMemory => wish.filter(|wish| *wish != Wish::Never),
+        Kind::Scratch | Kind::Storage => None,
+    }?;
+    let Terms { stay, verified, lengths, .. } = *terms;
+    let facts = Facts { wish, rates: found.reads, stay, verified, lengths, pace: found.pace };
+    let choice = choose(&facts);
+    if choice.way == Way::Direct && *shared_tiers == SHARED_TIERS_MAX {
+        return Some(Choice { way: Way::Copied, reason: Reason::NoAddresses, ..choice });
+    }
+    *shared_tiers += usize::from(choice.way == Way::Direct);
+    Some(choice)
+}
+
+/// The number of threads that copy to a tier with these rates.
+///
+/// One writer often saturates CXL memory; a second one only delays readers.
+pub(crate) fn copy_threads(rates: WriteRates) -> NonZeroUsize {
+    let is_worth = u128::from(rates.two.0) * 100 > u128::from(rates.one.0) * WORTH;
+    if is_worth { COPY_THREADS } else { NonZeroUsize::MIN }
+}
+
+/// The operations at a time. Where rate and latency of the cold store are known, its window begins with as
+/// many reads as are in flight at that rate (Little's law); it follows what is observed later.
+fn windows(terms: &Terms, cold: &Figures) -> LinkWindows {
+    let usual = usual_windows();
+    let in_flight = cold.latency.zip(cold.bandwidth).map(|(latency, rate)| {
+        let BytesPerSecond(rate) = rate;
+        let bytes = u128::from(rate) * u128::from(latency.0) / 1_000_000_000;
+        u32::try_from(bytes.div_ceil(u128::from(terms.sample.0.max(1)))).unwrap_or(u32::MAX)
+    });
+    LinkWindows { cold: usual.cold.max(in_flight.unwrap_or(0).min(usual.cold_max)), ..usual }
+}
+
+/// The operations at a time where nothing is known of the links.
+pub(crate) fn usual_windows() -> LinkWindows {
+    let usual = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
+    LinkWindows {
+        cold: usual.cold.get(),
+        cold_max: usual.cold_max().get(),
+        cold_threads: count(READ_THREADS).get(),
+        tier: usual.tier.get(),
+    }
+}
+
+fn count(threads: NonZeroUsize) -> NonZeroU32 {
+    u32::try_from(threads.get()).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

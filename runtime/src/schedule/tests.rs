@@ -1,0 +1,314 @@
+use proptest::prelude::*;
+use prost::Message as _;
+use tierfeed_core::{
+    fleet::{Origin, schedule::Location},
+    id::NumaNode,
+    retention::in_place::Pace,
+};
+
+use super::*;
+use crate::rpc::wire::pb;
+
+/// The terms of a job with two ranks, batches of 8 samples of 1 MiB, and chunks of 1 MiB.
+pub(crate) fn terms() -> Terms {
+    Terms {
+        ranks: 2,
+        batch: Bytes::mib(8),
+        batch_samples: 8,
+        sample: Bytes::mib(1),
+        step_time: None,
+        depth_max: None,
+        chunk: Some(Bytes::mib(1)),
+        policy: policy::Kind::Gap,
+        stay: Stay::UntilRead,
+        verified: Verified::Never,
+        lengths: Lengths::Several,
+        wishes: BTreeMap::new(),
+        limits_writes: false,
+        look_ahead: LookAhead::Auto,
+    }
+}
+
+/// A tier of 128 MiB with a rate in MB/s, which a device of its own has.
+pub(crate) fn found(kind: Kind, mb_per_s: impl Into<Option<u64>>) -> FoundTier {
+    let rate = mb_per_s.into().map(|mb| BytesPerSecond(mb * 1_000_000));
+    let location = match kind {
+        Kind::MainMemory => Location::Memory,
+        Kind::CxlMemory => Location::NumaNode(NumaNode(2)),
+        Kind::Scratch => Location::Directory("/ram".into()),
+        Kind::Storage => Location::Directory("/nvme".into()),
+    };
+    FoundTier {
+        kind,
+        origin: Origin::Real,
+        location,
+        device: Device::Own,
+        budget: Bytes::mib(128),
+        beside: Bytes(0),
+        figures: Figures {
+            latency: rate.map(|_| Nanoseconds(1_000)),
+            bandwidth: rate,
+            from: "test".into(),
+        },
+        pace: Pace::Own,
+        reads: None,
+        writes: None,
+    }
+}
+
+/// All kinds of tiers, and a cold store of so many MB/s.
+pub(crate) fn offer(cold: impl Into<Option<u64>>) -> Offer {
+    let rates = [None, Some(15_000), Some(9_000), Some(3_000)];
+    let tiers = Kind::ALL.into_iter().zip(rates).map(|(kind, rate)| found(kind, rate));
+    Offer { tiers: tiers.collect(), cold: found(Kind::Storage, cold).figures }
+}
+
+/// The kinds of tiers in their order, with what each is used for.
+fn uses(terms: &Terms, offer: &Offer) -> Vec<(Kind, Role)> {
+    let schedule = of(terms, offer).unwrap();
+    schedule.with(offer).map(|(tier, found)| (found.kind, tier.role)).collect()
+}
+
+fn reasons(tiers: Vec<FoundTier>, cold: impl Into<Option<u64>>) -> Vec<String> {
+    let offer = Offer { tiers, ..offer(cold) };
+    of(&terms(), &offer).unwrap().tiers.into_iter().map(|tier| tier.reason).collect()
+}
+
+const STAGED: &str = "first: batches are staged in main memory";
+
+#[test]
+fn tiers_stand_by_their_cost_and_say_so() {
+    let tiers = vec![
+        found(Kind::MainMemory, None),
+        found(Kind::CxlMemory, 50),
+        found(Kind::Scratch, 2_000),
+    ];
+    let found = of(&terms(), &Offer { tiers: tiers.clone(), ..offer(None) }).unwrap();
+    let order: Vec<u32> = found.tiers.iter().map(|tier| tier.offered).collect();
+    assert_eq!(order, [0, 2, 1]);
+    let expected =
+        [STAGED, "second: 2 GB/s, faster than cxl-memory", "third: 50 MB/s, slower than scratch"];
+    assert_eq!(reasons(tiers, None), expected);
+}
+
+#[test]
+fn main_memory_is_the_first_tier_however_slow_it_is() {
+    let tiers = vec![found(Kind::MainMemory, 10), found(Kind::CxlMemory, 5_000)];
+    let sentence = "second: 5 GB/s, and no other tier beside main memory has figures";
+    assert_eq!(reasons(tiers, 100), [STAGED, sentence]);
+}
+
+#[test]
+fn a_tie_is_decided_by_kind_and_a_tier_without_figures_stands_where_its_kind_does() {
+    let reasons = |cxl: u64, scratch: Option<u64>| {
+        let scratch = found(Kind::Scratch, scratch);
+        reasons(vec![found(Kind::MainMemory, None), found(Kind::CxlMemory, cxl), scratch], None)
+    };
+    let tied = [
+        "second: 2 GB/s, within 30 % of scratch, which stands after it by its kind",
+        "third: 2.40 GB/s, within 30 % of cxl-memory, which stands before it by its kind",
+    ];
+    assert_eq!(reasons(2_000, Some(2_400))[1..], tied);
+    let unknown = "third: no figures, so it stands where its kind does";
+    assert_eq!(reasons(2_000, None)[2], unknown);
+    let faster = "second: no figures, but any memory is faster than cxl-memory with 50 MB/s";
+    assert_eq!(reasons(50, None)[1], faster);
+}
+
+#[test]
+fn a_tier_that_costs_more_than_the_cold_store_is_left_out_with_the_reason() {
+    let both = Role::RetentionAndLookAhead;
+    let offer = Offer {
+        tiers: vec![
+            found(Kind::MainMemory, None),
+            found(Kind::CxlMemory, 50),
+            found(Kind::Scratch, 2_000),
+        ],
+        ..offer(200)
+    };
+    let expected =
+        [(Kind::MainMemory, both), (Kind::Scratch, both), (Kind::CxlMemory, Role::LeftOut)];
+    assert_eq!(uses(&terms(), &offer), expected);
+    let schedule = of(&terms(), &offer).unwrap();
+    let last = schedule.tiers.last().unwrap();
+    assert_eq!(last.reason, "left out: 50 MB/s costs more than the cold store with 200 MB/s");
+    assert_eq!(last.cache, Bytes(0));
+    let as_fast = Offer { cold: found(Kind::Storage, 60).figures, ..offer.clone() };
+    assert_eq!(uses(&terms(), &as_fast)[2], (Kind::CxlMemory, both), "within 30 %");
+    let unknown = Offer { cold: Figures::none(), ..offer };
+    assert!(uses(&terms(), &unknown).iter().all(|(_, role)| *role == both), "nothing to compare");
+}
+
+#[test]
+fn a_directory_on_the_disk_of_the_dataset_is_left_out() {
+    let mut offer = offer(None);
+    offer.tiers[3].device = Device::OfTheDataset;
+    assert_eq!(uses(&terms(), &offer)[3], (Kind::Storage, Role::LeftOut));
+    let reason = of(&terms(), &offer).unwrap().tiers.pop().unwrap().reason;
+    assert!(reason.starts_with("left out: /nvme lies on the disk that holds the"), "{reason}");
+}
+
+#[test]
+fn the_use_of_a_tier_follows_from_policy_and_look_ahead() {
+    let role = |policy, look_ahead, limits_writes| {
+        let terms = Terms { policy, look_ahead, limits_writes, ..terms() };
+        let uses = uses(&terms, &offer(None));
+        (uses[0].1, uses[3].1)
+    };
+    let both = Role::RetentionAndLookAhead;
+    let (gap, none) = (policy::Kind::Gap, policy::Kind::None);
+    assert_eq!(role(gap, LookAhead::Auto, false), (both, Role::Retention), "a disk wears out");
+    assert_eq!(role(gap, LookAhead::Auto, true), (both, both));
+    assert_eq!(role(gap, LookAhead::Off, true), (Role::Retention, Role::Retention));
+    let room = LookAhead::Room(Bytes(0));
+    assert_eq!(role(none, room, false), (Role::LookAhead, Role::LookAhead));
+    assert_eq!(role(none, LookAhead::Off, false), (Role::Staging, Role::LeftOut));
+}
+
+#[test]
+fn the_depth_follows_from_step_time_and_cold_store_within_what_the_job_and_memory_allow() {
+    // 16 MiB a step.
+    let depth = |step_ms: Option<u64>, latency_ms: u64, asked, budget| {
+        let step_time = step_ms.map(|ms| Nanoseconds(ms * 1_000_000));
+        let mut offer = offer(1_000);
+        offer.tiers[0].budget = budget;
+        offer.cold.latency = Some(Nanoseconds(latency_ms * 1_000_000));
+        let schedule = of(&Terms { step_time, depth_max: asked, ..terms() }, &offer).unwrap();
+        (schedule.depth, schedule.depth_reason)
+    };
+    let (roomy, reason) = (Bytes::mib(4_096), |text: &str| text.to_owned());
+    let unknown = (4, reason("the default: the step time is not known"));
+    assert_eq!(depth(None, 1, None, roomy), unknown);
+    let asked = (9, reason("as the job file says: the step time is not known"));
+    assert_eq!(depth(None, 1, Some(9), roomy), asked);
+    let (near, why) = depth(Some(100), 1, None, roomy);
+    assert_eq!((near, why.as_str()), (4, "2 are in time in 100 % of all steps"));
+    assert_eq!(depth(Some(100), 1, Some(9), roomy).0, 4, "a bound is not a wish");
+    assert_eq!(depth(Some(100), 1, Some(2), roomy).0, 2);
+    let slow = "the cold store is slower than the steps, however far ahead it is read";
+    assert_eq!(depth(Some(10), 1, None, roomy), (4, reason(slow)));
+}
+
+#[test]
+fn staging_comes_before_the_cache_and_the_chunk_fits_what_is_used() {
+    let mut offer = offer(None);
+    let schedule = of(&terms(), &offer).unwrap();
+    assert_eq!((schedule.arena, schedule.tiers[0].cache), (Bytes::mib(32), Bytes::mib(64)));
+    let unsaid = Terms { chunk: None, ..terms() };
+    assert_eq!(of(&unsaid, &offer).unwrap().chunk, Bytes::mib(4), "a sixteenth of 64 MiB");
+    offer.tiers[0].budget = Bytes::mib(12);
+    let error = of(&terms(), &offer).unwrap_err().to_string();
+    assert!(error.starts_with("tiers.main-memory: 12 MiB cannot hold a batch"), "{error}");
+}
+
+#[test]
+fn the_window_of_the_cold_store_begins_with_what_its_rate_and_latency_keep_in_flight() {
+    let cold = |latency_ms: u64| {
+        let mut offer = offer(1_000);
+        offer.cold.latency = Some(Nanoseconds(latency_ms * 1_000_000));
+        of(&terms(), &offer).unwrap().windows
+    };
+    assert_eq!(cold(1), cold(0), "one read of 1 MiB takes as long");
+    assert_eq!(cold(100).cold, 96, "100 MB in reads of 1 MiB");
+    assert_eq!(cold(100_000).cold, cold(1).cold_max);
+}
+
+#[test]
+fn two_writers_copy_only_where_they_are_faster_than_one() {
+    let rate = |mb: u64| BytesPerSecond(mb * 1_000_000);
+    let threads = |one, two| {
+        let mut offer = offer(None);
+        offer.tiers[1].writes = Some(WriteRates { one: rate(one), two: rate(two) });
+        of(&terms(), &offer).unwrap().tiers[1].copy_threads
+    };
+    assert_eq!((threads(17_000, 17_100), threads(10_000, 19_000)), (1, 2));
+}
+
+/// As long as reasons and places get on a real host, with a second CXL tier.
+fn long_offer(number: u32) -> Offer {
+    let mut offer = offer(200);
+    offer.tiers.insert(2, found(Kind::CxlMemory, 14_500));
+    for (at, tier) in (0_u64..).zip(&mut offer.tiers) {
+        tier.budget = Bytes(u64::MAX / 2 - u64::from(number) * 4096 - at);
+        tier.location = Location::Directory(format!("/{}/{number}", "d".repeat(200)));
+        tier.figures.from =
+            "probe report /home/someone/.local/state/tierfeed/tiers.json of 2026-11-24".into();
+        tier.reads = Some(tierfeed_core::retention::in_place::Rates {
+            tier_copying: BytesPerSecond(16_400_000_000),
+            tier_alone: BytesPerSecond(8_700_000_000),
+            main_memory: BytesPerSecond(13_400_000_000),
+        });
+    }
+    offer
+}
+
+#[test]
+fn the_schedules_of_a_thousand_nodes_together_take_less_than_a_mebibyte() {
+    let bytes = |number| {
+        let schedule = of(&terms(), &long_offer(number)).unwrap();
+        pb::Schedule::from(&schedule).encoded_len()
+    };
+    let all: usize = (0..1024).map(bytes).sum();
+    assert!(all < 1 << 20, "{all} bytes, {} for each node", all / 1024);
+}
+
+prop_compose! {
+    fn any_found()(
+        kind in prop::sample::select(Kind::ALL.to_vec()),
+        mb_per_s in prop::option::of(1_u64..50_000),
+        budget in 64_u64..4_096,
+        is_of_the_dataset in any::<bool>(),
+    ) -> FoundTier {
+        let device = if is_of_the_dataset { Device::OfTheDataset } else { Device::Own };
+        FoundTier { device, budget: Bytes::mib(budget), ..found(kind, mb_per_s) }
+    }
+}
+
+prop_compose! {
+    fn any_offer()(
+        others in prop::collection::vec(any_found(), 0..6),
+        main in 64_u64..4_096,
+        cold in prop::option::of(1_u64..20_000),
+    ) -> Offer {
+        let main = FoundTier { budget: Bytes::mib(main), ..found(Kind::MainMemory, None) };
+        let others = others.into_iter().filter(|tier| tier.kind != Kind::MainMemory);
+        Offer { tiers: [main].into_iter().chain(others).collect(), ..offer(cold) }
+    }
+}
+
+prop_compose! {
+    fn any_terms()(
+        step_ms in prop::option::of(1_u64..500),
+        depth_max in prop::option::of(2_u32..40),
+        chunk_mib in prop::option::of(1_u64..16),
+        policy in prop::sample::select(policy::Kind::ALL.to_vec()),
+        look_ahead in prop::sample::select(vec![LookAhead::Auto, LookAhead::Off]),
+    ) -> Terms {
+        let step_time = step_ms.map(|ms| Nanoseconds(ms * 1_000_000));
+        let chunk = chunk_mib.map(Bytes::mib);
+        Terms { step_time, depth_max, chunk, policy, look_ahead, ..terms() }
+    }
+}
+
+proptest! {
+    #[test]
+    fn equal_inputs_give_equal_bytes_and_every_tier_has_one_place(
+        terms in any_terms(),
+        offer in any_offer(),
+    ) {
+        let sent = |offer: &Offer| of(&terms, offer).map(|it| pb::Schedule::from(&it).encode_to_vec());
+        // Through the network, as the manager gets it.
+        let received = Offer::try_from(pb::Offer::from(&offer)).unwrap();
+        prop_assert_eq!(sent(&offer), sent(&received));
+        let schedule = of(&terms, &offer).unwrap();
+        let mut places: Vec<u32> = schedule.tiers.iter().map(|tier| tier.offered).collect();
+        prop_assert_eq!(places[0], 0, "main memory is the first");
+        places.sort_unstable();
+        prop_assert!(places.iter().copied().eq(0..u32::try_from(offer.tiers.len()).unwrap()));
+        for (tier, found) in schedule.with(&offer) {
+            prop_assert!(tier.cache <= found.budget && tier.cache.0 % schedule.chunk.0 == 0);
+        }
+        prop_assert!(terms.depth_max.is_none_or(|most| schedule.depth <= most));
+        prop_assert!(schedule.arena >= terms.batch);
+    }
+}
