@@ -127,6 +127,12 @@ impl Profile {
         }
     }
 
+    /// The same place, for a tier of this kind.
+    #[must_use]
+    pub fn as_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// The kind of the place.
     #[must_use]
     pub fn kind(&self) -> Kind {

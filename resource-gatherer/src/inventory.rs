@@ -10,6 +10,7 @@
 pub mod allowed;
 pub mod attributes;
 mod block;
+pub mod boot;
 pub mod cache;
 pub mod cgroup;
 pub mod cxl;
@@ -33,7 +34,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 pub(crate) use self::number_list::parse as numbers;
 pub use self::{
-    allowed::Allowed, attributes::Rated, cache::Cache, cgroup::CgroupMemory, cxl::Cxl,
+    allowed::Allowed, attributes::Rated, boot::Boot, cache::Cache, cgroup::CgroupMemory, cxl::Cxl,
     dax::DaxDevice, kernel_tiers::KernelTier, meminfo::Memory, mount::Mount, node::Node,
     placement::Placement, processor::Processor,
 };
@@ -44,6 +45,9 @@ use crate::sysroot::{ReadError, Sysroot, optional};
 pub struct Inventory {
     /// The name of the host.
     pub host: String,
+    /// How its kernel was started; `None` in reports of versions that did not note it.
+    #[serde(default)]
+    pub boot: Option<Boot>,
     /// The memory of the host.
     pub memory: Memory,
     /// Its NUMA nodes in ascending order; at least one.
@@ -90,7 +94,8 @@ impl Inventory {
         }
         let mounts = mount::read_all(sysroot)?;
         let inventory = Self {
-            host: optional(&sysroot.join("proc/sys/kernel/hostname")).unwrap_or_default(),
+            host: host_name(sysroot),
+            boot: boot::read(sysroot),
             memory,
             nodes,
             processor: processor::read(sysroot)?,
@@ -136,6 +141,12 @@ impl Inventory {
         let last = self.caches.iter().filter(local).filter(|cache| Some(cache.level) == level);
         last.map(|cache| cache.size_bytes).fold(0, u64::saturating_add)
     }
+}
+
+/// The name of the host; empty where the kernel tells none.
+#[must_use]
+pub fn host_name(sysroot: Sysroot<'_>) -> String {
+    optional(&sysroot.join("proc/sys/kernel/hostname")).unwrap_or_default()
 }
 
 /// A kernel without NUMA: one node that has everything.

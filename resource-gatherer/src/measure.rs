@@ -8,6 +8,7 @@ pub(crate) mod allotment;
 pub(crate) mod buckets;
 mod cell;
 pub mod clock;
+pub(crate) mod cold;
 pub(crate) mod conditions;
 pub(crate) mod default_directories;
 mod direct_file;

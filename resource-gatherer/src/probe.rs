@@ -4,7 +4,7 @@
 //! measure it cell by cell, [`crate::classify`] sorts it, [`crate::report`] keeps it. What cannot be
 //! measured is reported without figures and with the reason; only wrong input ends the probe.
 
-mod candidate;
+pub(crate) mod candidate;
 mod round;
 pub mod settings;
 #[cfg(test)]

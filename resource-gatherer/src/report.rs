@@ -19,7 +19,6 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::tier::Kind;
 
-pub(crate) use self::profile::into_main_memory;
 pub use self::{
     hwloc_xml::{HwlocXmlError, hwloc_xml},
     plot::plot,
@@ -28,6 +27,7 @@ pub use self::{
     style::{Blocks, Colour, Style},
     table::{COLUMNS, table},
 };
+pub(crate) use self::{profile::into_main_memory, store::write_json};
 pub use crate::figures::{
     Access, Bandwidth, Comparison, Conditions, Engine, Figures, LoadedLatency, LoadedPoint,
     ObjectStore, Pair, Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput,

@@ -6,6 +6,7 @@
 //! agent does.
 
 pub mod briefing;
+mod calibration;
 mod completions;
 mod error;
 mod fetcher;
@@ -29,6 +30,7 @@ mod start;
 mod starvation;
 mod trainers;
 
+pub use calibration::Calibration;
 pub use error::{AgentError, JoinError};
 pub use observer::Settings as ObserveSettings;
 
@@ -92,6 +94,8 @@ pub struct Settings {
     pub run_dir: RunDir,
     /// The path of the last probe report, if known.
     pub tiers_report: Option<PathBuf>,
+    /// The calibration of this host, if the process that starts the agent has begun it.
+    pub calibration: Option<Calibration>,
     /// Metrics and trace.
     pub observe: ObserveSettings,
 }
@@ -183,10 +187,11 @@ impl Agent {
     /// # Errors
     ///
     /// [`AgentError`]; nothing runs then.
-    pub async fn start(settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
+    pub async fn start(mut settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
+        let calibration = settings.calibration.take();
         let joined = tokio::select! {
             () = shutdown.recv() => return Err(AgentError::Ended),
-            joined = join::join(&settings) => joined?,
+            joined = join::join(&settings, calibration) => joined?,
         };
         start::agent(joined, settings.run_dir, settings.observe, shutdown).await
     }

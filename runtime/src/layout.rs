@@ -39,7 +39,8 @@ use tierfeed_workload_analyzer::{
 };
 
 pub use found::Found;
-pub use measured::{SavedReport, report_at};
+pub use measured::{Measured, Place, SavedReport, calibration_file, report_at};
+pub(crate) use measured::{cold_place, without_links};
 pub(crate) use node::MEMORY;
 pub use node::{Disk, FileSystem, Node, NodeError};
 pub use unused::UnusedTier;
@@ -115,6 +116,8 @@ pub struct Layout {
     pub depth: u32,
     /// Operations at a time.
     pub windows: LinkWindows,
+    /// The speed of the cold store below the tiers.
+    pub cold: Figures,
 }
 
 /// Whether a job may get sizes that exceed the free memory of the node.
@@ -228,7 +231,7 @@ impl Layout {
         demand: &Demand,
         node: &Node,
         overcommit: Overcommit,
-        measured: Option<&SavedReport>,
+        measured: &Measured,
     ) -> Result<Self, LayoutError> {
         let terms = Terms::of(job, demand);
         let found = Found::on(job, demand, node, overcommit, measured)?;

@@ -20,7 +20,16 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let report_path = run_dir.report();
     let observe = super::observe(&arguments.observe, token.as_ref(), &run_dir)?;
     let (manager, tiers_report) = (arguments.manager, environment::tiers_report(None).ok());
-    let settings = Settings { manager, token, launch, job: None, run_dir, tiers_report, observe };
+    let settings = Settings {
+        manager,
+        token,
+        launch,
+        job: None,
+        run_dir,
+        tiers_report,
+        calibration: None,
+        observe,
+    };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));

@@ -16,7 +16,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    layout::{Found, Layout, LayoutError, Node, Overcommit, SavedReport, TierLayout, report_at},
+    layout::{Found, Layout, LayoutError, Measured, Node, Overcommit, TierLayout},
     predict,
 };
 use tierfeed_workload_analyzer::{
@@ -71,7 +71,8 @@ fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
     let node = node(&file)?;
     let layout = layout(&file, &demand, &node)?;
     let analysis = Analysis::of(job, &sums, &demand, free_memory(&node, &layout));
-    let supply = supply(job, &layout, &analysis, cold_speed(job, &arguments.cold));
+    let (known, cold) = (saved(&node), cold_speed(job, &arguments.cold));
+    let supply = supply(job, &layout, &analysis, (cold, known.report(&node)));
     let verdict = demand::verdict(&demand, &supply);
     let advice = demand::advice(&demand, &supply);
     let emulated_tiers = emulated(&layout);
@@ -119,9 +120,13 @@ fn observed(report: Option<&Path>, job: &Job) -> Result<Option<Observed>, Failur
 
 /// The supply of the tiers: speeds imposed by the job, else measured; main memory without what the job itself
 /// needs.
-fn supply(job: &Job, layout: &Layout, analysis: &Analysis, cold: Speed) -> Supply {
-    let measured = measured();
-    let speeds = predict::tier_speeds(layout, measured.as_ref());
+fn supply(
+    job: &Job,
+    layout: &Layout,
+    analysis: &Analysis,
+    (cold, measured): (Speed, Option<&Report>),
+) -> Supply {
+    let speeds = predict::tier_speeds(layout, measured);
     let figure = |(tier, speed): (&TierLayout, Speed)| TierFigure {
         kind: tier.settings.kind,
         capacity: match tier.settings.kind {
@@ -131,7 +136,7 @@ fn supply(job: &Job, layout: &Layout, analysis: &Analysis, cold: Speed) -> Suppl
             _ => tier.cache,
         },
         read: speed.bandwidth,
-        reads_per_s: reads_per_s(tier, measured.as_ref()),
+        reads_per_s: reads_per_s(tier, measured),
     };
     Supply {
         tiers: layout.tiers.iter().zip(speeds).map(figure).collect(),
@@ -163,15 +168,13 @@ pub(crate) fn node(file: &JobFile) -> Result<Node, Failure> {
 
 /// The tiers of a job on a node.
 pub(crate) fn layout(file: &JobFile, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
-    let measured = saved_report();
-    Layout::fit(&file.job, demand, node, Overcommit::Refused, measured.as_ref())
+    Layout::fit(&file.job, demand, node, Overcommit::Refused, &saved(node))
         .map_err(|error| placed(file, error))
 }
 
 /// What a job finds on a node.
 pub(crate) fn found(file: &JobFile, demand: &Demand, node: &Node) -> Result<Found, Failure> {
-    let measured = saved_report();
-    Found::on(&file.job, demand, node, Overcommit::Refused, measured.as_ref())
+    Found::on(&file.job, demand, node, Overcommit::Refused, &saved(node))
         .map_err(|error| placed(file, error))
 }
 
@@ -181,14 +184,10 @@ pub(crate) fn placed(file: &JobFile, error: LayoutError) -> Failure {
     Failure::input(file.placed(&keys, error))
 }
 
-/// The last report of the probe, if there is one.
-pub(crate) fn measured() -> Option<Report> {
-    saved_report().map(|saved| saved.report)
-}
-
-fn saved_report() -> Option<SavedReport> {
-    let path = environment::tiers_report(None).ok()?;
-    report_at(&path)
+/// What was measured of a host before.
+pub(crate) fn saved(node: &Node) -> Measured {
+    let path = environment::tiers_report(None).ok();
+    path.map(|path| Measured::saved(&path, node.host())).unwrap_or_default()
 }
 
 /// The cold store's speed: imposed by the job, else by option.

@@ -28,7 +28,7 @@ use tierfeed_runtime::{
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
-use super::analyze::{cold_speed, emulated, layout, measured, node};
+use super::analyze::{cold_speed, emulated, layout, node, saved};
 use crate::{
     arguments::Plan,
     failure::Failure,
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         require_computed(&sized)?;
         return dump::sources(arguments, &sized, &layout);
     }
-    let inputs = PlanInputs::of(arguments, sized, &layout)?;
+    let inputs = PlanInputs::of(arguments, sized, &layout, saved(&node).report(&node).cloned())?;
     if let Some(tier) = arguments.minimum {
         return minimum::run(arguments, &inputs, tier);
     }
@@ -122,10 +122,14 @@ struct PlanInputs {
 }
 
 impl PlanInputs {
-    fn of(arguments: &Plan, sized: SizedJob, layout: &Layout) -> Result<Self, Failure> {
+    fn of(
+        arguments: &Plan,
+        sized: SizedJob,
+        layout: &Layout,
+        measured: Option<Report>,
+    ) -> Result<Self, Failure> {
         let step_time = arguments.step_time.or(sized.job().step_time);
         let demand = Demand::at(sized.job(), &sized.sums, step_time).map_err(Failure::input)?;
-        let measured = measured();
         let cold = cold_speed(sized.job(), &arguments.cold);
         let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);

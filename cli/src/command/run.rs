@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::units::Bytes;
 use tierfeed_runtime::{
-    agent::{self, Agent, AgentError, scratch},
+    agent::{self, Agent, AgentError, Calibration, scratch},
     expansion::Expansion,
     manager::{Listener, Manager},
     observe::{metrics, report::Report},
@@ -42,10 +42,13 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
     // Before any file of a run in progress is touched.
     let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;
+    file.job.require_dataset().map_err(Failure::input)?;
+    // Beside everything that the start does from here on.
+    let calibration = Calibration::begin(job, environment::tiers_report(None).ok().as_deref());
     let indexed = jobs::load(file, &run_dir)?;
     let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
     let (ending, mut report) =
-        super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref()))?;
+        super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref(), calibration))?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
         report.write(&run_dir.report()).map_err(Failure::work)?;
@@ -87,6 +90,7 @@ async fn all(
     indexed: &IndexedJob,
     run_dir: &RunDir,
     expansion: Option<&Expansion>,
+    calibration: Calibration,
 ) -> Result<(Ending, Option<Report>), Failure> {
     let _deadline =
         deadline::on_signal(Duration::from_nanos(arguments.grace.0) + deadline::CONCLUDED_WITHIN)
@@ -108,6 +112,7 @@ async fn all(
         job: Some(indexed.loaded()),
         run_dir: run_dir.clone(),
         tiers_report: environment::tiers_report(None).ok(),
+        calibration: Some(calibration),
         observe: super::observe(&arguments.observe, None, run_dir)?,
     };
     let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;

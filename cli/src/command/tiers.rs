@@ -7,17 +7,23 @@ use std::{
 };
 
 use anyhow::Context;
-use tierfeed_core::{tier::Kind, units::Bytes};
+use tierfeed_core::{
+    tier::Kind,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
 use tierfeed_resource_gatherer::{
     Budget, EmulatedTier, ProbeError, ProbeSettings, Report, Sysroot,
+    calibrate::Calibration,
     classify::Assignment,
+    inventory,
     probe::{
         Bucket, Directories, default_directories,
         object_store::{Identity, Options},
         probe_until,
     },
-    report,
+    report::{self, StoreError, Tier},
 };
+use tierfeed_runtime::layout::calibration_file;
 use tierfeed_workload_analyzer::{
     Job,
     job::{Budget as Wanted, TierRequest},
@@ -44,9 +50,15 @@ pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
         return output::lines(report::SCHEMA);
     }
     let path = environment::tiers_report(arguments.report.as_deref())?;
-    let report = report::read(&path).map_err(Failure::input)?;
+    let is_table = !arguments.json && arguments.plot.is_none() && arguments.hwloc.is_none();
+    let calibrated = if is_table { calibrated(&path) } else { None };
+    let report = match (report::read(&path), &calibrated) {
+        (Err(StoreError::Unreadable(..)), Some(calibrated)) => return output::lines(calibrated),
+        (report, _) => report.map_err(Failure::input)?,
+    };
     if arguments.plot.is_none() && arguments.hwloc.is_none() {
-        return print(&report, arguments.json);
+        print(&report, arguments.json)?;
+        return calibrated.map_or(Ok(()), |calibrated| output::lines(&format!("\n{calibrated}")));
     }
     if let Some(path) = &arguments.plot {
         write(path, &report::plot(&report))?;
@@ -55,6 +67,39 @@ pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
         write(path, &report::hwloc_xml(&report).map_err(Failure::input)?)?;
     }
     Ok(())
+}
+
+/// The figures that runs on this host took at their start, beside the probe report at `path`.
+fn calibrated(path: &Path) -> Option<String> {
+    let file = calibration_file(path, &inventory::host_name(Sysroot::live()));
+    let known = Calibration::read(&file)?;
+    let mut lines = vec![format!("calibrated by runs on this host, in {}", file.display())];
+    let place = |tier: &Tier| match (&tier.path, tier.numa_node) {
+        (Some(path), _) => path.display().to_string(),
+        (None, node) => format!("memory of NUMA node {}", node.unwrap_or_default()),
+    };
+    let line = |place: String, latency_ns: f64, bytes_per_s: f64| {
+        let (latency, rate) = (Nanoseconds(whole(latency_ns)), BytesPerSecond(whole(bytes_per_s)));
+        format!("  {place}: {latency}, {rate} into main memory")
+    };
+    lines.extend(known.tiers.iter().filter_map(|tier| {
+        let profile = tier.profile()?;
+        Some(line(place(tier), profile.latency_ns()?, profile.bytes_per_s()?))
+    }));
+    lines.extend(known.cold_stores.iter().map(|store| {
+        let place = format!("cold store {}", store.place);
+        line(place, store.latency_ns.median, store.read_bytes_per_s.median)
+    }));
+    Some(lines.join("\n"))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a figure is positive and far below 2^53"
+)]
+fn whole(figure: f64) -> u64 {
+    figure.max(0.0).round() as u64
 }
 
 fn print(report: &Report, as_json: bool) -> Result<(), Failure> {

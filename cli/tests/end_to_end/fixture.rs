@@ -132,6 +132,8 @@ impl Fixture {
         // Naming every frame of a panic takes a debug binary seconds.
         command.env("RUST_BACKTRACE", "0");
         command.env("TIERFEED_LOG", "info").stdin(Stdio::null());
+        // One for all tests, so that only the first ones calibrate the host.
+        command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
         command
     }
 

@@ -4,6 +4,7 @@
 
 mod apart;
 mod bucket;
+mod calibration;
 mod cloud_server;
 mod clouds;
 mod confined;

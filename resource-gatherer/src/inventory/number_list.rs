@@ -1,4 +1,4 @@
-//! Reads the kernel's notation for sets of CPUs and nodes: `0-3,8,10-11`.
+//! Reads and writes the kernel's notation for sets of CPUs and nodes: `0-3,8,10-11`.
 
 /// The numbers of a list in ascending order, or `None` if the text is no such list.
 ///
@@ -20,6 +20,17 @@ pub(crate) fn parse(text: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
+/// The notation of ascending numbers.
+pub(crate) fn print(numbers: &[u32]) -> String {
+    let follows = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
+    let range = |run: &[u32]| match run {
+        [only] => only.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    };
+    numbers.chunk_by(follows).map(range).collect::<Vec<_>>().join(",")
+}
+
 /// Numbers below this are accepted: sixteen times the largest CPU count that Linux can be built for.
 const NUMBERS_MAX: u32 = 131_072;
 
@@ -31,6 +42,13 @@ mod tests {
     fn ranges_and_single_numbers_mix() {
         assert_eq!(parse("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
         assert_eq!(parse("0,1,3"), Some(vec![0, 1, 3]));
+    }
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        for text in ["", "0", "0-3,8,10-11"] {
+            assert_eq!(print(&parse(text).unwrap()), text);
+        }
     }
 
     #[test]

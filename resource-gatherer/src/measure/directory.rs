@@ -38,7 +38,7 @@ use tierfeed_numa_memory::capacity;
 
 pub use self::stream::Abort;
 use self::{
-    bench::{Bench, RandomRate},
+    bench::{BUFFER_COUNT, Bench, RandomRate},
     watchdog::Failure,
 };
 use super::{
@@ -69,6 +69,18 @@ pub struct Request {
     pub engine: Option<Engine>,
     /// Ends the measurement early.
     pub abort: Abort,
+    /// What is measured.
+    pub extent: Extent,
+}
+
+/// How much is measured of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// Everything.
+    #[default]
+    Whole,
+    /// The rate of sequential reads and the latency, by which a tier is classified.
+    Reads,
 }
 
 /// What was found in a directory.
@@ -112,6 +124,8 @@ pub enum DirectoryError {
 }
 
 const BLOCK: usize = 1 << 20;
+/// How many blocks the buffers hold for [`Extent::Reads`]: they take time to be made.
+const READS_BUFFER_COUNT: usize = 16;
 const FILE_MIN: Bytes = Bytes::mib(8);
 const CHUNK: Bytes = Bytes::mib(512);
 /// How many times [`Limits::cell`] it takes at most.
@@ -184,13 +198,24 @@ impl Site {
         let access = file.access();
         let mut remarks = Vec::new();
         let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
-        let mut bench = Bench::new(file, engine, limits.cell, request.abort.clone());
+        let is_whole = request.extent == Extent::Whole;
+        let buffers = if is_whole { BUFFER_COUNT } else { READS_BUFFER_COUNT };
+        let mut bench = Bench::new(file, (engine, buffers), limits.cell, request.abort.clone());
         let sequential_write = bench.fill_file(len)?;
-        let rewrite = if is_memory { bench.rewrite()? } else { None };
+        // Direct reads need no flush before them, which can take long on a busy device.
+        if is_whole || access == Access::Buffered {
+            bench.file.sync()?;
+        }
+        let rewrite = if is_memory && is_whole { bench.rewrite()? } else { None };
         let sequential_read = bench.read_in_order()?;
         let chunk = chunk_len(Bytes(bench.len))?;
-        let chunk_read = bench.read_chunks(chunk)?;
-        let random_reads = random(&mut bench, Kind::Read, Bytes(u64::MAX))?;
+        let chunk_read = if is_whole { bench.read_chunks(chunk)? } else { None };
+        let random_reads = match request.extent {
+            Extent::Whole => random(&mut bench, Kind::Read, Bytes(u64::MAX))?,
+            Extent::Reads => {
+                bench.access_randomly(Kind::Read, 1, Bytes(u64::MAX))?.into_iter().collect()
+            }
+        };
         let random_writes = random(&mut bench, Kind::Write, request.random_writes)?;
         remarks.extend(self.mount.as_ref().and_then(remarks::of_mount));
         remarks.extend(remarks::of_access(access, medium));

@@ -38,6 +38,17 @@ pub(crate) struct Copier<'a> {
     pub(crate) inventory: &'a Inventory,
     pub(crate) sysroot: Sysroot<'a>,
     pub(crate) limits: &'a Limits,
+    /// By how many threads.
+    pub(crate) counts: Counts,
+}
+
+/// By how many threads chunks are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// One, two and four.
+    All,
+    /// Two, as a job copies, or one where there is one core.
+    AsJobs,
 }
 
 /// A tier of memory and its representative node.
@@ -118,7 +129,7 @@ impl Copier<'_> {
         clock: &mut GuestClock,
         allotment: Allotment<'_>,
     ) -> Vec<(Pass, Estimate)> {
-        let passes = passes(team.size(), team.block_count());
+        let passes = passes(self.counts, team.size(), team.block_count());
         let turns = take_turns(clock, team, allotment, SAMPLES_MIN, |left| {
             let time = Nanoseconds(self.limits.cell.0.min(left.0 / passes.len() as u64));
             passes.iter().map(|pass| (*pass, pass.cell(time))).collect()
@@ -134,10 +145,14 @@ const THREADS_MAX: usize = 4;
 /// So many copies are made on however busy a machine: planning hangs on them.
 const SAMPLES_MIN: usize = 3;
 
-fn passes(threads_max: usize, blocks: usize) -> Vec<Pass> {
+fn passes(counts: Counts, threads_max: usize, blocks: usize) -> Vec<Pass> {
     let kinds = [Traffic::Copy, Traffic::CopyNonTemporal];
     let kinds = if has_non_temporal_stores() { &kinds[..] } else { &kinds[..1] };
-    let counts = [1, 2, THREADS_MAX].into_iter().filter(|count| *count <= threads_max);
+    let counts = match counts {
+        Counts::All => vec![1, 2, THREADS_MAX],
+        Counts::AsJobs => vec![threads_max.min(2)],
+    };
+    let counts = counts.into_iter().filter(|count| *count <= threads_max);
     counts
         .flat_map(|threads| kinds.iter().map(move |it| Pass { traffic: *it, threads, blocks }))
         .collect()
@@ -177,7 +192,7 @@ mod tests {
     #[test]
     fn chunks_are_copied_by_one_two_and_four_threads_as_cores_allow() {
         let threads = |most| -> Vec<usize> {
-            let passes = passes(most, 8);
+            let passes = passes(Counts::All, most, 8);
             assert!(passes.iter().all(|pass| pass.blocks == 8));
             let plain = passes.iter().filter(|pass| !pass.traffic.is_non_temporal());
             plain.map(|pass| pass.threads).collect()
@@ -185,8 +200,10 @@ mod tests {
         assert_eq!(threads(1), [1]);
         assert_eq!(threads(3), [1, 2]);
         assert_eq!(threads(64), [1, 2, 4]);
-        let all = passes(4, 8).len();
+        let all = passes(Counts::All, 4, 8).len();
         assert_eq!(all, if has_non_temporal_stores() { 6 } else { 3 });
+        let as_jobs = |most| passes(Counts::AsJobs, most, 8).into_iter().map(|pass| pass.threads);
+        assert!(as_jobs(1).all(|count| count == 1) && as_jobs(64).all(|count| count == 2));
     }
 
     #[test]
@@ -194,8 +211,12 @@ mod tests {
         let machine = FakeSysroot::cxl_node();
         let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
         let limits = crate::probe::Budget::Quick.limits();
-        let copier =
-            Copier { inventory: &inventory, sysroot: Sysroot(machine.path()), limits: &limits };
+        let copier = Copier {
+            inventory: &inventory,
+            sysroot: Sysroot(machine.path()),
+            limits: &limits,
+            counts: Counts::All,
+        };
         let by = |from: usize, to: usize| {
             copier.initiator(&inventory.nodes[from], &inventory.nodes[to]).unwrap().id
         };
@@ -209,7 +230,7 @@ mod tests {
         let machine = FakeSysroot::single_node();
         let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
         let place = TierNode { tier: "main-memory", node: &inventory.nodes[0] };
-        let passes = passes(4, 8);
+        let passes = passes(Counts::All, 4, 8);
         let made = passes.iter().enumerate().map(|(index, pass)| {
             let rate = if index == 2 { 9e9 } else { 5e9 };
             transfer(place, place, Bytes::mib(2), *pass, Estimate::stated(rate))

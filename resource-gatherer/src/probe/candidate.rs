@@ -22,7 +22,7 @@ use crate::{
 
 /// A memory node, a directory or an emulated tier: it may be a tier or a part of one.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     kind: Kind,
     numa_node: Option<u32>,
     path: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(super) struct Candidate {
 impl Candidate {
     /// A memory node. `profile` is what the classification shall look at, `None` where the figures say
     /// nothing of the memory; then it is placed by what the firmware rates it at.
-    pub(super) fn node(
+    pub(crate) fn node(
         node: &Node,
         figures: &Figures,
         profile: Option<Profile>,
@@ -70,7 +70,7 @@ impl Candidate {
     }
 
     /// A directory, with why it has no figures if it has none.
-    pub(super) fn directory(kind: Kind, path: PathBuf, found: Result<&Findings, String>) -> Self {
+    pub(crate) fn directory(kind: Kind, path: PathBuf, found: Result<&Findings, String>) -> Self {
         let remarks = found.as_ref().err().cloned();
         let found = found.ok();
         let figures = found.map_or_else(Figures::default, |it| it.figures);
@@ -99,7 +99,7 @@ impl Candidate {
 
     /// An emulated tier: reported as stated, but placed no faster than the main memory among `others`,
     /// which plays it.
-    pub(super) fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
+    pub(crate) fn emulated(tier: &EmulatedTier, others: &[Self]) -> Self {
         let rate = Some(tier.speed.bandwidth.0).filter(|rate| *rate > 0);
         let rate = rate.map(|rate| Estimate::stated(to_f64(rate)));
         let player = others.iter().find(|place| place.kind == Kind::MainMemory);
@@ -127,13 +127,13 @@ impl Candidate {
 }
 
 /// The tiers of `places`, fastest first.
-pub(super) fn into_tiers(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<Tier> {
+pub(crate) fn into_tiers(places: &[Candidate], constraints: &Constraints<'_>) -> Vec<Tier> {
     sort(places, constraints).into_iter().map(|(tier, _)| tier).collect()
 }
 
 /// The tiers of `places`, ranked by measured copies into main memory. `transfers` go by the names that
 /// [`into_tiers`] gave, and get the names of the answer.
-pub(super) fn into_tiers_by_transfer(
+pub(crate) fn into_tiers_by_transfer(
     places: &[Candidate],
     constraints: &Constraints<'_>,
     transfers: &mut [Transfer],

@@ -20,7 +20,7 @@ use crate::{
         clock::{Clock, SystemClock},
         directory,
         memory::{self, Pair, Part, Task},
-        transfer::{self, Copier, TierNode},
+        transfer::{self, Copier, Counts, TierNode},
     },
     report::{Matrix, Tier},
     sysroot::Sysroot,
@@ -224,7 +224,7 @@ impl<'a> Round<'a> {
         }
         let limits = self.limits;
         let Self { inventory, sysroot, .. } = *self;
-        let copier = Copier { inventory, sysroot, limits: &limits };
+        let copier = Copier { inventory, sysroot, limits: &limits, counts: Counts::All };
         let nodes = tiers.iter().filter_map(|tier| {
             let node = inventory.nodes.iter().find(|node| Some(node.id) == tier.numa_node)?;
             Some(TierNode { tier: &tier.name, node })

@@ -12,19 +12,27 @@ impl Report {
     /// The figures of `tier`, one of this report; `None` if its place rests on no figure that was measured.
     #[must_use]
     pub fn profile(&self, tier: &Tier) -> Option<Profile> {
-        let is_measured = matches!(tier.source, Basis::Measured | Basis::Config);
-        if tier.emulated || !is_measured {
-            return None;
-        }
-        let figures = &tier.estimates;
-        let copy = into_main_memory(&self.transfers, &tier.name).or(figures.copy_bytes_per_s);
+        let copy = into_main_memory(&self.transfers, &tier.name);
+        let copy_bytes_per_s = copy.or(tier.estimates.copy_bytes_per_s);
+        tier.profile().map(|profile| Profile { copy_bytes_per_s, ..profile })
+    }
+}
+
+impl Tier {
+    /// The figures of the tier, without copies that a report has beside it; `None` if its place rests on no
+    /// figure that was measured.
+    #[must_use]
+    pub fn profile(&self) -> Option<Profile> {
+        let is_measured = matches!(self.source, Basis::Measured | Basis::Config);
+        let figures = &self.estimates;
         let profile = Profile {
             latency_ns: figures.idle_latency_ns,
             read_bytes_per_s: figures.read_bytes_per_s,
-            copy_bytes_per_s: copy,
-            ..Profile::unmeasured(tier.kind)
+            copy_bytes_per_s: figures.copy_bytes_per_s,
+            ..Profile::unmeasured(self.kind)
         };
-        profile.chunk_cost_ns().map(|_| profile)
+        let has_cost = profile.chunk_cost_ns().is_some();
+        (is_measured && has_cost && !self.emulated).then_some(profile)
     }
 }
 

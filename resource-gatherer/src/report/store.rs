@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use super::{FORMAT, Report};
@@ -34,12 +34,17 @@ pub enum StoreError {
 ///
 /// The directory of `path` cannot be made, or the file in it not be written.
 pub fn write(report: &Report, path: &Path) -> Result<(), StoreError> {
+    write_json(report, path)
+}
+
+/// As [`write`](self::write), any document.
+pub(crate) fn write_json(document: &impl Serialize, path: &Path) -> Result<(), StoreError> {
     let unwritable = |source| StoreError::Unwritable(path.to_owned(), source);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(unwritable)?;
     let mut file = NamedTempFile::new_in(directory).map_err(unwritable)?;
-    serde_json::to_writer_pretty(&mut file, report).map_err(|error| unwritable(error.into()))?;
+    serde_json::to_writer_pretty(&mut file, document).map_err(|error| unwritable(error.into()))?;
     file.as_file().sync_all().map_err(unwritable)?;
     file.persist(path).map_err(|error| unwritable(error.error))?;
     Ok(())

@@ -21,7 +21,7 @@ use tierfeed_handoff::Role;
 use super::readers::Readers;
 use crate::observe::{
     footprint::Footprint,
-    report::{Facts, RanksEntry, Report, StagingEntry, TierEntry},
+    report::{ColdStoreEntry, Facts, RanksEntry, Report, StagingEntry, TierEntry},
 };
 
 const RANKS: u32 = 2;
@@ -326,6 +326,7 @@ impl Run {
             staging: StagingEntry::default(),
             cold: BytesPerSecond(2_000_000),
             cold_store_emulated: true,
+            cold_store: ColdStoreEntry::default(),
             cold_engine: "chance",
             cold_reads_at_a_time: 1,
             requests: None,

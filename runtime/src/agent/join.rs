@@ -22,11 +22,13 @@ use tierfeed_workload_analyzer::{
     job::{JobError, LocatedError},
 };
 
-use super::{AgentError, JoinError, LoadedJob, Settings, manager_connection::ManagerHandle};
+use super::{
+    AgentError, Calibration, JoinError, LoadedJob, Settings, manager_connection::ManagerHandle,
+};
 use crate::{
     clock::Clock,
     dataset::{self, DatasetError},
-    layout::{Found, Layout, LayoutError, Node, Overcommit, SavedReport, report_at},
+    layout::{Found, Layout, LayoutError, Measured, Node, Overcommit},
     rpc::{
         JobText,
         client::{CallError, Client},
@@ -59,7 +61,10 @@ pub(super) struct Joined {
     pub(super) run_dir_lock: RunDirLock,
 }
 
-pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
+pub(super) async fn join(
+    settings: &Settings,
+    calibration: Option<Calibration>,
+) -> Result<Joined, AgentError> {
     let run_dir_lock = settings.run_dir.lock(LockOwner::Agent)?;
     let clock = Clock::start();
     let lookup = |name: &str| settings.launch.get(name).cloned();
@@ -69,7 +74,7 @@ pub(super) async fn join(settings: &Settings) -> Result<Joined, AgentError> {
     let run_dir = settings.run_dir.clone();
     let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref());
+    let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration);
     let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
     let LocalJob { job, post, number, index, index_path, demand, node, found } = local;
     let agent = Registration {
@@ -204,8 +209,10 @@ fn read_job(
     identity: &Identity,
     run_dir: &RunDir,
     tiers_report: Option<&Path>,
+    calibration: Option<Calibration>,
 ) -> Result<LocalJob, JoinError> {
     let (text, job) = (source.text(), source.job()?);
+    let calibration = calibration.unwrap_or_else(|| Calibration::begin(&job, tiers_report));
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
     let index_path = job.index.clone().unwrap_or_else(|| run_dir.index());
@@ -216,10 +223,11 @@ fn read_job(
         let keys = error.keys();
         JoinError::from(LocatedError::in_text(&text.text, &text.file, &keys, error))
     };
+    // Before free memory is looked at, of which the calibration takes some.
+    let measured = calibration.finish(&index);
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
     let kind = start_kind(run_dir, &text.file);
-    let measured = tiers_report.and_then(report_at);
-    let found = found(&job, &demand, &node, kind, measured.as_ref()).map_err(placed)?;
+    let found = found(&job, &demand, &node, kind, &measured).map_err(placed)?;
     Ok(LocalJob { job, post, number, index, index_path, demand, node, found })
 }
 
@@ -244,7 +252,7 @@ fn found(
     demand: &Demand,
     node: &Node,
     kind: StartKind,
-    measured: Option<&SavedReport>,
+    measured: &Measured,
 ) -> Result<Found, LayoutError> {
     let terms = Terms::of(job, demand);
     let found = |overcommit| -> Result<Found, LayoutError> {

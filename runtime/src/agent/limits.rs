@@ -95,7 +95,10 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroUsize};
 
     use tierfeed_core::{
-        fleet::{Origin, schedule::LinkWindows},
+        fleet::{
+            Origin,
+            schedule::{Figures, LinkWindows},
+        },
         id::NodeId,
         order::{Position, Shuffle, Spec, World},
         retention::policy,
@@ -142,6 +145,7 @@ mod tests {
             chunk: CHUNK,
             depth: 4,
             windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
+            cold: Figures::none(),
         };
         let window = NonZeroU32::MIN;
         let order = Spec {

@@ -17,8 +17,8 @@ use super::{Agent, AgentError, monitor::Monitor};
 use crate::{
     layout::{self, Layout, LeftOut, Standing, TierLayout},
     observe::report::{
-        Facts, ReaderStats, Report, ScratchEntry, StagingEntry, TierEntry, WritersEntry,
-        order_digest,
+        ColdStoreEntry, Facts, ReaderStats, Report, ScratchEntry, StagingEntry, TierEntry,
+        WritersEntry, order_digest,
     },
 };
 
@@ -76,6 +76,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         staging: StagingEntry::of(used.as_ref().and_then(|(ways, _)| ways.staging)),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
+        cold_store: cold_store(&agent.layout),
         cold_engine: &agent.cold_engine,
         cold_reads_at_a_time: session.cold_window() as u64,
         requests: agent.requests.as_ref().map(|counters| counters.figures()),
@@ -97,6 +98,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         tracing::debug!(%error, "published orders are left behind");
     }
     Ok(Some(report))
+}
+
+fn cold_store(Layout { cold, .. }: &Layout) -> ColdStoreEntry {
+    ColdStoreEntry {
+        latency_ns: cold.latency.map(|it| it.0),
+        bandwidth_bytes_per_s: cold.bandwidth.map(|it| it.0),
+        figures_from: cold.from.clone(),
+    }
 }
 
 /// Ends the threads of hand-off and data plane; returns what the data plane held, if they ended in time.

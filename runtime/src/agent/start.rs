@@ -152,6 +152,10 @@ fn announced(job: &Job, layout: Layout, shared_tiers: &[SharedTier]) -> Layout {
     for LeftOut { kind, standing, .. } in &layout.left_out {
         tracing::warn!(tier = kind.name(), "{}", standing.decision);
     }
+    let cold = &layout.cold;
+    let rate = cold.bandwidth.map(|rate| rate.to_string());
+    let latency = cold.latency.map(|latency| latency.to_string());
+    tracing::info!(latency, rate, figures = cold.from, "cold store");
     layout.unused_tiers(job).iter().for_each(|unused| tracing::warn!("{unused}"));
     layout
 }
@@ -231,9 +235,11 @@ fn log_tier(place: &TierLayout) {
     let tier = place.settings.kind.name();
     let Bytes(cache) = place.cache;
     let (budget, cache) = (place.budget, Bytes(cache));
-    let place_decided = &place.standing.decision;
+    let (place_decided, figures) = (&place.standing.decision, &place.standing.figures.from);
     match place.origin {
-        Origin::Real => tracing::info!(tier, %budget, %cache, place = place_decided, "tier"),
+        Origin::Real => {
+            tracing::info!(tier, %budget, %cache, place = place_decided, figures, "tier");
+        }
         Origin::Emulated => {
             tracing::info!(tier, %budget, %cache, emulated = true, place = place_decided, "tier");
         }

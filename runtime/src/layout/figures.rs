@@ -1,9 +1,7 @@
-//! The figures of the tiers and of the cold store that an agent offers with them.
+//! The figures of the tiers that an agent offers.
 //!
-//! They are those of the job file (`emulate`), else those that the last probe of this host measured at the
-//! same place, else there are none.
-
-use std::path::Path;
+//! They are those of the job file (`emulate`), else those that were measured at the same place ([`Measured`]),
+//! else there are none.
 
 use tierfeed_core::{
     fleet::schedule::Figures,
@@ -11,10 +9,9 @@ use tierfeed_core::{
     units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_prefetcher::tier::Backing;
-use tierfeed_resource_gatherer::{classify::Profile, report};
-use tierfeed_workload_analyzer::Job;
+use tierfeed_resource_gatherer::{Inventory, classify::Profile};
 
-use super::measured::SavedReport;
+use super::measured::{Measured, Place, TierFigures};
 
 /// A tier whose figures are looked for.
 #[derive(Debug, Clone, Copy)]
@@ -25,25 +22,30 @@ pub(super) struct Candidate<'a> {
     pub(super) emulated: Option<Speed>,
 }
 
-/// The figures of a tier.
-pub(super) fn of_tier(candidate: &Candidate<'_>, measured: Option<&SavedReport>) -> Figures {
+/// The figures of a tier on the host `now`.
+pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inventory) -> Figures {
     let kind = candidate.kind;
     if let Some(speed) = candidate.emulated {
-        let player = measured.and_then(|saved| profile(saved, |it| it.kind == Kind::MainMemory));
+        let player = measured.of_tier(now, Kind::MainMemory, Place::MainMemory).profile;
         return stated(&Profile::emulated(kind, speed, player.as_ref()), "emulated".to_owned());
     }
-    let found =
-        measured.and_then(|saved| Some((saved, profile(saved, |it| is_of(it, candidate))?)));
-    found.map_or_else(Figures::none, |(saved, profile)| stated(&profile, saved.to_string()))
+    let Some(place) = place(candidate) else { return Figures::none() };
+    let TierFigures { profile, from } = measured.of_tier(now, kind, place);
+    stated(&profile.unwrap_or(Profile::unmeasured(kind)), from)
 }
 
-/// The figures of the cold store: those that the job imposes.
-pub(super) fn of_cold_store(job: &Job) -> Figures {
-    job.cold.speed.map_or_else(Figures::none, |speed| Figures {
-        latency: Some(speed.latency),
-        bandwidth: Some(speed.bandwidth).filter(|rate| rate.0 > 0),
-        from: "emulated".to_owned(),
-    })
+/// Where the bytes of a tier lie; `None` for memory of any node that emulates CXL memory, which was not measured
+/// as such.
+fn place<'a>(candidate: &Candidate<'a>) -> Option<Place<'a>> {
+    match candidate.backing {
+        Backing::Directory(path) => Some(Place::Directory(path)),
+        Backing::Memory(Locality::Numa(node)) | Backing::SharedMemory(Locality::Numa(node), _) => {
+            Some(Place::NumaNode(node.0))
+        }
+        Backing::Memory(Locality::Anywhere) | Backing::SharedMemory(Locality::Anywhere, _) => {
+            (candidate.kind == Kind::MainMemory).then_some(Place::MainMemory)
+        }
+    }
 }
 
 fn stated(profile: &Profile, from: String) -> Figures {
@@ -52,30 +54,6 @@ fn stated(profile: &Profile, from: String) -> Figures {
         bandwidth: profile.bytes_per_s().map(|rate| BytesPerSecond(whole(rate))),
         from,
     }
-}
-
-/// The figures of the first tier of a report that `is_it`. Of nested directories, that is the innermost one.
-fn profile(saved: &SavedReport, is_it: impl Fn(&report::Tier) -> bool) -> Option<Profile> {
-    let depth = |tier: &report::Tier| tier.path.as_deref().map_or(0, |path| path.iter().count());
-    let tiers = saved.report.tiers.iter().filter(|tier| is_it(tier));
-    // The first of those that are as deep: `max_by_key` returns the last.
-    let tier = tiers.rev().max_by_key(|tier| depth(tier))?;
-    saved.report.profile(tier)
-}
-
-/// Whether the probe measured the place of `candidate` as this tier.
-fn is_of(tier: &report::Tier, candidate: &Candidate<'_>) -> bool {
-    let holds = |path: &Path| tier.path.as_deref().is_some_and(|there| path.starts_with(there));
-    tier.kind == candidate.kind
-        && match candidate.backing {
-            Backing::Directory(path) => holds(path),
-            Backing::Memory(Locality::Numa(node))
-            | Backing::SharedMemory(Locality::Numa(node), _) => tier.numa_nodes.contains(&node.0),
-            // Memory of any node that emulates CXL memory was not measured as such.
-            Backing::Memory(Locality::Anywhere) | Backing::SharedMemory(Locality::Anywhere, _) => {
-                candidate.kind == Kind::MainMemory
-            }
-        }
 }
 
 #[expect(
@@ -92,9 +70,16 @@ mod tests {
     use std::{path::PathBuf, time::Duration};
 
     use tierfeed_core::id::NumaNode;
-    use tierfeed_resource_gatherer::{classify::classify, probe::estimate::Estimate};
+    use tierfeed_resource_gatherer::{
+        classify::classify,
+        inventory::{Boot, Mount, mount::Medium},
+        probe::estimate::Estimate,
+    };
 
-    use super::{super::direct::tests::machine, *};
+    use super::{
+        super::{direct::tests::machine, measured::SavedReport},
+        *,
+    };
     use crate::schedule::fastest_of;
 
     const MAIN: (Kind, Backing) = (Kind::MainMemory, Backing::Memory(Locality::Anywhere));
@@ -110,7 +95,22 @@ mod tests {
         emulated: Option<Speed>,
         measured: Option<&SavedReport>,
     ) -> Figures {
-        of_tier(&Candidate { kind: *kind, backing, emulated }, measured)
+        let now = measured.map(|saved| saved.report.inventory.clone()).unwrap_or_default();
+        let measured = measured.cloned().map(Measured::from).unwrap_or_default();
+        of_tier(&Candidate { kind: *kind, backing, emulated }, &measured, &now)
+    }
+
+    fn ram_disk_mount() -> Mount {
+        Mount {
+            path: "/ram".into(),
+            root: "/".into(),
+            file_system: "tmpfs".to_owned(),
+            source: "tmpfs".to_owned(),
+            device: "0:40".to_owned(),
+            medium: Medium::Memory,
+            options: String::new(),
+            overlay_upper: None,
+        }
     }
 
     /// The probe report of a machine with a card of 17.6 GB/s and a RAM disk of so many GB/s at `/ram`.
@@ -124,6 +124,8 @@ mod tests {
         tier.estimates.read_bytes_per_s = Some(Estimate::stated(ram_disk * 1e9));
         tier.estimates.idle_latency_ns = Some(Estimate::stated(900.4));
         report.tiers.push(tier);
+        report.inventory.boot = Some(Boot::default());
+        report.inventory.mounts = vec![ram_disk_mount()];
         let written = Some(std::time::UNIX_EPOCH + Duration::from_secs(1_709_164_800));
         SavedReport { report, file: "/tiers.json".into(), written }
     }

@@ -19,7 +19,7 @@ use tierfeed_resource_gatherer::Report;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::JobScratch};
 
 use super::{
-    Layout, LayoutError, LeftOut, Node, Overcommit, SavedReport, Standing, TierClaim, TierLayout,
+    Layout, LayoutError, LeftOut, Measured, Node, Overcommit, Standing, TierClaim, TierLayout,
     direct, figures, staging_min, tier_claims, with_overcommit, writers,
 };
 use crate::schedule::{self, COPY_THREADS, copy_threads, staging};
@@ -45,8 +45,7 @@ struct FoundClaim {
 
 impl Found {
     /// Looks for the tiers of `job` on `node`, with the figures in the job file and those that were
-    /// `measured` on this node. The report of another host is ignored: hosts that share a home directory
-    /// share its file.
+    /// `measured` on this node.
     ///
     /// # Errors
     ///
@@ -56,15 +55,14 @@ impl Found {
         demand: &Demand,
         node: &Node,
         overcommit: Overcommit,
-        measured: Option<&SavedReport>,
+        measured: &Measured,
     ) -> Result<Self, LayoutError> {
         let staging = staging(job, demand);
         let mut wanted = Vec::new();
         for request in &job.tiers {
             wanted.extend(tier_claims(request, node, staging)?);
         }
-        let measured = measured.filter(|saved| saved.report.host == node.host());
-        let wanted = fastest_first(wanted, measured);
+        let wanted = fastest_first(wanted, measured, node);
         let claims: Vec<Claim> = wanted.iter().map(|(it, _)| it.claim).collect();
         let budgets = match overcommit {
             Overcommit::Refused => allot(&claims, node.pools())?,
@@ -85,10 +83,10 @@ impl Found {
                 return Err(LayoutError::NoJobScratch { budget, size: beside });
             }
             let device = device(job, node, &claim);
-            let report = measured.map(|saved| &saved.report);
+            let report = measured.report(node);
             tiers.push(FoundClaim::of(claim, budget, beside, device, figures, report));
         }
-        Ok(Self { tiers, cold: figures::of_cold_store(job) })
+        Ok(Self { tiers, cold: measured.of_cold_store(job, node) })
     }
 
     /// What the manager gets of it.
@@ -132,6 +130,7 @@ impl Found {
             chunk: schedule.chunk,
             depth: schedule.depth,
             windows: schedule.windows,
+            cold: self.cold,
         }
     }
 }
@@ -211,9 +210,11 @@ impl FoundClaim {
 /// gets its own.
 fn fastest_first(
     claims: Vec<TierClaim>,
-    measured: Option<&SavedReport>,
+    measured: &Measured,
+    node: &Node,
 ) -> Vec<(TierClaim, Figures)> {
-    let figures = claims.iter().map(|it| figures::of_tier(&it.candidate(), measured));
+    let figures =
+        claims.iter().map(|it| figures::of_tier(&it.candidate(), measured, node.inventory()));
     let figures: Vec<Figures> = figures.collect();
     let kinds = claims.iter().map(|it| it.claim.kind);
     let order = schedule::fastest_of(kinds.zip(&figures));

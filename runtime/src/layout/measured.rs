@@ -1,87 +1,306 @@
-//! The last probe report, from which the figures of tiers come.
+//! What was measured of this host decides about the tiers of a job.
 //!
-//! The plan of a job and the agent that runs it both read it, so that they agree.
+//! Figures come from the last probe report, from what this start calibrated, or from what an earlier one did. Those
+//! that the host has outgrown do not count, and the reason is told with what counts instead. The plan of a job
+//! and the agent that runs it both call this, so that they agree.
+
+mod saved;
 
 use std::{
-    fmt, fs,
-    io::ErrorKind,
+    fmt,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
+use tierfeed_core::{
+    fleet::schedule::Figures,
+    tier::Kind,
+    units::{BytesPerSecond, Nanoseconds},
+};
+use tierfeed_dataset::source::{Bucket, Location};
 use tierfeed_resource_gatherer::{
-    Report,
-    report::{self, StoreError},
+    Inventory, Report,
+    calibrate::Calibration,
+    classify::Profile,
+    freshness::{self, Stale},
+    report::Tier,
 };
+use tierfeed_workload_analyzer::Job;
 
-const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+use self::saved::SavedCalibration;
+pub use self::saved::{SavedReport, calibration_file, report_at};
+use super::Node;
 
-/// A probe report with the file that it comes from.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SavedReport {
-    /// What the probe found.
-    pub report: Report,
-    /// The file.
-    pub file: PathBuf,
-    /// When the file was written; `None` where the file system does not say.
-    pub written: Option<SystemTime>,
+const MEMORY_OF_NODE: &str = "memory of NUMA node ";
+
+/// Something that may have figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// Main memory, wherever it lies.
+    MainMemory,
+    /// Memory of a node.
+    NumaNode(u32),
+    /// The directory of a tier.
+    Directory(&'a Path),
+    /// The cold store, by the path or the URL of the dataset.
+    ColdStore(&'a str),
 }
 
-impl fmt::Display for SavedReport {
+impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "probe report {} of ", self.file.display())?;
-        let since = self.written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
-        match since {
-            Some(since) => {
-                let (year, month, day) = date(since.as_secs() / SECONDS_PER_DAY);
-                write!(f, "{year}-{month:02}-{day:02}")
+        match self {
+            Self::MainMemory => f.write_str("main memory"),
+            Self::NumaNode(node) => write!(f, "{MEMORY_OF_NODE}{node}"),
+            Self::Directory(path) => path.display().fmt(f),
+            Self::ColdStore(place) => write!(f, "the cold store {place}"),
+        }
+    }
+}
+
+/// Everything that was measured of a host, at any time.
+///
+/// A figure of a probe counts before one of a calibration. None counts unless the host is as it was then
+/// ([`freshness`]); a start calibrates only what has no figure that counts.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    probe: Option<SavedReport>,
+    saved: Option<SavedCalibration>,
+    /// What this process calibrated.
+    own: Option<Calibration>,
+    /// Why it has no figures of some places.
+    failures: Vec<(String, String)>,
+}
+
+/// Figures of a tier, and where they come from; or why there are none.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TierFigures {
+    pub(crate) profile: Option<Profile>,
+    pub(crate) from: String,
+}
+
+impl From<SavedReport> for Measured {
+    fn from(report: SavedReport) -> Self {
+        Self { probe: Some(report), ..Self::default() }
+    }
+}
+
+impl Measured {
+    /// What the files of this user say: the probe report at `path`, and beside it what was calibrated on `host`.
+    #[must_use]
+    pub fn saved(path: &Path, host: &str) -> Self {
+        let saved = SavedCalibration::read(path, host);
+        Self { probe: report_at(path), saved, ..Self::default() }
+    }
+
+    /// Adds what this process has calibrated, and why it has no figures of some places.
+    #[must_use]
+    pub fn with_own(self, own: Calibration, failures: Vec<(String, String)>) -> Self {
+        Self { own: Some(own), failures, ..self }
+    }
+
+    /// Everything that was calibrated on the host, for the next run there.
+    pub(crate) fn calibrated(&self) -> Option<Calibration> {
+        let own = self.own.clone()?;
+        let saved = self.saved.as_ref().map(|saved| saved.calibration.clone());
+        Some(match saved {
+            Some(saved) => saved.updated(own),
+            None => own,
+        })
+    }
+
+    /// The probe report, if its figures of memory are those of the host `now`.
+    #[must_use]
+    pub fn report(&self, now: &Node) -> Option<&Report> {
+        let report = &self.probe.as_ref()?.report;
+        let now = now.inventory();
+        let nodes: Vec<u32> = report.inventory.memory_nodes().map(|node| node.id).collect();
+        freshness::memory(&report.inventory, now, &nodes).is_ok().then_some(report)
+    }
+
+    /// Whether a place has figures of the host `now`.
+    #[must_use]
+    pub fn has(&self, now: &Inventory, place: Place<'_>) -> bool {
+        match place {
+            Place::ColdStore(store) => self.cold_at(now, store).bandwidth.is_some(),
+            place => self.of_place(now, None, place).profile.is_some(),
+        }
+    }
+
+    /// The figures of a tier of `kind` at `place`.
+    pub(crate) fn of_tier(&self, now: &Inventory, kind: Kind, place: Place<'_>) -> TierFigures {
+        self.of_place(now, Some(kind), place)
+    }
+
+    /// The figures of the cold store of `job`: those that it imposes, else measured ones.
+    #[must_use]
+    pub fn of_cold_store(&self, job: &Job, now: &Node) -> Figures {
+        match job.cold.speed {
+            Some(speed) => Figures {
+                latency: Some(speed.latency),
+                bandwidth: Some(speed.bandwidth).filter(|rate| rate.0 > 0),
+                from: "emulated".to_owned(),
+            },
+            None => self.cold_at(now.inventory(), &cold_place(&job.dataset.source)),
+        }
+    }
+
+    fn cold_at(&self, now: &Inventory, place: &str) -> Figures {
+        let mut stale = Vec::new();
+        for (calibration, from) in self.calibrations() {
+            let Some(store) = calibration.cold(place) else { continue };
+            match store.fresh(&calibration.inventory, now) {
+                Ok(()) => {
+                    return Figures {
+                        latency: Some(Nanoseconds(whole(store.latency_ns.median))),
+                        bandwidth: Some(BytesPerSecond(whole(store.read_bytes_per_s.median))),
+                        from: in_words(&from, &stale),
+                    };
+                }
+                Err(why) => stale.push(format!("{from}: {why}")),
             }
-            None => f.write_str("an unknown date"),
         }
+        stale.extend(self.failure(Place::ColdStore(place)));
+        Figures { from: in_words("none", &stale), ..Figures::none() }
+    }
+
+    fn of_place(&self, now: &Inventory, kind: Option<Kind>, place: Place<'_>) -> TierFigures {
+        let real = match place {
+            Place::Directory(path) => without_links(path),
+            _ => PathBuf::new(),
+        };
+        let (asked, place) = match place {
+            Place::Directory(_) => (place, Place::Directory(&real)),
+            place => (place, place),
+        };
+        let mut stale = Vec::new();
+        if let Some((saved, tier)) = self.probed(kind, place)
+            && let Some(profile) = saved.report.profile(tier)
+        {
+            match fresh(&saved.report.inventory, now, tier, place) {
+                Ok(()) => return TierFigures { profile: Some(profile), from: saved.to_string() },
+                Err(why) => stale.push(format!("{saved}: {why}")),
+            }
+        }
+        for (calibration, from) in self.calibrations() {
+            let inventory = &calibration.inventory;
+            let found = calibration.tiers.iter().rev().filter(|tier| is_at(tier, place));
+            let mut found = found.map(|tier| (tier, fresh(inventory, now, tier, place)));
+            if let Some((tier, outcome)) = found.clone().find(|it| it.1.is_ok()).or(found.next()) {
+                match outcome {
+                    Ok(()) => {
+                        let profile =
+                            tier.profile().map(|it| it.as_kind(kind.unwrap_or(tier.kind)));
+                        return TierFigures { profile, from: in_words(&from, &stale) };
+                    }
+                    // Of another directory, it says nothing of this one.
+                    Err(_) if !is_very(tier, place) => (),
+                    Err(why) => stale.push(format!("{from}: {why}")),
+                }
+            }
+        }
+        stale.extend(self.failure(asked));
+        TierFigures { profile: None, from: in_words("none", &stale) }
+    }
+
+    /// The tier of the probe report that was measured at `place`. Of nested directories, that is the innermost
+    /// one.
+    fn probed(&self, kind: Option<Kind>, place: Place<'_>) -> Option<(&SavedReport, &Tier)> {
+        let saved = self.probe.as_ref()?;
+        let depth = |tier: &Tier| tier.path.as_deref().map_or(0, |path| path.iter().count());
+        let is_it = |tier: &&Tier| {
+            let holds = |path: &Path| tier.path.as_deref().is_some_and(|it| path.starts_with(it));
+            kind.is_none_or(|kind| kind == tier.kind)
+                && match place {
+                    Place::Directory(path) => holds(path),
+                    place => is_at(tier, place),
+                }
+        };
+        let tiers = saved.report.tiers.iter().filter(is_it);
+        // The first of those that are as deep: `max_by_key` returns the last.
+        Some((saved, tiers.rev().max_by_key(|tier| depth(tier))?))
+    }
+
+    /// What was calibrated, with where it comes from: the earlier one first, whose reason for not holding is why
+    /// this start calibrated.
+    fn calibrations(&self) -> impl Iterator<Item = (&Calibration, String)> {
+        let own = self.own.iter().map(|own| (own, "calibration at this start".to_owned()));
+        let saved = self.saved.iter().map(|saved| (&saved.calibration, saved.to_string()));
+        saved.chain(own)
+    }
+
+    fn failure(&self, place: Place<'_>) -> Option<String> {
+        let name = place.to_string();
+        let is_it = |failed: &str| match place {
+            // The failure names the node.
+            Place::MainMemory => failed.starts_with(MEMORY_OF_NODE),
+            _ => failed == name,
+        };
+        let found = self.failures.iter().find(|(failed, _)| is_it(failed));
+        found.map(|(_, why)| format!("not measured: {why}"))
     }
 }
 
-/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01.
-///
-/// # Source
-///
-/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
+/// Whether the figures of `tier` are right for `place` on the host `now`.
+fn fresh(then: &Inventory, now: &Inventory, tier: &Tier, place: Place<'_>) -> Result<(), Stale> {
+    match (place, &tier.path) {
+        (Place::Directory(path), Some(measured)) => {
+            freshness::directory(then, now, (measured, path))
+        }
+        _ => freshness::tier(then, now, tier),
+    }
 }
 
-/// The report at `path`; `None` if there is none, or if the file is no report, which is logged.
-#[must_use]
-pub fn report_at(path: &Path) -> Option<SavedReport> {
-    match report::read(path) {
-        Ok(report) => {
-            let written = fs::metadata(path).and_then(|file| file.modified()).ok();
-            Some(SavedReport { report, file: path.to_owned(), written })
-        }
-        Err(StoreError::Unreadable(_, source)) if source.kind() == ErrorKind::NotFound => None,
-        Err(error) => {
-            tracing::warn!(%error, "goes on as if nothing was measured");
-            None
-        }
+/// Whether `tier` may have the figures of `place`; those of a directory hold on all of its mount.
+fn is_at(tier: &Tier, place: Place<'_>) -> bool {
+    match place {
+        Place::MainMemory => tier.kind == Kind::MainMemory && tier.path.is_none(),
+        Place::NumaNode(node) => tier.numa_nodes.contains(&node),
+        Place::Directory(_) => tier.path.is_some(),
+        Place::ColdStore(_) => false,
     }
+}
+
+/// Whether `tier` was measured at `place` itself.
+fn is_very(tier: &Tier, place: Place<'_>) -> bool {
+    match place {
+        Place::Directory(path) => tier.path.as_deref().is_some_and(|it| path.starts_with(it)),
+        place => is_at(tier, place),
+    }
+}
+
+/// Where figures come from, and why not from where they would have come first.
+fn in_words(from: &str, stale: &[String]) -> String {
+    [from].into_iter().chain(stale.iter().map(String::as_str)).collect::<Vec<_>>().join("; ")
+}
+
+/// The path with all its links followed, as far as it exists.
+pub(crate) fn without_links(path: &Path) -> PathBuf {
+    let real = path.ancestors().find_map(|there| Some((there, there.canonicalize().ok()?)));
+    match real {
+        Some((there, real)) if there == path => real,
+        Some((there, real)) => real.join(path.strip_prefix(there).unwrap_or(path)),
+        None => path.to_owned(),
+    }
+}
+
+/// The name of a cold store: two servers may have the same buckets.
+pub(crate) fn cold_place(source: &Location) -> String {
+    match source {
+        Location::Bucket(Bucket { url, endpoint: Some(endpoint), .. }) => {
+            format!("{url} at {endpoint}")
+        }
+        Location::Path(path) => without_links(path).display().to_string(),
+        source @ Location::Bucket(_) => source.to_string(),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a figure is positive and far below 2^53"
+)]
+fn whole(figure: f64) -> u64 {
+    figure.max(0.0).round() as u64
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_since_1970_are_dates_of_the_calendar() {
-        assert_eq!(date(0), (1970, 1, 1));
-        assert_eq!(date(11_016), (2000, 2, 29));
-        assert_eq!(date(19_782), (2024, 2, 29));
-        assert_eq!(date(20_453), (2025, 12, 31));
-    }
-}
+mod tests;

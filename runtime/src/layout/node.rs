@@ -168,8 +168,14 @@ impl Node {
         host
     }
 
+    /// What the host has.
+    pub(crate) fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
     /// The name of the host.
-    pub(crate) fn host(&self) -> &str {
+    #[must_use]
+    pub fn host(&self) -> &str {
         &self.inventory.host
     }
 

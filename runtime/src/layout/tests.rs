@@ -8,7 +8,9 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::{
     Available, Inventory, Report,
-    inventory::{CgroupMemory, Memory, Node as NumaInventory, cgroup::Version, node::MemoryKind},
+    inventory::{
+        Boot, CgroupMemory, Memory, Node as NumaInventory, cgroup::Version, node::MemoryKind,
+    },
 };
 
 use tierfeed_workload_analyzer::demand::Sizes;
@@ -34,6 +36,7 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
     let free = Bytes(10 * GIB * (nodes.len() as u64 + 1));
     let inventory = Inventory {
         host: "host".into(),
+        boot: Some(Boot::default()),
         memory: Memory { total_bytes: 32 * GIB, free_bytes: 10 * GIB, available_bytes: 20 * GIB },
         nodes,
         ..Inventory::default()
@@ -85,12 +88,12 @@ fn demand(job: &Job) -> Demand {
 
 fn fit(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Overcommit::Refused, None)
+    Layout::fit(&job, &demand(&job), node, Overcommit::Refused, &Measured::default())
 }
 
 fn fit_again(tiers: &str, node: &Node) -> Result<Layout, LayoutError> {
     let job = job(tiers);
-    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed, None)
+    Layout::fit(&job, &demand(&job), node, Overcommit::Allowed, &Measured::default())
 }
 
 /// The layout with what a report chooses for samples of two lengths, some 64 GiB in all.
@@ -99,12 +102,17 @@ fn fit_measured(tiers: &str, node: &Node, measured: Option<&Report>) -> Layout {
     let sizes =
         Sizes::of(16, || std::iter::repeat_n(Bytes::mib(8), 1 << 13).chain([Bytes::mib(7)]));
     let demand = Demand::of(&job, &sizes).unwrap();
-    let saved = measured.map(|report| SavedReport {
-        report: report.clone(),
-        file: "/tiers.json".into(),
-        written: None,
+    Layout::fit(&job, &demand, node, Overcommit::Refused, &known(measured, node)).unwrap()
+}
+
+/// What is known of `node`, measured while it was as it is.
+fn known(report: Option<&Report>, node: &Node) -> Measured {
+    let saved = report.map(|report| {
+        let mut report = report.clone();
+        report.inventory = Inventory { host: report.host.clone(), ..node.inventory().clone() };
+        SavedReport { report, file: "/tiers.json".into(), written: None }
     });
-    Layout::fit(&job, &demand, node, Overcommit::Refused, saved.as_ref()).unwrap()
+    saved.map(Measured::from).unwrap_or_default()
 }
 
 const CXL: &str = "  main-memory: { size: 1 GiB }\n  cxl-memory: { size: 2 GiB }\n";
@@ -450,7 +458,8 @@ fn fit_unsaid(batch: u64, ranks: u32, node: &Node) -> Result<Layout, LayoutError
     );
     let job = Job::parse(&text, Path::new("/jobs/job.yaml")).unwrap();
     let sizes = Sizes::of(64, || std::iter::repeat_n(Bytes((batch << 20) / 4), 64));
-    Layout::fit(&job, &Demand::of(&job, &sizes).unwrap(), node, Overcommit::Refused, None)
+    let demand = Demand::of(&job, &sizes).unwrap();
+    Layout::fit(&job, &demand, node, Overcommit::Refused, &Measured::default())
 }
 
 #[test]
@@ -476,8 +485,14 @@ fn staging_gets_two_batches_of_each_rank_although_the_share_is_less() {
 fn tiers_that_keep_nothing_are_named() {
     let unused = |tiers: &str| {
         let job = job(tiers);
-        let layout =
-            Layout::fit(&job, &demand(&job), &plain_host(), Overcommit::Refused, None).unwrap();
+        let layout = Layout::fit(
+            &job,
+            &demand(&job),
+            &plain_host(),
+            Overcommit::Refused,
+            &Measured::default(),
+        )
+        .unwrap();
         layout.unused_tiers(&job).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let sentence = "tiers.main-memory keeps no sample: of 700 MiB staging takes 256.03 MiB, and \
@@ -543,12 +558,15 @@ fn figures_of_another_host_order_nothing() {
     let figures_from = |host: &str| {
         let mut report = direct::tests::machine();
         host.clone_into(&mut report.host);
-        let saved = SavedReport { report, file: "/tiers.json".into(), written: None };
-        let job = job(CXL);
+        let (job, measured) = (job(CXL), known(Some(&report), &node));
         let layout =
-            Layout::fit(&job, &demand(&job), &node, Overcommit::Refused, Some(&saved)).unwrap();
+            Layout::fit(&job, &demand(&job), &node, Overcommit::Refused, &measured).unwrap();
         layout.tiers[1].standing.figures.from.clone()
     };
-    assert_eq!(figures_from("host"), "probe report /tiers.json of an unknown date");
-    assert_eq!(figures_from("another"), "none");
+    let report = "probe report /tiers.json of an unknown date";
+    assert_eq!(figures_from("host"), report);
+    assert_eq!(
+        figures_from("another"),
+        format!("none; {report}: measured on the host another, and this is host")
+    );
 }

@@ -1,6 +1,7 @@
 //! The report of a run, `report.json`; docs/report.md explains its figures.
 
 mod advice;
+mod cold;
 mod digest;
 mod direct;
 mod expansion;
@@ -12,6 +13,7 @@ mod tier;
 mod verdict;
 
 pub use advice::Advice;
+pub use cold::ColdStoreEntry;
 pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use expansion::ExpansionEntry;
@@ -119,6 +121,8 @@ pub struct Report {
     pub staging: StagingEntry,
     /// Whether the cold store was slowed down for an experiment.
     pub cold_store_emulated: bool,
+    /// Its speed, as far as it was known when the run began.
+    pub cold_store: ColdStoreEntry,
     /// The engine that read the cold store, and why it was chosen.
     pub cold_engine: String,
     /// The most reads of the cold store in flight, at the end.
@@ -272,6 +276,7 @@ impl Report {
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
             cold_store_emulated: facts.cold_store_emulated,
+            cold_store: facts.cold_store,
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
             object_requests: facts.requests.map(RequestsEntry::from),

@@ -32,7 +32,7 @@ const SEQUENTIAL_DEPTH: u32 = 8;
 /// flight arrive matters little.
 const BLOCKS_PER_LAP_MAX: u64 = 16;
 /// How many blocks the buffers hold together: more than a last-level cache on most machines.
-const BUFFER_COUNT: usize = 64;
+pub(super) const BUFFER_COUNT: usize = 64;
 
 /// A file in the directory and what is needed to run jobs on it.
 pub(super) struct Bench {
@@ -50,9 +50,14 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn new(file: DirectFile, engine: Engine, time: Nanoseconds, abort: Abort) -> Self {
+    pub(super) fn new(
+        file: DirectFile,
+        (engine, buffers): (Engine, usize),
+        time: Nanoseconds,
+        abort: Abort,
+    ) -> Self {
         let mut random = SplitMix64(1);
-        let buffers = random_blocks(BUFFER_COUNT, BLOCK, &mut random);
+        let buffers = random_blocks(buffers, BLOCK, &mut random);
         Self { file, engine, len: 0, written: 0, time, buffers, random, abort }
     }
 
@@ -61,7 +66,6 @@ impl Bench {
         self.len = len.0;
         let (rate, written) = self.write_in_order(FILE_MIN)?;
         self.len = written;
-        self.file.sync()?;
         Ok(rate)
     }
 

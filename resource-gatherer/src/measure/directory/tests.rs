@@ -16,7 +16,7 @@ fn limits(file: Bytes) -> Limits {
 
 fn bench(directory: &tempfile::TempDir, time: Nanoseconds) -> Bench {
     let file = DirectFile::create_in(directory.path()).unwrap();
-    Bench::new(file, Engine::best(), time, Abort::default())
+    Bench::new(file, (Engine::best(), BUFFER_COUNT), time, Abort::default())
 }
 
 fn site(path: &Path, medium: Medium) -> Site {

@@ -121,7 +121,11 @@ pub fn estimate(request: &Request) -> Result<Estimate, SingleError> {
     })
 }
 
-fn estimate_here(inventory: &Inventory, request: &Request) -> Result<Estimate, SingleError> {
+/// Takes the figure on the calling thread, whose affinity it changes.
+pub(crate) fn estimate_here(
+    inventory: &Inventory,
+    request: &Request,
+) -> Result<Estimate, SingleError> {
     let find = |id: u32| {
         let node = inventory.nodes.iter().find(|node| node.id == id);
         node.ok_or(SingleError::NoNode(id))

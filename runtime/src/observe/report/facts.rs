@@ -12,7 +12,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    EpochEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
+    ColdStoreEntry, EpochEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
     advice::RunFigures,
     seconds,
     verdict::{self, Batches, ReaderStats, StallSummary},
@@ -58,6 +58,8 @@ pub struct Facts<'a> {
     pub cold_store_emulated: bool,
     /// How the cold store was read.
     pub cold_engine: &'a str,
+    /// What was known of its speed.
+    pub cold_store: ColdStoreEntry,
     /// The most reads of the cold store in flight, at the end.
     pub cold_reads_at_a_time: u64,
     /// The requests to a bucket.

@@ -7,10 +7,10 @@ mod pictures;
 
 use std::fmt::Write as _;
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_plot::escape;
 
-use super::{EpochEntry, FaultEntry, Report, TierEntry};
+use super::{ColdStoreEntry, EpochEntry, FaultEntry, Report, TierEntry};
 use crate::observe::footprint::TimelinePoint;
 
 /// The most faults and changes of memory that are listed.
@@ -45,6 +45,8 @@ impl Report {
         page.list(self.choices().into_iter());
         let titles = ["tier", "cache", "samples read", "bytes read", "bytes written", "busy"];
         page.table(&titles, self.tiers.iter().map(|tier| self.tier_row(tier)));
+        let titles = ["place", "latency", "rate", "figures from", "decision"];
+        page.table(&titles, self.tiers.iter().map(speed_row).chain([self.cold_row()]));
         page.element("h2", "Memory");
         page.picture(&pictures::memory(&self.memory));
         page.picture(&pictures::free(&self.memory));
@@ -137,6 +139,14 @@ impl Report {
         .into_iter()
     }
 
+    fn cold_row(&self) -> Vec<String> {
+        let ColdStoreEntry { latency_ns, bandwidth_bytes_per_s, figures_from } = &self.cold_store;
+        let speed = speed(*latency_ns, *bandwidth_bytes_per_s);
+        let decision = "below all tiers".to_owned();
+        let row = ["cold store".to_owned()].into_iter().chain(speed);
+        row.chain([figures_from.clone(), decision]).collect()
+    }
+
     fn tier_row(&self, tier: &TierEntry) -> Vec<String> {
         let mark = if tier.emulated { " (emulated)" } else { "" };
         let read = self.tier_read_bytes.get(tier.name).copied().unwrap_or(0);
@@ -149,6 +159,20 @@ impl Report {
             format!("{:.2} s", self.busy_s.get(tier.name).copied().unwrap_or(0.0)),
         ]
     }
+}
+
+/// What was measured of a tier, and what it decided.
+fn speed_row(tier: &TierEntry) -> Vec<String> {
+    let speed = speed(tier.latency_ns, tier.bandwidth_bytes_per_s);
+    let row = [tier.name.to_owned()].into_iter().chain(speed);
+    row.chain([tier.figures_from.clone(), tier.decision.clone()]).collect()
+}
+
+fn speed(latency_ns: Option<u64>, bytes_per_s: Option<u64>) -> [String; 2] {
+    let unknown = || "not known".to_owned();
+    let latency = latency_ns.map(|it| Nanoseconds(it).to_string());
+    let rate = bytes_per_s.map(|it| BytesPerSecond(it).to_string());
+    [latency.unwrap_or_else(unknown), rate.unwrap_or_else(unknown)]
 }
 
 fn epoch_row(epoch: &EpochEntry) -> Vec<String> {

@@ -102,6 +102,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         staging: StagingEntry::default(),
         cold: BytesPerSecond(1_000),
         cold_store_emulated: true,
+        cold_store: ColdStoreEntry::default(),
         cold_engine: "threads",
         cold_reads_at_a_time: 8,
         requests: None,

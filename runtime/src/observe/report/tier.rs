@@ -47,7 +47,8 @@ pub struct TierEntry {
     pub latency_ns: Option<u64>,
     /// The rate at which its bytes come into main memory; `None` if it is not known.
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// Where these figures come from: `emulated`, `probe report FILE of DATE` or `none`.
+    /// Where these figures come from: `emulated`, `probe report FILE of DATE`, `calibration at this start`,
+    /// `calibration FILE of DATE` or `none`; then why not from where they would have come first.
     pub figures_from: String,
     /// What it was used for: `retention-and-look-ahead`, `retention`, `look-ahead`, `staging` or `left-out`.
     #[serde(rename = "use")]

@@ -1,0 +1,276 @@
+//! Takes the few figures by which the tiers of a job are classified, in a fraction of a second each, where no
+//! report of the probe has them.
+//!
+//! 1. Kernels, samplers and cells are those of the probe, with smaller buffers and less time: figures are less
+//!    exact, and say so (`converged: false`).
+//! 2. Of memory: idle latency, and the rate of copies into main memory. Of a directory: the latency and the rate
+//!    of reads of a file that is written there, has no name and is at most [`FILE_MAX`] long. Of a cold store:
+//!    the time to the first byte and the rate of reads of extents that the job has.
+//! 3. Each is bounded in time. A directory or a cold store that does not answer has no figures.
+
+mod document;
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use tierfeed_core::{
+    tier::Kind,
+    units::{Bytes, Nanoseconds},
+};
+
+pub use self::document::{Calibration, ColdStore, PLACES_MAX};
+pub use crate::measure::cold::{Aim, ColdError, ColdFiles, ColdReads, FileExtent, Progress};
+use crate::{
+    classify::{Constraints, Profile},
+    figures::Figures,
+    inventory::{Cache, Inventory, Node},
+    measure::{
+        allotment::Allotment,
+        clock::{Clock, SystemClock},
+        cold::{self, ColdLimits},
+        directory::{self, DirectoryError},
+        limits::{Limits, Pairs},
+        memory::{
+            MemoryError, Request, Subject, buffer_max, locality, single, single::SingleError,
+        },
+        transfer::{Copier, Counts, TierNode},
+    },
+    probe::candidate::{Candidate, into_tiers},
+    report::Tier,
+    sysroot::Sysroot,
+};
+
+/// How long one node of memory is measured, unless there are many.
+const NODE_WITHIN: Nanoseconds = Nanoseconds(200_000_000);
+
+/// How long all nodes of memory together are measured.
+pub const MEMORY_WITHIN: Nanoseconds = Nanoseconds(900_000_000);
+
+/// After this time a directory has no figures.
+pub const DIRECTORY_WITHIN: Nanoseconds = Nanoseconds(900_000_000);
+
+/// After this time a cold store has no figures.
+pub const COLD_WITHIN: Nanoseconds = Nanoseconds(1_000_000_000);
+
+/// What is written to a directory at most.
+pub const FILE_MAX: Bytes = Bytes::mib(32);
+
+/// What is read of a cold store at most, beside what is in flight then.
+pub const COLD_BYTES_MAX: Bytes = Bytes::mib(64);
+
+/// The length of each of the two arrays of a copy.
+const ARRAY: Bytes = Bytes::mib(32);
+
+/// The least and the greatest length of the buffer whose latency is taken.
+const CHAIN: (Bytes, Bytes) = (Bytes::mib(32), Bytes::mib(64));
+
+/// One line of four is visited.
+const CHAIN_LINES: u64 = 4;
+
+const LIMITS: Limits = Limits {
+    total: MEMORY_WITHIN,
+    cell: Nanoseconds(40_000_000),
+    memory: MEMORY_WITHIN,
+    sample: Nanoseconds(2_000_000),
+    buffer_min: ARRAY,
+    buffer_max: ARRAY,
+    random_buffer: ARRAY,
+    chunk: ARRAY,
+    file: FILE_MAX,
+    pairs: Pairs::BestInitiator,
+    curves: &[],
+};
+
+const COLD_LIMITS: ColdLimits = ColdLimits {
+    latency: Nanoseconds(60_000_000),
+    rate: Nanoseconds(150_000_000),
+    total: COLD_WITHIN,
+    bytes: COLD_BYTES_MAX,
+};
+
+/// Why a place has no figures.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrateError {
+    /// There is no such memory, or none to compare it with.
+    #[error("this host has no memory on NUMA node {0}")]
+    NoMemory(u32),
+    /// The memory is too full.
+    #[error(transparent)]
+    Full(#[from] MemoryError),
+    /// The memory cannot be measured.
+    #[error(transparent)]
+    Memory(#[from] SingleError),
+    /// The copies cannot be measured.
+    #[error("{0}")]
+    Copies(String),
+    /// The directory cannot be measured.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The cold store cannot be measured.
+    #[error(transparent)]
+    Cold(#[from] ColdError),
+}
+
+/// The share of `node` of the time for all `nodes`.
+#[must_use]
+pub fn node_time(nodes: usize) -> Nanoseconds {
+    Nanoseconds(NODE_WITHIN.0.min(MEMORY_WITHIN.0 / nodes.max(1) as u64))
+}
+
+/// Measures the memory of `node` on the calling thread, whose affinity it changes, for about `time`.
+///
+/// # Errors
+///
+/// There is no such memory, it is too full, or it cannot be bound.
+pub fn memory(inventory: &Inventory, node: u32, time: Nanoseconds) -> Result<Tier, CalibrateError> {
+    let missing = || CalibrateError::NoMemory(node);
+    let target = inventory.memory_nodes().find(|it| it.id == node).ok_or_else(missing)?;
+    let main = inventory.memory_nodes().find(|it| !it.cpus.is_empty()).ok_or_else(missing)?;
+    let initiator = if target.cpus.is_empty() {
+        inventory.best_initiator(target).ok_or_else(missing)?
+    } else {
+        main
+    };
+    let chain = chain_len(inventory, initiator, buffer_max(target, locality(inventory, target))?);
+    let request = Request {
+        initiator: initiator.id,
+        target: node,
+        subject: Subject::IdleLatency,
+        buffer: chain,
+        sample: LIMITS.sample,
+        time: Nanoseconds(LIMITS.cell.0.min(time.0 / 4)),
+    };
+    let latency = single::estimate_here(inventory, &request)?;
+    let is_stopped = AtomicBool::new(false);
+    // Of their own, so that a busy machine has copies however long the latency took.
+    let allotment = Allotment::new(SystemClock.wall(), Nanoseconds(time.0 / 2), &is_stopped);
+    let (sysroot, counts) = (Sysroot::live(), Counts::AsJobs);
+    let copier = Copier { inventory, sysroot, limits: &LIMITS, counts };
+    let place = |node| TierNode { tier: "memory", node };
+    let found = copier.copy(place(target), place(main), allotment);
+    let found = found.map_err(|skipped| CalibrateError::Copies(skipped.why))?;
+    let best = found.iter().find(|copy| copy.is_best).map(|copy| copy.bytes_per_s);
+    let figures =
+        Figures { idle_latency_ns: Some(latency), copy_bytes_per_s: best, ..Figures::default() };
+    let constraints = Constraints::default();
+    let profile = Profile {
+        latency_ns: figures.idle_latency_ns,
+        copy_bytes_per_s: figures.copy_bytes_per_s,
+        ..Profile::unmeasured(target.kind.tier_kind())
+    };
+    let remarks = cache_remark(chain, cache_bytes(inventory, initiator)).into_iter().collect();
+    let candidate = Candidate::node(target, &figures, Some(profile), remarks, &constraints);
+    into_tiers(&[candidate], &constraints).pop().ok_or_else(missing)
+}
+
+/// As long as twice the cache of one core needs, within the least and the greatest length and `room`.
+fn chain_len(inventory: &Inventory, initiator: &Node, room: Bytes) -> Bytes {
+    const UNIT: u64 = 2 << 20;
+    let wanted = Bytes(CHAIN_LINES * 2 * cache_bytes(inventory, initiator).0);
+    let wanted = wanted.clamp(CHAIN.0, CHAIN.1).min(room);
+    Bytes(wanted.0.max(UNIT) / UNIT * UNIT)
+}
+
+/// What the kernel says that the largest cache of a core of `node` holds.
+fn cache_bytes(inventory: &Inventory, node: &Node) -> Bytes {
+    let local = |cache: &&Cache| cache.cpus.iter().any(|cpu| node.cpus.contains(cpu));
+    let sizes = inventory.caches.iter().filter(local).map(|it| it.size_bytes);
+    Bytes(sizes.max().unwrap_or(0))
+}
+
+fn cache_remark(chain: Bytes, cache: Bytes) -> Option<String> {
+    let lines = Bytes(chain.0 / CHAIN_LINES);
+    (lines.0 < 2 * cache.0).then(|| {
+        format!("caches of {cache} may have held part of the {lines} whose latency was taken")
+    })
+}
+
+/// Measures the directory `path`, which becomes a tier of `kind`.
+///
+/// # Errors
+///
+/// It is too full, does not answer, or reading or writing failed.
+pub fn directory(inventory: &Inventory, kind: Kind, path: &Path) -> Result<Tier, CalibrateError> {
+    directory_within(inventory, kind, path, DIRECTORY_WITHIN)
+}
+
+fn directory_within(
+    inventory: &Inventory,
+    kind: Kind,
+    path: &Path,
+    patience: Nanoseconds,
+) -> Result<Tier, CalibrateError> {
+    let request = directory::Request {
+        patience: Some(patience),
+        extent: directory::Extent::Reads,
+        ..directory::Request::default()
+    };
+    let found = directory::measure(inventory, path, &LIMITS, &request)?;
+    let candidate = Candidate::directory(kind, path.to_owned(), Ok(&found));
+    let tiers = into_tiers(&[candidate], &Constraints::default());
+    Ok(tiers.into_iter().next().expect("a candidate makes a tier"))
+}
+
+/// Measures the cold store at `place` by `reads`.
+///
+/// # Errors
+///
+/// It does not answer within [`COLD_WITHIN`], or a read fails.
+pub fn cold_store(place: &str, reads: &Arc<dyn ColdReads>) -> Result<ColdStore, CalibrateError> {
+    let found = cold::measure(reads, &COLD_LIMITS)?;
+    Ok(ColdStore {
+        place: place.to_owned(),
+        latency_ns: found.latency_ns.rounded(),
+        read_bytes_per_s: found.read_bytes_per_s.rounded(),
+        read_bytes: found.read.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_a_directory_of_this_host_have_figures_by_which_they_are_classified() {
+        let inventory = Inventory::read(Sysroot::live()).unwrap();
+        let node = inventory.memory_nodes().next().unwrap().id;
+        let found = std::thread::scope(|scope| {
+            let measured = scope.spawn(|| memory(&inventory, node, node_time(1)));
+            measured.join().unwrap()
+        });
+        let found = found.unwrap();
+        assert_eq!((found.kind, &found.numa_nodes[..]), (Kind::MainMemory, &[node][..]));
+        assert!(found.idle_latency_ns.unwrap() > 0.0 && found.copy_bytes_per_s.unwrap() > 0);
+        let folder = tempfile::tempdir().unwrap();
+        let patience = Nanoseconds(60_000_000_000);
+        let found = directory_within(&inventory, Kind::Storage, folder.path(), patience).unwrap();
+        assert_eq!(found.path.as_deref(), Some(folder.path()));
+        assert!(found.idle_latency_ns.unwrap() > 0.0 && found.read_bytes_per_s.unwrap() > 0);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_directory_that_does_not_answer_in_time_has_no_figures() {
+        let inventory = Inventory::read(Sysroot::live()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kind = Kind::Storage;
+        let error = directory_within(&inventory, kind, folder.path(), Nanoseconds(1)).unwrap_err();
+        assert!(error.to_string().starts_with("no answer within 1 ns"), "{error}");
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_named() {
+        let inventory = Inventory::read(Sysroot::live()).unwrap();
+        let error = memory(&inventory, 4095, node_time(1)).unwrap_err();
+        assert_eq!(error.to_string(), "this host has no memory on NUMA node 4095");
+    }
+
+    #[test]
+    fn the_time_for_all_nodes_is_shared() {
+        assert_eq!(node_time(1), NODE_WITHIN);
+        assert_eq!(node_time(9).0, MEMORY_WITHIN.0 / 9);
+    }
+}
