@@ -309,6 +309,12 @@ pub(crate) struct Plan {
     #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "dump", "what_if", "minimum",
           "cost", "peers", "all_nodes"])]
     pub(crate) schedule: bool,
+    /// Repeats the run of this run directory with the schedules that its manager recorded, each from the epoch
+    /// in which it was applied, and compares the decisions; ends with 1 if they differ.
+    #[arg(long, value_name = "RUN_DIR", requires = "simulate",
+          conflicts_with_all = ["policy", "plot", "trace", "dump", "what_if", "minimum", "cost", "peers",
+          "all_nodes", "schedule"])]
+    pub(crate) replay: Option<PathBuf>,
     /// Compares the node with one whose tiers are changed, such as cxl=64GiB,scratch=none; by closed forms,
     /// and with --simulate by running both. Tiers are main, cxl, scratch and storage.
     #[arg(long, value_name = "CHANGES", value_delimiter = ',',

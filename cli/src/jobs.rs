@@ -58,6 +58,7 @@ pub(crate) struct IndexedJob {
     pub(crate) job: Arc<Job>,
     text: JobText,
     start_marker: PathBuf,
+    schedule_log: PathBuf,
     index: Arc<Index>,
     order: Spec,
     terms: Terms,
@@ -132,6 +133,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         job,
         text,
         start_marker: run_dir.start_marker(),
+        schedule_log: run_dir.schedule_log(),
         index: Arc::new(index),
         order,
         terms,
@@ -209,6 +211,7 @@ impl IndexedJob {
             },
             terms: self.terms.clone(),
             start_marker: self.start_marker.clone(),
+            schedule_log: self.schedule_log.clone(),
         }
     }
 

@@ -25,6 +25,7 @@
 pub mod budget;
 pub mod launch;
 pub mod peers;
+pub mod revision;
 pub mod schedule;
 
 mod ledger;
@@ -34,11 +35,17 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 pub use ledger::{Denial, Ledger};
 pub use message::{
-    Assignment, Direction, Infeasible, Notice, Origin, Progress, Refusal, Registration,
+    Applied, Assignment, Direction, Infeasible, Notice, Origin, Progress, Refusal, Registration,
 };
 
 use self::schedule::{Offer, Schedule};
-use crate::{id::NodeId, order::Spec, retention::policy, units::Nanoseconds};
+use crate::{
+    id::{Epoch, NodeId},
+    order::Spec,
+    retention::policy,
+    session::Observed,
+    units::Nanoseconds,
+};
 
 /// Settings that all nodes of a job share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +84,8 @@ pub struct Node {
     pub schedule: Schedule,
     /// The progress that it last reported.
     pub progress: Progress,
+    /// What it last observed.
+    pub observed: Option<Observed>,
     /// CXL memory lent to workloads.
     pub lent: Ledger,
     /// Whether it is alive, lost or drained.
@@ -170,6 +179,30 @@ impl Fleet {
             }
             Err(direction) => direction,
         }
+    }
+
+    /// Takes note of what a node observed, and revises its schedule if that asks for another one.
+    /// `generation` is that of the schedule which the node got last: if there is a later one, it is returned.
+    pub fn handle_observed(
+        &mut self,
+        id: NodeId,
+        generation: u32,
+        observed: Observed,
+    ) -> Option<Schedule> {
+        let node = self.nodes.get_mut(&id)?;
+        let next = Epoch(observed.planned.0 + 1);
+        let Schedule { look_ahead, chunk, .. } = node.schedule;
+        if next.0 < self.settings.order.epochs
+            && let Some(revision) = revision::revise(look_ahead, chunk, &observed)
+        {
+            node.schedule.generation += 1;
+            node.schedule.first_epoch = next;
+            node.schedule.look_ahead = revision.room;
+            node.schedule.reason = revision.reason;
+            self.notices.push_back(Notice::Revised { node: id });
+        }
+        node.observed = Some(observed);
+        (node.schedule.generation != generation).then(|| node.schedule.clone())
     }
 
     /// Lends `chunks` of a node's CXL memory to a workload there, all or none.
@@ -279,6 +312,7 @@ impl Fleet {
             offer,
             schedule: schedule.clone(),
             progress,
+            observed: None,
             lent,
             state: State::Alive,
             heard_at: now,

@@ -39,11 +39,13 @@ mod cold_window;
 mod command;
 mod completion;
 mod deadlines;
+mod decisions;
 mod dependencies;
 mod edf_scheduler;
 mod in_place;
 mod jump_budget;
 mod look_ahead;
+mod observed;
 mod op_table;
 mod operation;
 mod operations;
@@ -63,7 +65,9 @@ use core::num::NonZeroU32;
 
 pub use busy::Busy;
 pub use command::{Answer, Command, Event, Fault, Refusal};
+pub use observed::{Observed, ObservedLink};
 pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};
+pub use phases::{Cycle, Supply};
 pub use planner::{Finished, Job};
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken,
@@ -108,6 +112,8 @@ pub struct Session {
     jumps: JumpBudget,
     horizon: Horizon,
     phases: Phases,
+    /// Bytes of all samples.
+    dataset: Bytes,
     progress: Progress,
     /// Samples that are staged in one call.
     slice: Option<NonZeroU32>,
@@ -142,6 +148,9 @@ impl Session {
             jumps: JumpBudget::default(),
             horizon: Horizon::new(settings.look_ahead, settings.sizes.len()),
             phases: Phases::default(),
+            dataset: Bytes(
+                settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0)),
+            ),
             progress: Progress::new(order.epochs, settings.tiers.len()),
             slice: None,
             partly_planned: None,
@@ -190,6 +199,9 @@ impl Session {
             }
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
             Event::StagingLimited { batches } => self.handle_staging_limited(batches),
+            Event::Scheduled { generation, from, room } => {
+                self.handle_scheduled(generation, from, room);
+            }
         }
         self.follow_up();
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {

@@ -19,6 +19,7 @@ pub use trace::{Observer, RankStep, Read, StepOutcome};
 
 use self::{digest::Digest, links::Links, trace::Trace, trainer::Trainer};
 use crate::{
+    fleet::{Applied, revision::revise},
     id::{Epoch, OpId},
     session::{Busy, Command, EpochProgress, Event, Session, Settings, StallBreakdown},
     tier::Speed,
@@ -71,6 +72,8 @@ pub struct Outcome {
     pub tiers_busy: Vec<Busy>,
     /// A hash of every command in order: equal plans have equal digests.
     pub digest: u64,
+    /// [`crate::session::Progress::decisions`] of it: what did not depend on time.
+    pub decisions: u64,
 }
 
 /// Runs all epochs of a job on one node.
@@ -86,10 +89,63 @@ pub fn simulate_on(settings: &Settings, machine: &Machine) -> Outcome {
     outcome
 }
 
-/// The same before an observer, who may end the run: then what it breaks with is all that comes of it.
+/// The same before an observer, who may end the run: then what it breaks with is all that comes of it. What
+/// is observed revises the schedule as a manager would.
 pub fn simulate_observed<O: Observer>(
     settings: &Settings,
     machine: &Machine,
+    observer: &mut O,
+) -> ControlFlow<O::Stop, Outcome> {
+    run(settings, machine, &mut Manager::Revises { generation: 0, room: Bytes(0) }, observer)
+}
+
+/// A run with recorded schedules, each with its generation and the first epoch in which it was applied.
+#[must_use]
+pub fn simulate_recorded(
+    settings: &Settings,
+    machine: &Machine,
+    schedules: &[(Applied, Bytes)],
+) -> Outcome {
+    let ControlFlow::Continue(outcome) =
+        run(settings, machine, &mut Manager::Recorded(schedules), &mut ());
+    outcome
+}
+
+/// Says how much room the samples to come get, as the manager of a run does.
+enum Manager<'a> {
+    Revises { generation: u32, room: Bytes },
+    Recorded(&'a [(Applied, Bytes)]),
+}
+
+impl Manager<'_> {
+    /// What it says before the run.
+    fn begin(&self) -> Vec<Event> {
+        let Self::Recorded(schedules) = self else { return Vec::new() };
+        let event = |(applied, room): &(Applied, Bytes)| {
+            let Applied { generation, epoch } = *applied;
+            Event::Scheduled { generation, from: epoch, room: *room }
+        };
+        schedules.iter().map(event).collect()
+    }
+
+    /// What follows from what a session observed.
+    fn revise(&mut self, session: &Session, chunk: Bytes) -> Option<Event> {
+        let Self::Revises { generation, room } = self else { return None };
+        if !session.follows_schedules() {
+            return None;
+        }
+        let observed = session.observed();
+        *room = revise(*room, chunk, &observed)?.room;
+        *generation += 1;
+        let from = Epoch(observed.planned.0 + 1);
+        Some(Event::Scheduled { generation: *generation, from, room: *room })
+    }
+}
+
+fn run<O: Observer>(
+    settings: &Settings,
+    machine: &Machine,
+    manager: &mut Manager<'_>,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
     let mut clock = Clock::default();
@@ -98,6 +154,7 @@ pub fn simulate_observed<O: Observer>(
     let mut trainer = Trainer::new(settings, machine);
     let mut trace = Trace::new(settings, observer);
     let mut digest = Digest::default();
+    manager.begin().into_iter().for_each(|event| session.handle(event, clock.now));
     trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
         session.run_jobs();
@@ -126,6 +183,8 @@ pub fn simulate_observed<O: Observer>(
                 let reaction = trainer.end_step(clock.now);
                 let division = machine.division(&session, settings.windows);
                 division.iter().for_each(|division| session.divide(division));
+                let revised = manager.revise(&session, settings.chunk);
+                revised.into_iter().for_each(|event| session.handle(event, clock.now));
                 react(&mut session, &mut clock, &mut trace, reaction)?;
             }
             None => break,
@@ -137,6 +196,7 @@ pub fn simulate_observed<O: Observer>(
         cold_busy: progress.cold_busy,
         tiers_busy: progress.tiers_busy.clone(),
         digest: digest.finish(),
+        decisions: progress.decisions(),
     })
 }
 

@@ -37,7 +37,7 @@ pub use observer::Settings as ObserveSettings;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction},
+    fleet::{Applied, Assignment, Direction, schedule::Schedule},
     id::ConnectionId,
     session::{Command, Event as SessionEvent, Finished, Session},
     units::Nanoseconds,
@@ -146,6 +146,8 @@ pub struct Agent {
     node: Node,
     layout: Layout,
     assignment: Assignment,
+    /// The schedule with which it began.
+    began: Applied,
     run_dir: RunDir,
     briefing: Briefing,
     session: Session,
@@ -224,7 +226,10 @@ impl Agent {
             }
             Event::Worked(finished) => self.session.finish(finished, self.clock.now()),
             Event::Client(event) => self.apply_client(event),
-            Event::Manager(FromManager::Direction(direction)) => self.follow(direction),
+            Event::Manager(FromManager::Direction(direction, schedule)) => {
+                schedule.into_iter().for_each(|schedule| self.reschedule(*schedule));
+                self.follow(direction);
+            }
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Lent(lent) => self.apply_lent(lent),
             Event::MetricsRequested(request) => self.answer_metrics(request),
@@ -259,6 +264,15 @@ impl Agent {
                 Command::Answer(answer) => self.answer_trainer(answer),
             }
         }
+    }
+
+    /// Works by another schedule from its first epoch on.
+    fn reschedule(&mut self, schedule: Schedule) {
+        let Schedule { generation, first_epoch, look_ahead, ref reason, .. } = schedule;
+        let (epoch, room) = (first_epoch.0, look_ahead);
+        tracing::info!(generation, epoch, look_ahead = %room, reason, "next schedule");
+        self.tell(SessionEvent::Scheduled { generation, from: first_epoch, room });
+        self.assignment.schedule = schedule;
     }
 
     fn follow(&mut self, direction: Direction) {
@@ -299,9 +313,11 @@ impl Agent {
         if let Some(available) = &available {
             self.adapt(available);
         }
-        let progress = outcome::summary(self.session.progress(), &self.layout);
+        let progress = outcome::summary(self.session.progress(), &self.layout, &self.began);
+        let observed = Box::new(self.session.observed());
         // If the queue is full, the next report replaces this one.
-        let _ = self.manager.try_send(ToManager::Report(progress, available.map(Box::new)));
+        let _ =
+            self.manager.try_send(ToManager::Report(progress, available.map(Box::new), observed));
     }
 }
 

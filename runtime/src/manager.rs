@@ -14,9 +14,10 @@ pub use listener::Listener;
 use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Direction, Fleet, Notice, Refusal},
+    fleet::{self, Applied, Direction, Fleet, Notice, Refusal, schedule::Schedule},
     id::NodeId,
     order::World,
+    session::{LookAhead, Observed},
     units::Nanoseconds,
 };
 use tierfeed_numa_memory::drill;
@@ -33,9 +34,16 @@ use self::service::{Request, Service};
 use crate::{
     clock::Clock,
     descriptors,
-    observe::metrics::{self, ManagerCounters},
+    observe::{
+        metrics::{self, ManagerCounters},
+        observed::ObservedEntry,
+        schedule::ScheduleEntry,
+    },
     rpc::{JobText, wire},
-    run_dir::start_marker::{MarkerWriter, StartMarker},
+    run_dir::{
+        schedule_log::{ScheduleLog, ScheduleRecord},
+        start_marker::{MarkerWriter, StartMarker},
+    },
     schedule::{self, Terms},
     shutdown::{self, Shutdown},
     transport::keep_alive::{PINGS, Pings},
@@ -80,6 +88,8 @@ pub struct Settings {
     pub terms: Terms,
     /// The path of the start marker ([`crate::run_dir::start_marker`]).
     pub start_marker: PathBuf,
+    /// The path of the log of schedules ([`crate::run_dir::schedule_log`]).
+    pub schedule_log: PathBuf,
 }
 
 /// Why a manager ended with an error.
@@ -112,6 +122,9 @@ enum Event {
 pub struct Manager {
     job: String,
     marker: MarkerWriter,
+    log: ScheduleLog,
+    /// The latest generation of its schedule that each node applied.
+    applied: BTreeMap<NodeId, Option<u32>>,
     fleet: Fleet,
     terms: Terms,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
@@ -143,6 +156,8 @@ impl Manager {
         Self {
             job: settings.job.name,
             marker: MarkerWriter::new(settings.start_marker, begun),
+            log: ScheduleLog::start(settings.schedule_log),
+            applied: BTreeMap::new(),
             fleet: Fleet::new(settings.fleet),
             terms: settings.terms,
             available: BTreeMap::new(),
@@ -181,7 +196,11 @@ impl Manager {
         drop(self.requests);
         let closing = timeout(CLOSED_WITHIN, &mut self.server);
         let noting = timeout(MARKER_WITHIN, self.marker.end());
-        let (closed, noted) = tokio::join!(closing, noting);
+        let logging = timeout(MARKER_WITHIN, self.log.end());
+        let (closed, noted, logged) = tokio::join!(closing, noting, logging);
+        if logged.is_err() {
+            tracing::warn!("the run directory does not answer; the log of schedules lacks its end");
+        }
         if noted.is_err() {
             tracing::warn!("the run directory does not answer; the start marker is left as it is");
         }
@@ -249,23 +268,33 @@ impl Manager {
                         self.marker.create();
                         self.available.remove(&it.node);
                         tracing::info!(node = it.node.0, generation = it.generation, "node joined");
-                        announce_schedule(&self.fleet, it.node);
+                        self.announce_schedule(it.node);
                     }
                     Err(refusal) => tracing::warn!(%refusal, "node refused"),
                 }
                 answer(reply, assigned);
             }
-            Request::Report { node, incarnation, progress, available, reply } => {
+            Request::Report { node, incarnation, progress, available, observed, reply } => {
+                let applied = progress.applied.clone();
                 let direction = self.fleet.handle_progress(node, incarnation, progress, now);
+                let schedule = match (direction, observed) {
+                    (Direction::Continue, Some((observed, generation))) => {
+                        self.note_applied(node, &applied);
+                        self.observe(node, generation, *observed)
+                    }
+                    _ => None,
+                };
                 if let (Direction::Continue | Direction::Drain, Some(it)) = (direction, available) {
                     self.available.insert(node, (it, now));
                 }
-                answer(reply, direction);
+                answer(reply, (direction, schedule));
             }
             Request::Drained { node, incarnation, progress, reply } => {
+                let applied = progress.applied.clone();
                 self.fleet.handle_drained(node, incarnation, progress);
+                self.note_applied(node, &applied);
                 self.forget_ended(node);
-                answer(reply, fleet::Direction::Drain);
+                answer(reply, (fleet::Direction::Drain, None));
             }
             Request::AskMemory { node, incarnation, chunks, reply } => {
                 answer(reply, self.fleet.handle_memory_asked(node, incarnation, chunks, now));
@@ -288,6 +317,41 @@ impl Manager {
         }
     }
 
+    /// Takes note of what a node observed. Returns the generation of its schedule that it does not have yet.
+    fn observe(&mut self, id: NodeId, generation: u32, observed: Observed) -> Option<Schedule> {
+        if self.terms.look_ahead != LookAhead::Auto {
+            return None;
+        }
+        self.fleet.handle_observed(id, generation, observed)
+    }
+
+    /// Records the generations of its schedule that a node applied since it told last.
+    fn note_applied(&mut self, id: NodeId, applied: &[Applied]) {
+        let noted = self.applied.entry(id).or_default();
+        for it in applied.iter().filter(|it| noted.is_none_or(|noted| it.generation > noted)) {
+            let Applied { generation, epoch } = *it;
+            let record = ScheduleRecord::Applied { node: id.0, generation, epoch: epoch.0 };
+            self.log.append(&record);
+        }
+        *noted = applied.last().map(|it| it.generation).max(*noted);
+    }
+
+    /// Records and logs the schedule of a node.
+    fn announce_schedule(&mut self, id: NodeId) {
+        let Some((_, node)) = self.fleet.nodes().find(|(known, _)| *known == id) else { return };
+        for (tier, found) in node.schedule.with(&node.offer) {
+            let (kind, place) = (found.kind.name(), &tier.reason);
+            tracing::debug!(node = id.0, tier = kind, "use" = tier.role.name(), place, "scheduled");
+        }
+        let observed = node.observed.as_ref();
+        self.log.append(&ScheduleRecord::Scheduled {
+            node: id.0,
+            process: node.generation,
+            schedule: Box::new(ScheduleEntry::of(&node.schedule, &node.offer)),
+            observed: observed.map(|it| ObservedEntry::of(it, &node.schedule, &node.offer)),
+        });
+    }
+
     /// Forgets the free resources of a node that has ended. A message of a replaced process ends no node.
     fn forget_ended(&mut self, node: NodeId) {
         let state = self.fleet.nodes().find(|(id, _)| *id == node).map(|(_, node)| node.state);
@@ -307,6 +371,15 @@ impl Manager {
                 tracing::warn!(node = node.0, %silent, "node lost; its trainers read on alone");
             }
             Notice::NodeBack { node } => tracing::info!(node = node.0, "node is back"),
+            Notice::Revised { node } => {
+                let revised = self.fleet.nodes().find(|(id, _)| *id == node);
+                if let Some((_, fleet::Node { schedule, .. })) = revised {
+                    let Schedule { generation, first_epoch, reason, .. } = schedule;
+                    let epoch = first_epoch.0;
+                    tracing::info!(node = node.0, generation, epoch, reason, "next schedule");
+                }
+                self.announce_schedule(node);
+            }
             Notice::Over => self.is_over = true,
         }
     }
@@ -321,15 +394,6 @@ async fn next_metrics_request(metrics: &mut Option<metrics::Server>) -> metrics:
     match asked {
         Some(request) => request,
         None => std::future::pending().await,
-    }
-}
-
-/// Logs the schedule of a node.
-fn announce_schedule(fleet: &Fleet, id: NodeId) {
-    let Some((_, node)) = fleet.nodes().find(|(known, _)| *known == id) else { return };
-    for (tier, found) in node.schedule.with(&node.offer) {
-        let (kind, place) = (found.kind.name(), &tier.reason);
-        tracing::debug!(node = id.0, tier = kind, "use" = tier.role.name(), place, "scheduled");
     }
 }
 

@@ -13,6 +13,7 @@ pub mod minimum;
 pub mod node_model;
 pub mod peers;
 mod plot;
+pub mod replay;
 pub mod trace;
 pub mod wear;
 

@@ -9,6 +9,7 @@
 //! `$XDG_RUNTIME_DIR` is not used: it is removed when the user logs out, and jobs outlive that.
 
 pub mod history;
+pub mod schedule_log;
 pub mod start_marker;
 pub mod trainer_file;
 
@@ -190,6 +191,12 @@ impl RunDir {
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.path.join("dataset.index")
+    }
+
+    /// The log of all schedules.
+    #[must_use]
+    pub fn schedule_log(&self) -> PathBuf {
+        self.path.join("schedules.jsonl")
     }
 
     /// The marker that the job has started ([`start_marker`]).

@@ -108,6 +108,7 @@ fn settings(folder: &Path) -> ManagerSettings {
         },
         terms: terms(),
         start_marker: folder.join("begun"),
+        schedule_log: folder.join("schedules.jsonl"),
     }
 }
 

@@ -4,6 +4,7 @@ mod cost;
 mod dump;
 mod minimum;
 mod peers;
+mod replay;
 mod schedule;
 mod simulate;
 mod table;
@@ -70,6 +71,9 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if arguments.dump && arguments.policy.is_empty() && !arguments.peers {
         require_computed(&sized)?;
         return dump::order(arguments, &sized);
+    }
+    if let Some(run_dir) = &arguments.replay {
+        return replay::run(arguments, &sized, run_dir);
     }
     let node = node(&sized.file)?;
     if arguments.schedule {

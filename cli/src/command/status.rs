@@ -5,7 +5,10 @@ use std::{fmt::Write as _, fs};
 use anyhow::{Context, anyhow};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_runtime::{
-    observe::status::{AvailableStatus, JobStatus},
+    observe::{
+        observed::ObservedEntry,
+        status::{AvailableStatus, JobStatus},
+    },
     rpc::{
         client::{Address, CallError, Client},
         wire::Remedy,
@@ -86,6 +89,10 @@ fn table(status: &JobStatus) -> String {
             line(format!("  {:<14}budget {budget}, read {read}{mark}", tier.name));
         }
         node.schedule.table().lines().for_each(|row| line(format!("  {row}")));
+        node.observed
+            .iter()
+            .flat_map(ObservedEntry::lines)
+            .for_each(|row| line(format!("  {row}")));
         if let Some(available) = &node.available {
             line(format!("  left: {}", left(available)));
             for room in &available.directories {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     apart::Cluster,
-    fixture::{Fixture, Running, assert_complete, assert_ended, eventually},
+    fixture::{Fixture, Running, assert_complete, assert_ended, eventually, example},
 };
 
 const BOTH: &str = "retention-and-look-ahead";
@@ -147,4 +147,51 @@ fn agents_with_different_tiers_get_different_schedules() {
         let report: Value = serde_json::from_slice(&report).unwrap();
         assert_eq!(uses(&report["tiers"]).pop().unwrap(), ("storage", expected));
     }
+}
+
+/// A rank of 25 steps of 20 ms an epoch, and 0.7 s of something else after every eighth, beside a cold store of
+/// 5 MB/s. All samples have 100 kB.
+fn with_pauses() -> Fixture {
+    let fixture = Fixture::new();
+    for number in 0..100_u32 {
+        let file = format!("data/class{}/{number:03}.jpg", number % 4);
+        fs::write(fixture.path(&file), vec![number.to_le_bytes()[0]; 100_000]).unwrap();
+    }
+    replace(&fixture, "bandwidth: 60 MB/s", "bandwidth: 5 MB/s");
+    replace(&fixture, "ranks_per_node: 2", "ranks_per_node: 1");
+    replace(&fixture, "batch_size: 8", "batch_size: 4");
+    replace(&fixture, "epochs: 3", "epochs: 4");
+    let text = fs::read_to_string(fixture.job()).unwrap()
+        + "step_time: 20 ms\npause: { every: 8 steps, time: 700 ms }\nprefetch: { batches: 3 }\n";
+    fs::write(fixture.job(), text).unwrap();
+    fixture
+}
+
+#[test]
+fn what_a_run_observes_makes_generations_and_a_replay_decides_as_the_run_did() {
+    let fixture = with_pauses();
+    let mut run = fixture.tierfeed(&["run", "--launch", "once", "--run-dir"]);
+    run.arg(fixture.run_dir()).arg(fixture.job()).arg("--");
+    run.arg(example("lock_step")).args(["20000", "8", "700000"]);
+    assert_ended(&run.output().unwrap(), 0);
+    let report = fixture.report();
+    let rooms: Vec<&Value> = report["epochs"].as_array().unwrap()[1..]
+        .iter()
+        .map(|epoch| &epoch["look_ahead_room_bytes"])
+        .collect();
+    let replay = ["plan", "job.yaml", "--simulate", "--replay", "run", "--json"];
+    let replayed = json(&fixture, &replay);
+    let generations = replayed["generations"].as_array().unwrap();
+    let applied = generations.iter().filter(|it| !it["applied_epoch"].is_null()).count();
+    assert!(applied >= 2, "{replayed:#}");
+    let second = &generations[1];
+    assert!(second["look_ahead_bytes"].as_u64() > Some(0), "{replayed:#}");
+    let reason = second["reason"].as_str().unwrap();
+    assert!(reason.starts_with("trainers pause for 7"), "{reason}");
+    assert!(rooms.iter().any(|room| room.as_u64() > Some(0)), "{rooms:?}");
+    assert_eq!(replayed["run_decisions_digest"], report["decisions_digest"]);
+    assert_eq!(replayed["equal"], true, "{replayed:#}");
+    let text = fixture.tierfeed(&replay[..5]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains(": equal"), "{text}");
 }

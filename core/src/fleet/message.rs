@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::schedule::{Offer, Schedule};
 use crate::{
-    id::NodeId,
+    id::{Epoch, NodeId},
     order::Spec,
     retention::policy,
     tier,
@@ -106,6 +106,17 @@ pub struct Progress {
     pub stall: Nanoseconds,
     /// Number of operations that failed.
     pub faults: u64,
+    /// The generations of its schedule that it applied.
+    pub applied: Vec<Applied>,
+}
+
+/// A generation of a schedule that a node applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// The generation.
+    pub generation: u32,
+    /// The first epoch in which it was applied.
+    pub epoch: Epoch,
 }
 
 /// The reply to a progress report.
@@ -133,6 +144,11 @@ pub enum Notice {
     },
     /// A lost node sent a message again.
     NodeBack {
+        /// Number of the node.
+        node: NodeId,
+    },
+    /// A node got the next generation of its schedule.
+    Revised {
         /// Number of the node.
         node: NodeId,
     },

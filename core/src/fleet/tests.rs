@@ -6,12 +6,12 @@ use super::{
     schedule::{Device, Figures, FoundTier, LinkWindows, Location, Role, ScheduledTier},
     *,
 };
-use crate::units::Bytes;
 use crate::{
-    id::Epoch,
     order::{Position, Shuffle, World},
     retention::in_place::Pace,
+    session::{Cycle, ObservedLink, Supply},
     tier::Kind,
+    units::{Bytes, BytesPerSecond},
 };
 
 const CHUNK: Bytes = Bytes::mib(1);
@@ -136,6 +136,45 @@ fn a_registration_that_is_repeated_changes_nothing() {
     let again = fleet.handle_registration(agent(0, 10, 1), other, Nanoseconds(0)).unwrap();
     assert_eq!((again.generation, again.schedule), (0, schedule()), "what it works by stands");
     assert_eq!(fleet.nodes[&NodeId(0)].lent.lent(), 2);
+}
+
+/// Trainers that consume 2,500 chunks in a second, then pause for one, beside a cold store of 1,300.
+fn observed(planned: u32) -> Observed {
+    let second = Nanoseconds(1_000_000_000);
+    let cycle = Cycle { consumed: Bytes(2_500 * CHUNK.0), busy: second, idle: second };
+    let supply = Supply {
+        epoch: Bytes(100_000 * CHUNK.0),
+        capacity: Bytes(2_000 * CHUNK.0),
+        staged: Bytes(0),
+        hits: 20_000,
+        cold: BytesPerSecond(1_300 * CHUNK.0),
+    };
+    let (cold, tiers) = (ObservedLink::default(), vec![]);
+    let (cycle, supply) = (Some(cycle), Some(supply));
+    Observed { planned: Epoch(planned), cold, tiers, cycle, supply }
+}
+
+#[test]
+fn a_node_gets_the_next_generation_once_and_again_until_it_has_it() {
+    let mut fleet = fleet_of(1);
+    join(&mut fleet, 0, 10, 1).unwrap();
+    let node = NodeId(0);
+    let next = fleet.handle_observed(node, 0, observed(0)).unwrap();
+    assert_eq!((next.generation, next.first_epoch), (1, Epoch(1)));
+    assert!(next.look_ahead > Bytes(1_000 * CHUNK.0) && !next.reason.is_empty());
+    assert_eq!(Schedule { generation: 0, ..schedule() }.tiers, next.tiers, "they stand");
+    assert_eq!(fleet.poll_notice(), Some(Notice::Revised { node }));
+    let again = fleet.handle_observed(node, 0, observed(0));
+    assert_eq!(again, Some(next), "the reply was lost");
+    assert_eq!(fleet.handle_observed(node, 1, observed(0)), None);
+    assert_eq!(fleet.poll_notice(), None);
+}
+
+#[test]
+fn after_the_last_epoch_is_planned_no_schedule_changes() {
+    let mut fleet = fleet_of(1);
+    join(&mut fleet, 0, 10, 1).unwrap();
+    assert_eq!(fleet.handle_observed(NodeId(0), 0, observed(1)), None, "of two epochs");
 }
 
 #[test]
@@ -308,6 +347,7 @@ fn play(fleet: &mut Fleet, model: &mut Model, op: &Op, now: &mut Nanoseconds) {
                 let was_lost = model.lost.insert(node.0, false);
                 assert_eq!(was_lost, Some(true), "invariant 4");
             }
+            Notice::Revised { node } => panic!("{node:?} observed nothing"),
             Notice::Over => assert!(fleet.is_draining()),
         }
     }

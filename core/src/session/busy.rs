@@ -11,6 +11,7 @@ pub struct Busy {
     running: u32,
     changed_at: Nanoseconds,
     time: Nanoseconds,
+    in_flight: Nanoseconds,
     operations: u64,
 }
 
@@ -46,10 +47,18 @@ impl Busy {
         self.time
     }
 
+    /// The sum of the times of all operations, as of the last that began or ended.
+    #[must_use]
+    pub const fn in_flight(&self) -> Nanoseconds {
+        self.in_flight
+    }
+
     fn pass(&mut self, now: Nanoseconds) {
         let passed = now.0.saturating_sub(self.changed_at.0);
         if self.running > 0 {
             self.time.0 = self.time.0.saturating_add(passed);
+            let together = passed.saturating_mul(u64::from(self.running));
+            self.in_flight.0 = self.in_flight.0.saturating_add(together);
         }
         self.changed_at = self.changed_at.max(now);
     }
@@ -71,5 +80,6 @@ mod tests {
         busy.begun(Nanoseconds(90));
         busy.ended(Nanoseconds(100));
         assert_eq!((busy.time(), busy.operations(), busy.running()), (Nanoseconds(40), 3, 0));
+        assert_eq!(busy.in_flight(), Nanoseconds(30 + 10 + 10));
     }
 }

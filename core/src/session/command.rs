@@ -196,6 +196,15 @@ pub enum Event {
         /// Its new limit, in chunks.
         chunks_max: u32,
     },
+    /// The manager made a schedule: from an epoch on, so much room of the tiers is for samples to come.
+    Scheduled {
+        /// The generation of the schedule.
+        generation: u32,
+        /// The first epoch that it holds for.
+        from: Epoch,
+        /// The room.
+        room: Bytes,
+    },
     /// Batches may be staged less far ahead from now on, or farther again.
     StagingLimited {
         /// For each rank, what trainers work with included; at least [`crate::session::STAGED_MIN`]

@@ -19,13 +19,7 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use super::{
-    Session,
-    operations::FetchedAhead,
-    phases::{Supply, WHOLE},
-    settings::LookAhead,
-    staging::Staging,
-};
+use super::{Session, operations::FetchedAhead, settings::LookAhead, staging::Staging};
 use crate::{
     id::{BatchId, Epoch, OpId, Rank, SampleId},
     retention::cache::Due,
@@ -48,6 +42,8 @@ pub(super) struct Horizon {
     /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
     /// cold.
     deferred: BTreeMap<SampleId, Due>,
+    /// The generation and the room that the manager said, by the first epoch that they hold for.
+    scheduled: BTreeMap<Epoch, (u32, Bytes)>,
 }
 
 /// How far a rank was looked ahead.
@@ -84,7 +80,18 @@ impl Horizon {
             LookAhead::Off => 0,
             LookAhead::Auto | LookAhead::Room(_) => samples.div_ceil(64),
         };
-        Self { ranks: BTreeMap::new(), passed: Passed(vec![0; words]), deferred: BTreeMap::new() }
+        Self {
+            ranks: BTreeMap::new(),
+            passed: Passed(vec![0; words]),
+            deferred: BTreeMap::new(),
+            scheduled: BTreeMap::new(),
+        }
+    }
+
+    /// The generation and the room for an epoch; none before the manager said so.
+    fn scheduled_for(&self, epoch: Epoch) -> (u32, Bytes) {
+        let last = self.scheduled.range(..=epoch).next_back();
+        last.map_or((0, Bytes(0)), |(_, scheduled)| *scheduled)
     }
 
     /// Notes that a read of a sample is staged. Returns a later one that waited for this.
@@ -172,36 +179,21 @@ impl Session {
     /// Divides the room of the tiers between what the policy retains and what is fetched ahead, for the
     /// epoch that is planned next.
     pub(super) fn divide_room(&mut self, epoch: Epoch) {
-        let room = match self.settings.look_ahead {
+        let (generation, room) = match self.settings.look_ahead {
             LookAhead::Off => return,
-            LookAhead::Room(room) => room,
-            LookAhead::Auto => self.room_worth().unwrap_or(Bytes(0)),
+            LookAhead::Room(room) => (self.horizon.scheduled_for(epoch).0, room),
+            LookAhead::Auto => self.horizon.scheduled_for(epoch),
         };
         self.progress.look_ahead_room.insert(epoch, room);
+        self.progress.generations.insert(epoch, generation);
         self.planner.cache_mut().reserve(room);
     }
 
-    /// The room that the phases which were observed are worth.
-    fn room_worth(&self) -> Option<Bytes> {
-        let world = self.settings.order.world;
-        let cycle = self.phases.cycle(world.ranks_per_node)?;
-        let cold = self.cold_rate()?;
-        let all: u64 = self.settings.sizes.iter().map(|len| len.0).sum();
-        let batches = u64::from(self.settings.staged_batches.saturating_sub(1));
-        let steps = u64::from(self.settings.order.steps_per_epoch()).max(1);
-        let epoch = all / u64::from(world.nodes);
-        let tiers = self.planner.cache().capacities();
-        let now = &self.progress.epochs[self.planner.main().0 as usize];
-        let hit: u64 = now.from_tier.iter().map(|bytes| bytes.0).sum();
-        let hits = u128::from(hit) * u128::from(WHOLE);
-        let hits = hits.checked_div(u128::from(hit + now.cold.0)).unwrap_or(0);
-        Some(cycle.room(&Supply {
-            hits: u32::try_from(hits).unwrap_or(WHOLE),
-            epoch: Bytes(epoch),
-            capacity: Bytes(tiers.map(|capacity| capacity.0).sum()),
-            staged: Bytes(epoch / steps * batches),
-            cold,
-        }))
+    /// Takes note of the room for samples to come from an epoch on; epochs that are planned already keep
+    /// theirs.
+    pub(super) fn handle_scheduled(&mut self, generation: u32, from: Epoch, room: Bytes) {
+        self.horizon.scheduled.retain(|epoch, _| *epoch < from);
+        self.horizon.scheduled.insert(from, (generation, room));
     }
 
     /// Looks at one read to come. Returns `false` if nothing more can be fetched ahead now.

@@ -76,28 +76,28 @@ struct Gaps {
 
 /// The mean cycle of a node: a busy phase and the idle phase after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cycle {
+pub struct Cycle {
     /// Bytes that the node consumes in the busy phase.
-    pub(super) consumed: Bytes,
+    pub consumed: Bytes,
     /// How long the busy phase is, waiting excluded.
-    pub(super) busy: Nanoseconds,
+    pub busy: Nanoseconds,
     /// How long the idle phase is.
-    pub(super) idle: Nanoseconds,
+    pub idle: Nanoseconds,
 }
 
 /// What a node has to feed its trainers with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Supply {
+pub struct Supply {
     /// Bytes that the node reads in an epoch.
-    pub(super) epoch: Bytes,
+    pub epoch: Bytes,
     /// Bytes that all tiers of the node hold.
-    pub(super) capacity: Bytes,
+    pub capacity: Bytes,
     /// Bytes that are staged ahead in any case.
-    pub(super) staged: Bytes,
+    pub staged: Bytes,
     /// The part of what is read now that is hit in the tiers, in millionths.
-    pub(super) hits: u32,
+    pub hits: u32,
     /// The rate of the cold store.
-    pub(super) cold: BytesPerSecond,
+    pub cold: BytesPerSecond,
 }
 
 impl Default for Phases {
@@ -178,7 +178,8 @@ fn class(gap: u64) -> usize {
 
 impl Cycle {
     /// The room of all tiers that is worth more for look-ahead than for what is retained.
-    pub(super) fn room(&self, supply: &Supply) -> Bytes {
+    #[must_use]
+    pub fn room(&self, supply: &Supply) -> Bytes {
         let (epoch, capacity) = (u128::from(supply.epoch.0), u128::from(supply.capacity.0));
         let consumed = u128::from(self.consumed.0);
         if consumed * CYCLES_MIN > epoch || capacity >= epoch {

@@ -6,7 +6,7 @@ use crate::{
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
     session::{
         Busy, Fault, Place, Refusal, StallBreakdown, StallCause, Tally, Waits,
-        edf_scheduler::Channel,
+        decisions::Decisions, edf_scheduler::Channel,
     },
     units::{Bytes, Nanoseconds},
 };
@@ -207,6 +207,9 @@ pub struct Progress {
     pub in_vain: Bytes,
     /// The room of the tiers for samples that are fetched ahead, as it was divided for each epoch.
     pub look_ahead_room: BTreeMap<Epoch, Bytes>,
+    /// The generation of the schedule that was applied in each of these epochs.
+    pub generations: BTreeMap<Epoch, u32>,
+    pub(super) decisions: Decisions,
     /// Samples that left each tier, by [`TierId`].
     pub evictions: Vec<Evictions>,
     /// Requests that got no batch.
@@ -242,6 +245,8 @@ impl Progress {
             taken: None,
             in_vain: Bytes(0),
             look_ahead_room: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            decisions: Decisions::new(epochs),
             evictions: vec![Evictions::default(); tiers],
             refusals: Refusals::default(),
             cold_busy: Busy::default(),
@@ -296,6 +301,13 @@ impl Progress {
             self.waits.record_several(each, batches);
             self.waits_by_rank.entry(rank).or_default().record_several(each, batches);
         }
+    }
+
+    /// A number for all decisions on where samples are read from and where they stay: equal decisions have
+    /// equal numbers, however long everything took.
+    #[must_use]
+    pub fn decisions(&self) -> u64 {
+        self.decisions.digest()
     }
 
     pub(super) fn released(&mut self, held: Nanoseconds) {

@@ -30,7 +30,7 @@ pub enum OnError {
 pub enum LookAhead {
     /// None: nothing is fetched ahead.
     Off,
-    /// As much as the phases of the training that were observed are worth.
+    /// As much as the manager says, by the phases of the training that were observed; none before.
     Auto,
     /// This much of all tiers together.
     Room(Bytes),

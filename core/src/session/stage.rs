@@ -150,6 +150,9 @@ impl Session {
             // First the pin: what the policy decides then cannot take the bytes away.
             pin = self.pin(entry.batch, sample, slot);
             self.planner.read(entry, sample);
+            let retained = place.as_ref().filter(|_| held == Held::Retained).map(|it| it.tier);
+            let stays = self.planner.cache().place(sample).map(|place| place.tier);
+            self.progress.decisions.note(entry, sample, retained, stays);
         } else {
             self.planner.cache_mut().use_up(sample);
         }

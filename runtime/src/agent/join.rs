@@ -91,7 +91,7 @@ pub(super) async fn join(
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
-    let manager = ManagerHandle::start(client, agent, clock);
+    let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
     Ok(Joined {
         job,
         job_file,

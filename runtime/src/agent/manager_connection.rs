@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use tierfeed_core::{
-    fleet::{Direction, Progress, Registration},
+    fleet::{Direction, Progress, Registration, schedule::Schedule},
     id::NodeId,
+    session::Observed,
     units::Nanoseconds,
 };
 use tierfeed_numa_memory::drill;
@@ -31,15 +32,15 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum ToManager {
-    Report(Progress, Option<Box<Available>>),
+    Report(Progress, Option<Box<Available>>, Box<Observed>),
     Ask(u32),
     Return(u32),
 }
 
 #[derive(Debug)]
 pub(super) enum FromManager {
-    /// The manager's answer to a report: whether to continue.
-    Direction(Direction),
+    /// The manager's answer to a report: whether to continue, and the next generation of the schedule.
+    Direction(Direction, Option<Box<Schedule>>),
     /// Whether memory may be lent. Without a manager every request is granted.
     Loan(Result<(), String>),
 }
@@ -53,7 +54,12 @@ pub(super) struct ManagerHandle {
 }
 
 impl ManagerHandle {
-    pub(super) fn start(client: Client, agent: Registration, clock: Clock) -> Self {
+    pub(super) fn start(
+        client: Client,
+        agent: Registration,
+        generation: u32,
+        clock: Clock,
+    ) -> Self {
         let (sender, inbox) = mpsc::channel(MESSAGES_MAX);
         let (outbox, receiver) = mpsc::channel(MESSAGES_MAX);
         let connection = ManagerConnection {
@@ -64,6 +70,7 @@ impl ManagerHandle {
             lent: 0,
             reported: 0,
             outage: None,
+            generation,
         };
         Self { sender, receiver, task: tokio::spawn(connection.run(inbox, outbox)) }
     }
@@ -118,6 +125,8 @@ struct ManagerConnection {
     /// Chunks that the manager knows of; changes during an outage are reported afterwards.
     reported: u32,
     outage: Option<Outage>,
+    /// Of the schedule that the manager sent last.
+    generation: u32,
 }
 
 impl ManagerConnection {
@@ -129,8 +138,8 @@ impl ManagerConnection {
         while let Some(message) = inbox.recv().await {
             drill::pass("link");
             let answer = match message {
-                ToManager::Report(progress, available) => {
-                    self.report(&progress, available.as_deref()).await
+                ToManager::Report(progress, available, observed) => {
+                    self.report(&progress, available.as_deref(), &observed).await
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
                 ToManager::Return(chunks) => {
@@ -151,17 +160,23 @@ impl ManagerConnection {
         &mut self,
         progress: &Progress,
         available: Option<&Available>,
+        observed: &Observed,
     ) -> Option<FromManager> {
         if self.is_backing_off() {
             return None;
         }
         let (node, incarnation) = (self.node, self.agent.incarnation);
-        let answer = self.client.report(node, incarnation, progress, available).await;
+        let observed = Some((observed, self.generation));
+        let answer =
+            self.client.report_observed(node, incarnation, progress, available, observed).await;
         match self.note_answer(answer)? {
-            Ok(Direction::Unknown) => self.register_again().await,
-            Ok(direction) => {
+            Ok((Direction::Unknown, _)) => self.register_again().await,
+            Ok((direction, schedule)) => {
                 self.reconcile_loans().await;
-                Some(FromManager::Direction(direction))
+                if let Some(schedule) = &schedule {
+                    self.generation = schedule.generation;
+                }
+                Some(FromManager::Direction(direction, schedule.map(Box::new)))
             }
             Err(error) => {
                 tracing::warn!(%error, "the manager refuses a report");
@@ -174,15 +189,17 @@ impl ManagerConnection {
         let agent = self.agent.clone();
         let answer = self.client.register(&agent).await;
         match self.note_answer(answer)? {
-            Ok(_) => {
+            Ok(assignment) => {
                 tracing::info!("registered with the manager again");
+                // What this node works by stands, until the new manager makes another schedule.
+                self.generation = assignment.schedule.generation;
                 self.reported = 0;
                 self.reconcile_loans().await;
                 None
             }
             Err(error) => {
                 tracing::warn!(%error, "the manager does not take this agent again");
-                Some(FromManager::Direction(Direction::Superseded))
+                Some(FromManager::Direction(Direction::Superseded, None))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Origin, schedule::WriteRates},
+    fleet::{self, Applied, Origin, schedule::WriteRates},
     session::Progress,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -45,7 +45,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let scratch = end_scratch(monitor).await;
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
-    manager.end(&summary(progress, &agent.layout)).await;
+    manager.end(&summary(progress, &agent.layout, &agent.began)).await;
     if agent.is_superseded {
         return Ok(None);
     }
@@ -205,7 +205,7 @@ fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
 }
 
 /// The progress that the manager gets.
-pub(super) fn summary(progress: &Progress, layout: &Layout) -> fleet::Progress {
+pub(super) fn summary(progress: &Progress, layout: &Layout, began: &Applied) -> fleet::Progress {
     let epochs = &progress.epochs;
     let sum = |of: fn(&tierfeed_core::session::EpochProgress) -> u64| epochs.iter().map(of).sum();
     let tier_read = |(at, tier): (usize, &TierLayout)| {
@@ -220,5 +220,17 @@ pub(super) fn summary(progress: &Progress, layout: &Layout) -> fleet::Progress {
         tier_read: layout.tiers.iter().enumerate().map(tier_read).collect(),
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,
+        applied: applied(progress, *began),
     }
+}
+
+/// The generations that were applied, each with its first epoch.
+fn applied(progress: &Progress, began: Applied) -> Vec<Applied> {
+    let mut applied = vec![began];
+    for (epoch, generation) in &progress.generations {
+        if applied.last().is_some_and(|last| last.generation != *generation) {
+            applied.push(Applied { generation: *generation, epoch: *epoch });
+        }
+    }
+    applied
 }

@@ -7,10 +7,10 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::{Assignment, Ledger, Origin, launch::Post},
+    fleet::{Applied, Assignment, Ledger, Origin, launch::Post, schedule::Schedule},
     id::{NodeId, Rank},
     order::Spec,
-    session::{LookAhead, Session},
+    session::{Event as SessionEvent, LookAhead, Session},
     tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
@@ -64,7 +64,7 @@ pub(super) async fn agent(
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
-    let (session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
+    let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
     let scratch = job_scratch(&job, assignment.node)?;
@@ -76,7 +76,12 @@ pub(super) async fn agent(
     // Written after the agent listens, so that trainers that find the file can connect.
     TrainerFile { socket, job: job_file, index: index_path, node: node_number, scratch: own }
         .write(&run_dir.trainer_file())?;
+    let Schedule { generation, look_ahead: room, .. } = assignment.schedule;
+    let began = Applied { generation, epoch: assignment.order.start.epoch };
+    let from = began.epoch;
+    session.handle(SessionEvent::Scheduled { generation, from, room }, clock.now());
     Ok(Agent {
+        began,
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,

@@ -1,8 +1,9 @@
 //! The gRPC service of the manager: checks the peer, converts messages, and asks the loop.
 
 use tierfeed_core::{
-    fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration},
+    fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration, schedule::Schedule},
     id::NodeId,
+    session::Observed,
 };
 use tierfeed_resource_gatherer::Available;
 use tokio::sync::{mpsc, oneshot};
@@ -29,13 +30,15 @@ pub(super) enum Request {
         incarnation: u64,
         progress: Progress,
         available: Option<Box<Available>>,
-        reply: oneshot::Sender<Direction>,
+        /// What the node observed, and the generation of the schedule that it got last.
+        observed: Option<(Box<Observed>, u32)>,
+        reply: oneshot::Sender<(Direction, Option<Schedule>)>,
     },
     Drained {
         node: NodeId,
         incarnation: u64,
         progress: Progress,
-        reply: oneshot::Sender<Direction>,
+        reply: oneshot::Sender<(Direction, Option<Schedule>)>,
     },
     AskMemory {
         node: NodeId,
@@ -124,22 +127,25 @@ impl manager_server::Manager for Service {
         &self,
         request: tonic::Request<pb::ReportRequest>,
     ) -> Result<Response<pb::ReportReply>, Status> {
-        let pb::ReportRequest { node, incarnation, progress, drained, available } =
-            request.into_inner();
+        let mut request = request.into_inner();
+        let observed = request.observed.take().map(Observed::try_from).transpose()?;
+        let observed = observed.map(|it| (Box::new(it), request.generation));
+        let pb::ReportRequest { node, incarnation, progress, drained, available, .. } = request;
         let progress = progress.ok_or(WireError::Missing { field: "progress" })?.try_into()?;
         let available = available.map(Available::try_from).transpose()?.map(Box::new);
         let node = NodeId(node);
-        let direction = self
+        let (direction, schedule) = self
             .ask(|reply| {
                 if drained {
                     Request::Drained { node, incarnation, progress, reply }
                 } else {
-                    Request::Report { node, incarnation, progress, available, reply }
+                    Request::Report { node, incarnation, progress, available, observed, reply }
                 }
             })
             .await?;
         let direction = wire::from_direction(direction).into();
-        Ok(Response::new(pb::ReportReply { direction }))
+        let schedule = schedule.as_ref().map(Into::into);
+        Ok(Response::new(pb::ReportReply { direction, schedule }))
     }
 
     async fn memory(

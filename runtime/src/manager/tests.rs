@@ -49,6 +49,7 @@ fn settings(start_marker: PathBuf) -> Settings {
             lost_after: Nanoseconds(u64::MAX),
         },
         terms: crate::schedule::tests::terms(),
+        schedule_log: start_marker.with_extension("jsonl"),
         start_marker,
     }
 }

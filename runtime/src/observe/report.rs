@@ -109,6 +109,9 @@ pub struct Report {
     pub batch_wait_s: BatchWait,
     /// [`order_digest`] of this node's ranks, in hexadecimal digits.
     pub order_digest: Option<String>,
+    /// A number for all decisions on where samples were read from and where they stayed, in hexadecimal digits:
+    /// a replay with the recorded schedules gives the same.
+    pub decisions_digest: String,
     /// Samples that could not be read, the first thousand.
     pub faults: Vec<FaultEntry>,
     /// All faults of samples.
@@ -271,6 +274,7 @@ impl Report {
                 p99: seconds(progress.waits.percentile(99)),
                 max: seconds(progress.waits.max()),
             },
+            decisions_digest: format!("{:016x}", facts.progress.decisions()),
             order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
             faults: progress.faults.iter().map(fault_entry).collect(),
             fault_count: progress.fault_count,

@@ -7,7 +7,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace};
 
-use super::schedule::ScheduleEntry;
+use super::{observed::ObservedEntry, schedule::ScheduleEntry};
 
 /// The status of a job; `tierfeed status --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,6 +37,8 @@ pub struct NodeStatus {
     pub tiers: Vec<TierStatus>,
     /// What it works by.
     pub schedule: ScheduleEntry,
+    /// What it observed; `None` before its first report.
+    pub observed: Option<ObservedEntry>,
     /// Batches that its trainers took.
     pub batches: u64,
     /// Samples of the batches handed over.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tierfeed_core::{
     fleet::{
         budget::{MainMemory, Staging},
-        schedule::LinkWindows,
+        schedule::{LinkWindows, Role},
     },
     order::Spec,
     session,
@@ -29,6 +29,7 @@ pub use change::{Change, ChangeError, parse_kind};
 use super::{UNLIMITED, rate_of, tier_speed};
 use crate::{
     layout::{self, Cache, Layout, Staged},
+    observe::schedule::{ScheduleEntry, ScheduledTierEntry, WindowsEntry},
     schedule::{self, fastest_first},
 };
 
@@ -137,6 +138,41 @@ impl NodeModel {
             staging: Staging { batches: layout.depth, ..schedule::staging(job, demand) },
             windows: layout.windows,
         }
+    }
+
+    /// A node that was scheduled like this, with tiers as fast as their figures say, else unlimited.
+    ///
+    /// # Errors
+    ///
+    /// The name of a tier that does not exist.
+    pub fn scheduled(
+        job: &Job,
+        demand: &Demand,
+        entry: &ScheduleEntry,
+        cold: Speed,
+    ) -> Result<Self, String> {
+        let used = entry.tiers.iter().filter(|tier| tier.role != Role::LeftOut.name());
+        let tier = |tier: &ScheduledTierEntry| {
+            let bandwidth = BytesPerSecond(tier.figures.bandwidth_bytes_per_s.unwrap_or(0));
+            let latency = Nanoseconds(tier.figures.latency_ns.unwrap_or(0));
+            Ok(Tier {
+                kind: tier.name.parse().map_err(|_| tier.name.clone())?,
+                cache: Bytes(tier.cache_bytes),
+                speed: Speed { latency, bandwidth },
+                reads_per_s: None,
+                is_direct: tier.direct == Some(true),
+            })
+        };
+        let WindowsEntry { cold: cold_window, cold_max, cold_threads, tier: tier_window } =
+            entry.windows;
+        Ok(Self {
+            arena: Bytes(entry.arena_bytes_per_rank),
+            tiers: used.map(tier).collect::<Result<_, String>>()?,
+            chunk: Bytes(entry.chunk_bytes.max(1)),
+            cold,
+            staging: Staging { batches: entry.staged_batches, ..schedule::staging(job, demand) },
+            windows: LinkWindows { cold: cold_window, cold_max, cold_threads, tier: tier_window },
+        })
     }
 
     /// The node with `changes`. A new tier has its measured speed, else none is imposed.

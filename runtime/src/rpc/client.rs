@@ -8,8 +8,9 @@ pub use address::{Address, NoAddress};
 use std::{path::PathBuf, time::Duration};
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Progress, Registration},
+    fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule},
     id::NodeId,
+    session::Observed,
 };
 use tierfeed_resource_gatherer::Available;
 use tonic::{
@@ -161,7 +162,7 @@ impl Client {
         Ok(reply.into_inner().try_into()?)
     }
 
-    /// Reports the progress of this node and its free resources.
+    /// Reports the progress of this node and its free resources. Returns what it is to do.
     ///
     /// # Errors
     ///
@@ -173,12 +174,32 @@ impl Client {
         progress: &Progress,
         available: Option<&Available>,
     ) -> Result<Direction, CallError> {
+        let told = self.report_observed(node, incarnation, progress, available, None);
+        told.await.map(|(direction, _)| direction)
+    }
+
+    /// As [`Self::report`], with what the node observed, and the generation of the schedule that it got last.
+    /// Returns also the next generation, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]
+    pub async fn report_observed(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        progress: &Progress,
+        available: Option<&Available>,
+        observed: Option<(&Observed, u32)>,
+    ) -> Result<(Direction, Option<Schedule>), CallError> {
         let request = pb::ReportRequest {
             node: node.0,
             incarnation,
             progress: Some(progress.into()),
             drained: false,
             available: available.map(Into::into),
+            observed: observed.map(|(observed, _)| observed.into()),
+            generation: observed.map_or(0, |(_, generation)| generation),
         };
         self.send_report(request).await
     }
@@ -199,7 +220,7 @@ impl Client {
             incarnation,
             progress: Some(progress.into()),
             drained: true,
-            available: None,
+            ..pb::ReportRequest::default()
         };
         self.send_report(request).await.map(drop)
     }
@@ -244,9 +265,12 @@ impl Client {
         Ok(self.inner.status(pb::StatusRequest {}).await?.into_inner().try_into()?)
     }
 
-    async fn send_report(&mut self, request: pb::ReportRequest) -> Result<Direction, CallError> {
+    async fn send_report(
+        &mut self,
+        request: pb::ReportRequest,
+    ) -> Result<(Direction, Option<Schedule>), CallError> {
         let reply = self.inner.report(request).await?;
-        Ok(wire::to_direction(reply.into_inner())?)
+        Ok(wire::from_reply(reply.into_inner())?)
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod available;
 mod messages;
+mod observed;
 mod order;
 mod schedule;
 mod status;
@@ -27,7 +28,7 @@ use tierfeed_core::{
 };
 use tonic::{Code, Status};
 
-pub(crate) use messages::{from_direction, to_direction};
+pub(crate) use messages::{from_direction, from_reply};
 pub(crate) use status::status_reply;
 
 /// An invalid message: no tierfeed of this version sends it.

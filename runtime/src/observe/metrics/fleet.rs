@@ -72,7 +72,7 @@ impl ManagerCounters {
         match notice {
             Notice::NodeLost { .. } => self.lost += 1,
             Notice::NodeBack { .. } => self.back += 1,
-            Notice::Over => (),
+            Notice::Revised { .. } | Notice::Over => (),
         }
     }
 

@@ -14,6 +14,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
             let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
             crate::observe::schedule::ScheduleEntry::of(&schedule, &offer)
         },
+        observed: None,
         batches,
         samples: batches * 32,
         handed_over_bytes: batches * 1_000_000,

@@ -1,7 +1,7 @@
 //! Converts registrations, assignments and progress to and from messages.
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Progress, Registration},
+    fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule},
     id::NodeId,
     order::Spec,
     tier::Kind,
@@ -91,6 +91,7 @@ impl From<&Progress> for pb::Progress {
             tier_reads: progress.tier_read.iter().map(read).collect(),
             stall_ns: progress.stall.0,
             faults: progress.faults,
+            applied: progress.applied.iter().map(Into::into).collect(),
         }
     }
 }
@@ -110,6 +111,7 @@ impl TryFrom<pb::Progress> for Progress {
             tier_read: progress.tier_reads.into_iter().map(read).collect::<Result<_, _>>()?,
             stall: Nanoseconds(progress.stall_ns),
             faults: progress.faults,
+            applied: progress.applied.into_iter().map(Into::into).collect(),
         })
     }
 }
@@ -121,6 +123,14 @@ pub(crate) fn from_direction(direction: Direction) -> pb::Direction {
         Direction::Superseded => pb::Direction::Superseded,
         Direction::Unknown => pb::Direction::Unknown,
     }
+}
+
+/// What an agent is to do, and the next generation of its schedule.
+pub(crate) fn from_reply(
+    mut reply: pb::ReportReply,
+) -> Result<(Direction, Option<Schedule>), WireError> {
+    let schedule = reply.schedule.take().map(Schedule::try_from).transpose()?;
+    Ok((to_direction(reply)?, schedule))
 }
 
 pub(crate) fn to_direction(reply: pb::ReportReply) -> Result<Direction, WireError> {

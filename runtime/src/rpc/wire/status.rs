@@ -6,12 +6,14 @@ use tierfeed_core::{
         schedule::{FoundTier, Offer, Schedule, ScheduledTier},
     },
     id::NodeId,
+    session::Observed,
     units::Nanoseconds,
 };
 use tierfeed_resource_gatherer::Available;
 
 use super::{WireError, pb};
 use crate::observe::{
+    observed::ObservedEntry,
     schedule::ScheduleEntry,
     status::{AvailableStatus, JobStatus, NodeStatus, TierStatus},
 };
@@ -46,6 +48,7 @@ fn node_status(id: NodeId, node: &fleet::Node, reported: Reported<'_>) -> pb::No
         state: state.into(),
         offer: Some((&node.offer).into()),
         schedule: Some((&node.schedule).into()),
+        observed: node.observed.as_ref().map(Into::into),
         progress: Some((&node.progress).into()),
         lent_chunks: node.lent.lent(),
         available: reported.map(|(available, _)| available.into()),
@@ -83,6 +86,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
         let age = Nanoseconds(status.available_age_ns);
         let progress = status.progress.ok_or(WireError::Missing { field: "progress" })?;
         let progress = fleet::Progress::try_from(progress)?;
+        let observed = status.observed.map(Observed::try_from).transpose()?;
         let missing = |field| WireError::Missing { field };
         let offer = Offer::try_from(status.offer.ok_or(missing("offer"))?)?;
         let schedule = Schedule::try_from(status.schedule.ok_or(missing("schedule"))?)?;
@@ -92,6 +96,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             state,
             tiers: tiers(&schedule, &offer, &progress),
             schedule: ScheduleEntry::of(&schedule, &offer),
+            observed: observed.as_ref().map(|it| ObservedEntry::of(it, &schedule, &offer)),
             batches: progress.batches,
             samples: progress.samples,
             handed_over_bytes: progress.handed_over.0,

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use prost::Message;
 use tierfeed_core::{
     fleet::{
-        Assignment, Direction, Fleet, Origin, Progress, Registration, Settings,
+        Applied, Assignment, Direction, Fleet, Origin, Progress, Registration, Settings,
         schedule::{
             Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
             ScheduledTier, WriteRates,
@@ -19,12 +19,13 @@ use tierfeed_core::{
         in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
         policy,
     },
+    session::{Cycle, Observed, ObservedLink, Supply},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace, Load, Pressure, Waiting};
 
-use super::*;
+use super::{messages::to_direction, *};
 use crate::{
     observe::status::JobStatus,
     schedule::{
@@ -230,6 +231,7 @@ prop_compose! {
         (batches, samples, handed_over, cold_read) in any::<(u64, u64, u64, u64)>(),
         (stall, faults) in any::<(u64, u64)>(),
         tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
+        applied in prop::collection::vec(any::<(u32, u32)>(), 0..4),
     ) -> Progress {
         let read = |(kind, bytes): (usize, u64)| (Kind::ALL[kind], Bytes(bytes));
         Progress {
@@ -240,6 +242,44 @@ prop_compose! {
             tier_read: tier_read.into_iter().map(read).collect(),
             stall: Nanoseconds(stall),
             faults,
+            applied: applied
+                .into_iter()
+                .map(|(generation, epoch)| Applied { generation, epoch: Epoch(epoch) })
+                .collect(),
+        }
+    }
+}
+
+prop_compose! {
+    fn any_observed()(
+        planned in 0..u32::MAX,
+        links in prop::collection::vec(any::<(u64, u64, u64, u64)>(), 1..5),
+        cycle in any::<Option<(u64, u64, u64)>>(),
+        supply in any::<Option<(u64, u64, u64, u32, u64)>>(),
+    ) -> Observed {
+        let link = |(bytes, operations, busy, in_flight)| ObservedLink {
+            bytes: Bytes(bytes),
+            operations,
+            busy: Nanoseconds(busy),
+            in_flight: Nanoseconds(in_flight),
+        };
+        let mut links = links.into_iter().map(link);
+        Observed {
+            planned: Epoch(planned),
+            cold: links.next().unwrap(),
+            tiers: links.collect(),
+            cycle: cycle.map(|(consumed, busy, idle)| Cycle {
+                consumed: Bytes(consumed),
+                busy: Nanoseconds(busy),
+                idle: Nanoseconds(idle),
+            }),
+            supply: supply.map(|(epoch, capacity, staged, hits, cold)| Supply {
+                epoch: Bytes(epoch),
+                capacity: Bytes(capacity),
+                staged: Bytes(staged),
+                hits,
+                cold: BytesPerSecond(cold),
+            }),
         }
     }
 }
@@ -353,14 +393,22 @@ fn an_order_that_does_not_exist_is_refused() {
     assert_eq!(Assignment::try_from(assignment), Err(WireError::Node { node: 2, nodes: 2 }));
 }
 
+proptest! {
+    #[test]
+    fn what_a_node_observed_survives_the_wire(observed in any_observed()) {
+        let sent = through_bytes(&pb::Observed::from(&observed));
+        prop_assert_eq!(Observed::try_from(sent), Ok(observed));
+    }
+}
+
 #[test]
 fn directions_survive_the_wire() {
     let all = [Direction::Continue, Direction::Drain, Direction::Superseded, Direction::Unknown];
     for direction in all {
-        let reply = pb::ReportReply { direction: from_direction(direction).into() };
+        let reply = pb::ReportReply { direction: from_direction(direction).into(), schedule: None };
         assert_eq!(to_direction(reply), Ok(direction));
     }
-    let error = to_direction(pb::ReportReply { direction: 9 }).unwrap_err();
+    let error = to_direction(pb::ReportReply { direction: 9, schedule: None }).unwrap_err();
     assert_eq!(error, WireError::Unknown { field: "direction", value: "9".into() });
 }
 

@@ -1,0 +1,90 @@
+//! Converts what a node observed to and from messages.
+
+use tierfeed_core::{
+    fleet::Applied,
+    id::Epoch,
+    session::{Cycle, Observed, ObservedLink, Supply},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+use super::{WireError, messages::missing, pb};
+
+impl From<&ObservedLink> for pb::Link {
+    fn from(link: &ObservedLink) -> Self {
+        Self {
+            bytes: link.bytes.0,
+            operations: link.operations,
+            busy_ns: link.busy.0,
+            in_flight_ns: link.in_flight.0,
+        }
+    }
+}
+
+impl From<pb::Link> for ObservedLink {
+    fn from(link: pb::Link) -> Self {
+        Self {
+            bytes: Bytes(link.bytes),
+            operations: link.operations,
+            busy: Nanoseconds(link.busy_ns),
+            in_flight: Nanoseconds(link.in_flight_ns),
+        }
+    }
+}
+
+impl From<&Observed> for pb::Observed {
+    fn from(observed: &Observed) -> Self {
+        Self {
+            planned_epoch: observed.planned.0,
+            cold: Some((&observed.cold).into()),
+            tiers: observed.tiers.iter().map(Into::into).collect(),
+            cycle: observed.cycle.map(|cycle| pb::Cycle {
+                consumed_bytes: cycle.consumed.0,
+                busy_ns: cycle.busy.0,
+                idle_ns: cycle.idle.0,
+            }),
+            supply: observed.supply.map(|supply| pb::Supply {
+                epoch_bytes: supply.epoch.0,
+                capacity_bytes: supply.capacity.0,
+                staged_bytes: supply.staged.0,
+                hits_per_million: supply.hits,
+                cold_bytes_per_s: supply.cold.0,
+            }),
+        }
+    }
+}
+
+impl TryFrom<pb::Observed> for Observed {
+    type Error = WireError;
+
+    fn try_from(observed: pb::Observed) -> Result<Self, WireError> {
+        Ok(Self {
+            planned: Epoch(observed.planned_epoch.min(u32::MAX - 1)),
+            cold: missing("observed.cold")(observed.cold)?.into(),
+            tiers: observed.tiers.into_iter().map(Into::into).collect(),
+            cycle: observed.cycle.map(|cycle| Cycle {
+                consumed: Bytes(cycle.consumed_bytes),
+                busy: Nanoseconds(cycle.busy_ns),
+                idle: Nanoseconds(cycle.idle_ns),
+            }),
+            supply: observed.supply.map(|supply| Supply {
+                epoch: Bytes(supply.epoch_bytes),
+                capacity: Bytes(supply.capacity_bytes),
+                staged: Bytes(supply.staged_bytes),
+                hits: supply.hits_per_million,
+                cold: BytesPerSecond(supply.cold_bytes_per_s),
+            }),
+        })
+    }
+}
+
+impl From<&Applied> for pb::Applied {
+    fn from(applied: &Applied) -> Self {
+        Self { generation: applied.generation, epoch: applied.epoch.0 }
+    }
+}
+
+impl From<pb::Applied> for Applied {
+    fn from(applied: pb::Applied) -> Self {
+        Self { generation: applied.generation, epoch: Epoch(applied.epoch) }
+    }
+}

@@ -1,0 +1,127 @@
+//! The log of all schedules of a run, `schedules.jsonl`: a line of JSON for each generation, with what asked
+//! for it, and for each epoch in which a node applied the next one.
+//!
+//! The simulator repeats the decisions of a run with it. A run directory that does not answer delays the
+//! manager by nothing: lines are written by a thread, and those that it cannot take are dropped with a
+//! warning.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+use crate::observe::{observed::ObservedEntry, schedule::ScheduleEntry};
+
+/// Lines that wait for the thread.
+const LINES_MAX: usize = 4096;
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum ScheduleRecord {
+    /// A node got a schedule.
+    Scheduled {
+        /// The number of the node.
+        node: u32,
+        /// How many processes worked as this node before.
+        process: u32,
+        /// The schedule.
+        schedule: Box<ScheduleEntry>,
+        /// What asked for it; `None` for the first.
+        observed: Option<ObservedEntry>,
+    },
+    /// A node applied a generation of its schedule.
+    Applied {
+        /// The number of the node.
+        node: u32,
+        /// The generation.
+        generation: u32,
+        /// The first epoch in which it was applied.
+        epoch: u32,
+    },
+}
+
+/// Writes the log.
+#[derive(Debug)]
+pub(crate) struct ScheduleLog {
+    path: PathBuf,
+    lines: Option<mpsc::Sender<String>>,
+    writing: JoinHandle<()>,
+}
+
+impl ScheduleLog {
+    /// Starts to append to the file at `path`. Must be called within a tokio runtime.
+    pub(crate) fn start(path: PathBuf) -> Self {
+        let (lines, mut waiting) = mpsc::channel::<String>(LINES_MAX);
+        let file = path.clone();
+        let writing = tokio::task::spawn_blocking(move || {
+            while let Some(line) = waiting.blocking_recv() {
+                if let Err(error) = append(&file, &line) {
+                    let path = file.display();
+                    tracing::warn!(%path, %error, "the run cannot be replayed: a line is missing");
+                }
+            }
+        });
+        Self { path, lines: Some(lines), writing }
+    }
+
+    /// Appends a line.
+    pub(crate) fn append(&self, record: &ScheduleRecord) {
+        let line = serde_json::to_string(record).map(|line| line + "\n");
+        let Some(lines) = &self.lines else { return };
+        let is_taken = line.is_ok_and(|line| lines.try_send(line).is_ok());
+        if !is_taken {
+            let path = self.path.display();
+            tracing::warn!(%path, "the run cannot be replayed: a line is missing");
+        }
+    }
+
+    /// Waits until all lines are written.
+    pub(crate) async fn end(&mut self) {
+        self.lines = None;
+        // A panic of the thread counts as failed writes.
+        let _ = (&mut self.writing).await;
+    }
+}
+
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
+}
+
+/// Reads the log at `path`.
+///
+/// # Errors
+///
+/// If the file cannot be read; with [`io::ErrorKind::InvalidData`] if a line is none of a log.
+pub fn read(path: &Path) -> io::Result<Vec<ScheduleRecord>> {
+    let lines = BufReader::new(std::fs::File::open(path)?).lines();
+    lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_logged_is_read_back_also_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("schedules.jsonl");
+        let offer = crate::schedule::tests::offer(200);
+        let schedule = crate::schedule::of(&crate::schedule::tests::terms(), &offer).unwrap();
+        let schedule = Box::new(ScheduleEntry::of(&schedule, &offer));
+        let scheduled = ScheduleRecord::Scheduled { node: 3, process: 0, schedule, observed: None };
+        let applied = ScheduleRecord::Applied { node: 3, generation: 0, epoch: 7 };
+        for record in [&scheduled, &applied] {
+            let mut log = ScheduleLog::start(path.clone());
+            log.append(record);
+            log.end().await;
+        }
+        assert_eq!(read(&path).unwrap(), [scheduled, applied]);
+        std::fs::write(&path, "{}\n").unwrap();
+        assert_eq!(read(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
