@@ -57,6 +57,7 @@ mod stage;
 mod staging;
 mod stall;
 mod tally;
+mod waiting;
 mod waits;
 mod windows;
 
@@ -78,7 +79,7 @@ pub use tally::{Tally, Wait};
 pub use waits::Waits;
 pub use windows::{Adaptation, Windows};
 
-pub use crate::place::Place;
+pub use crate::place::{Pieces, Place};
 
 use self::{
     answers::Answers,
@@ -96,7 +97,7 @@ use self::{
 use crate::{
     id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
     order::Shuffle,
-    retention::{future_accesses::Publication, residency::Level},
+    retention::{cache::Change, future_accesses::Publication, residency::Level},
     units::{Bytes, Nanoseconds},
 };
 
@@ -118,7 +119,11 @@ pub struct Session {
     /// Samples that are staged in one call.
     slice: Option<NonZeroU32>,
     partly_planned: Option<PartlyPlanned>,
+    /// Empty while no changes are followed.
+    changes: Vec<Change>,
     has_more: bool,
+    /// Nothing has changed since batches were staged that could let others be staged or fetched ahead.
+    is_settled: bool,
     now: Nanoseconds,
     /// When the event happened that is handled now; before `now` if later ones were handled first.
     event_at: Nanoseconds,
@@ -154,7 +159,9 @@ impl Session {
             progress: Progress::new(order.epochs, settings.tiers.len()),
             slice: None,
             partly_planned: None,
+            changes: Vec::new(),
             has_more: false,
+            is_settled: false,
             now: Nanoseconds(0),
             event_at: Nanoseconds(0),
             settings,
@@ -182,6 +189,8 @@ impl Session {
         self.now = self.now.max(now);
         self.event_at = now;
         let is_delivery = matches!(event, Event::Delivered { .. });
+        // Most operations end while others of their batch run, and nothing follows from that.
+        self.is_settled &= matches!(event, Event::Completed { outcome: Ok(()), .. });
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
             Event::Attached { connection, rank } => self.handle_attached(connection, rank),
@@ -203,7 +212,9 @@ impl Session {
                 self.handle_scheduled(generation, from, room);
             }
         }
-        self.follow_up();
+        if !self.is_settled || self.is_looking_ahead() != self.horizon.is_looking() {
+            self.follow_up();
+        }
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
             self.operations.scheduler_mut().divide_in_proportion();
         }
@@ -247,6 +258,7 @@ impl Session {
 
     /// Does what follows from an event.
     fn follow_up(&mut self) {
+        self.is_settled = true;
         // Before batches are staged, all room is free that the event freed: places in tiers that no batch
         // names any more, slots of dropped batches, and the ranges behind a limit that must stay empty.
         self.reclaim_unpinned();
@@ -307,6 +319,7 @@ impl Session {
         if let Some(Command::Start { operation: Operation::Prefetch { sample, .. }, .. }) = &command
         {
             self.planner.cache_mut().note_arriving(*sample);
+            self.is_settled = false;
         }
         command
     }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_core::{
     id::{ChunkId, OpId, Rank, SampleId, TierId},
-    session::{Fault, Held, Operation, Origin, Place, Retention, Slot},
+    session::{Fault, Held, Operation, Origin, Pieces, Place, Retention, Slot},
     space::{PIECES_MAX, Piece},
     tier::{Kind, Locality},
     units::Bytes,
@@ -247,7 +247,7 @@ fn slot(sample: Bytes, number: u32) -> Slot {
 fn place(tier: TierId, sample: Bytes, number: u32) -> Place {
     const { assert!(PIECES_MAX >= 1, "a sample may lie in one piece") };
     let offset = Bytes(sample.0 * u64::from(number));
-    Place { tier, pieces: vec![Piece { chunk: CHUNK, offset, len: sample }] }
+    Place { tier, pieces: Pieces::One(Piece { chunk: CHUNK, offset, len: sample }) }
 }
 
 /// Bytes per second since `start`.

@@ -14,26 +14,23 @@
 
 mod ahead;
 mod pins;
+mod places;
 #[cfg(test)]
 mod tests;
 
-use alloc::{
-    boxed::Box,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    vec::Vec,
-};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 pub use self::ahead::Due;
 
 use self::{
     ahead::{Ahead, Goes},
     pins::{Freed, Pins, Presence},
+    places::Places,
 };
 use crate::{
     batch::InPlace,
     id::{BatchId, ChunkId, Epoch, Rank, SampleId, TierId},
-    place::Place,
+    place::{Pieces, Place},
     retention::{
         future_accesses::FutureAccesses,
         policy::{Need, Planned, Policy, Preparation, Read},
@@ -139,9 +136,7 @@ pub struct Cache {
     residency: Residency,
     sizes: Arc<[Bytes]>,
     tiers: Vec<Tier>,
-    places: BTreeMap<SampleId, Place>,
-    /// What has a piece in each chunk, so that a chunk is given back without a look at every place.
-    residents: BTreeSet<(TierId, ChunkId, SampleId)>,
+    places: Places,
     ahead: Ahead,
     /// The tiers in which samples wait for their use; one without an entry is one.
     takes_ahead: Vec<bool>,
@@ -149,6 +144,8 @@ pub struct Cache {
     reserve: Bytes,
     chunk: Bytes,
     changes: Vec<Change>,
+    /// Empty between reads.
+    moves: Vec<Move>,
     wear: Wear,
 }
 
@@ -171,15 +168,15 @@ impl Cache {
         Self {
             policy,
             residency: Residency::new(Arc::clone(&sizes), capacities),
+            places: Places::new(Arc::clone(&sizes)),
             sizes,
             tiers: tiers.collect(),
-            places: BTreeMap::new(),
-            residents: BTreeSet::new(),
             ahead: Ahead::new(buffers.len()),
             takes_ahead: Vec::new(),
             reserve: Bytes(0),
             chunk,
             changes: Vec::new(),
+            moves: Vec::new(),
             wear: Wear::default(),
         }
     }
@@ -198,8 +195,14 @@ impl Cache {
 
     /// Where a sample lies, whether it stays there or waits for its use.
     #[must_use]
-    pub fn place(&self, sample: SampleId) -> Option<&Place> {
-        self.places.get(&sample)
+    pub fn place(&self, sample: SampleId) -> Option<Place> {
+        self.places.get(sample)
+    }
+
+    /// Whether a sample has a place, where it stays or waits for its use.
+    #[must_use]
+    pub fn has_place(&self, sample: SampleId) -> bool {
+        self.places.contains(sample)
     }
 
     /// Samples that stay in some tier.
@@ -235,10 +238,10 @@ impl Cache {
     /// Keeps a sample's bytes where they are for a batch that reads them in place, until [`Self::unpin`];
     /// `None` if the sample lies in no tier, or in several pieces.
     pub fn pin(&mut self, sample: SampleId) -> Option<InPlace> {
-        let Place { tier, pieces } = self.places.get(&sample)?;
-        let [piece] = pieces.as_slice() else { return None };
-        self.tiers[usize::from(tier.0)].pins.pin(*piece);
-        Some(InPlace { tier: *tier, chunk: piece.chunk, offset: piece.offset })
+        let Place { tier, pieces } = self.places.get(sample)?;
+        let [piece] = *pieces else { return None };
+        self.tiers[usize::from(tier.0)].pins.pin(piece);
+        Some(InPlace { tier, chunk: piece.chunk, offset: piece.offset })
     }
 
     /// Removes one pin of a place. Each [`Self::pin`] is undone once.
@@ -258,14 +261,25 @@ impl Cache {
         core::mem::take(&mut self.changes)
     }
 
+    /// Whether there are changes that were not taken.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// As [`Self::take_changes`], into an empty vector, whose memory serves for the next ones.
+    pub(crate) fn swap_changes(&mut self, spare: &mut Vec<Change>) {
+        core::mem::swap(&mut self.changes, spare);
+    }
+
     /// Lets the policy decide what stays of a read, and gives it places.
     pub fn read(&mut self, read: Read, future: &FutureAccesses) {
         self.wear.enter(read.at.epoch);
         // Its place stays until it is known whether the policy wants it there.
         let mut waited = self.ahead.remove(read.sample);
         self.policy.read(read, future, &mut self.residency);
-        let moves: Vec<Move> = self.residency.drain_moves().collect();
-        for Move { sample, to, .. } in moves {
+        let mut moves = core::mem::take(&mut self.moves);
+        moves.extend(self.residency.drain_moves());
+        for Move { sample, to, .. } in moves.drain(..) {
             match to {
                 // A sample that found no place in a tier above was removed already.
                 Some(_) if self.residency.tier_of(sample).is_none() => {}
@@ -276,6 +290,7 @@ impl Cache {
                 None => self.evict(sample),
             }
         }
+        self.moves = moves;
         if waited.is_some() {
             self.vacate(read.sample);
         }
@@ -326,9 +341,10 @@ impl Cache {
         self.ahead.arriving(sample);
     }
 
-    /// Notes that a sample which waits in a tier is in its place, or will not be.
-    pub fn note_arrived(&mut self, sample: SampleId) {
-        self.ahead.arrived(sample);
+    /// Notes that a sample which waits in a tier is in its place, or will not be. Returns whether it was
+    /// being read into it.
+    pub fn note_arrived(&mut self, sample: SampleId) -> bool {
+        self.ahead.arrived(sample)
     }
 
     /// Whether a sample could be fetched ahead if all tiers were empty: there it lies in one piece.
@@ -424,19 +440,17 @@ impl Cache {
             of_tier.space.give_back(&[piece]);
             return None;
         }
-        Some(Place { tier, pieces: alloc::vec![piece] })
+        Some(Place { tier, pieces: Pieces::One(piece) })
     }
 
     fn keep_ahead(&mut self, sample: SampleId, due: Due, place: Place, goes: Goes) {
-        let chunks = place.pieces.iter().map(|piece| (place.tier, piece.chunk, sample));
-        self.residents.extend(chunks);
         self.ahead.insert(sample, due, place.tier, self.residency.len_of(sample), goes);
         self.places.insert(sample, place);
     }
 
     /// Moves a sample that waits for its use to another place.
     fn shift(&mut self, sample: SampleId, to: Place) {
-        let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(&sample).cloned())
+        let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(sample))
         else {
             return;
         };
@@ -476,7 +490,7 @@ impl Cache {
         let surplus = state.space.chunks().skip(chunks_max as usize).collect::<Vec<_>>();
         self.limit_residency();
         for chunk in surplus.into_iter().rev() {
-            for sample in self.residents_of(tier, chunk) {
+            for sample in self.places.in_chunk(tier, chunk) {
                 if self.ahead.due(sample).is_some() {
                     self.displace_ahead(sample, tier);
                 } else {
@@ -496,7 +510,7 @@ impl Cache {
             tier.into_iter().for_each(|tier| tier.pins.lost(chunk));
             return;
         }
-        for sample in self.residents_of(tier, chunk) {
+        for sample in self.places.in_chunk(tier, chunk) {
             self.forget(sample);
         }
         self.shrink_by(tier, chunk, Presence::Lost);
@@ -508,7 +522,7 @@ impl Cache {
         if !self.has_chunk(tier, chunk) {
             return;
         }
-        for sample in self.residents_of(tier, chunk) {
+        for sample in self.places.in_chunk(tier, chunk) {
             if self.ahead.due(sample).is_some() {
                 self.abandon(sample);
             } else {
@@ -580,7 +594,7 @@ impl Cache {
     /// Keeps a sample that is read, and that waited for it, where it is if that is the tier that the
     /// residency put it into.
     fn settle_where_it_waited(&mut self, sample: SampleId, tier: TierId) {
-        if self.places.get(&sample).is_none_or(|place| place.tier != tier) {
+        if self.places.get(sample).is_none_or(|place| place.tier != tier) {
             self.vacate(sample);
             self.settle(sample, tier, Some(sample));
         }
@@ -591,7 +605,7 @@ impl Cache {
     /// epoch, the sample is evicted after all.
     fn settle(&mut self, sample: SampleId, tier: TierId, staged: Option<SampleId>) {
         let len = self.sizes[sample.0 as usize];
-        let from = self.places.get(&sample).cloned();
+        let from = self.places.get(sample);
         let may_go = self.wear.admits(tier, Space::rounded(len));
         let Some(place) = may_go.then(|| self.occupy_or_reclaim(len, tier)).flatten() else {
             self.evict(sample);
@@ -600,8 +614,6 @@ impl Cache {
         };
         self.vacate(sample);
         self.places.insert(sample, place.clone());
-        let chunks = place.pieces.iter().map(|piece| (tier, piece.chunk, sample));
-        self.residents.extend(chunks);
         match from {
             Some(from) if staged != Some(sample) => {
                 self.changes.push(Change::Demoted { sample, len, from, to: place });
@@ -639,7 +651,7 @@ impl Cache {
             let chunk = of_tier.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
         }
-        Some(Place { tier, pieces: pieces? })
+        Some(Place { tier, pieces: pieces?.into() })
     }
 
     /// Moves a sample out of a chunk that is taken away.
@@ -658,7 +670,7 @@ impl Cache {
     }
 
     fn evict(&mut self, sample: SampleId) {
-        let from = self.places.get(&sample).map(|place| place.tier);
+        let from = self.places.get(sample).map(|place| place.tier);
         self.vacate(sample);
         self.changes.push(Change::Evicted { sample, from });
     }
@@ -673,21 +685,13 @@ impl Cache {
 
     /// Gives the place of a sample back.
     fn vacate(&mut self, sample: SampleId) {
-        let Some(Place { tier, pieces }) = self.places.remove(&sample) else { return };
+        let Some(Place { tier, pieces }) = self.places.remove(sample) else { return };
         self.ahead.remove(sample);
-        for piece in &pieces {
-            self.residents.remove(&(tier, piece.chunk, sample));
-        }
         let Tier { space, pins, .. } = &mut self.tiers[usize::from(tier.0)];
         let free = pieces.iter().filter(|piece| !pins.vacate(piece));
         free.for_each(|piece| space.give_back(core::slice::from_ref(piece)));
     }
 
-    /// The samples with a piece in a chunk.
-    fn residents_of(&self, tier: TierId, chunk: ChunkId) -> Vec<SampleId> {
-        let of_chunk = (tier, chunk, SampleId(0))..=(tier, chunk, SampleId(u32::MAX));
-        self.residents.range(of_chunk).map(|(.., sample)| *sample).collect()
-    }
 }
 
 /// On a disk what is written after one another shall lie beside one another: it is written at once then.

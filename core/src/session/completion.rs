@@ -1,6 +1,6 @@
 //! What follows when an operation starts, ends or fails, for its batch, its tier and its trainers.
 
-use alloc::{collections::VecDeque, vec, vec::Vec};
+use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
     Answer, Fault, Held, OnError, Operation, Retention, Session,
@@ -32,7 +32,7 @@ impl Session {
         });
         let (op, is_free) = self.operations.plan(work, entry, due, arrival, &self.deadlines);
         if is_free {
-            self.start(vec![op]);
+            self.start_one(op);
         }
         op
     }
@@ -41,7 +41,9 @@ impl Session {
         if self.operations.free_slot(op, outcome, &mut self.progress, self.now) {
             let runnable = self.end(op, outcome);
             self.start(runnable);
-            self.close_arenas();
+            if !self.is_settled {
+                self.close_arenas();
+            }
         }
     }
 
@@ -49,12 +51,23 @@ impl Session {
     pub(super) fn start(&mut self, ops: Vec<OpId>) {
         let mut runnable = VecDeque::from(ops);
         while let Some(op) = runnable.pop_front() {
-            match self.operations.start(op, self.now) {
-                Started::Queued => {}
-                Started::Ended(outcome) => runnable.extend(self.end(op, outcome)),
-                Started::Refetched(entry) => self.unpin(entry),
-            }
+            runnable.extend(self.begin(op));
         }
+    }
+
+    fn start_one(&mut self, op: OpId) {
+        let runnable = self.begin(op);
+        self.start(runnable);
+    }
+
+    /// Starts an operation. Returns those that may run because it ended at once.
+    fn begin(&mut self, op: OpId) -> Vec<OpId> {
+        match self.operations.start(op, self.now) {
+            Started::Queued => {}
+            Started::Ended(outcome) => return self.end(op, outcome),
+            Started::Refetched(entry) => self.unpin(entry),
+        }
+        Vec::new()
     }
 
     /// Ends an operation. Returns those that may run now.
@@ -65,6 +78,7 @@ impl Session {
         let Some(pending) = self.operations.get(op) else { return Vec::new() };
         if let (Work::Run(Operation::Promote { sample, .. }), Err(_)) = (&pending.work, outcome) {
             let sample = *sample;
+            self.is_settled = false;
             self.progress.tier_faults += 1;
             // If the sample is being written anew, only its old bytes are lost.
             if !self.operations.is_written(sample) {
@@ -75,6 +89,7 @@ impl Session {
             return Vec::new();
         }
         let Some((pending, runnable)) = self.operations.remove(op) else { return Vec::new() };
+        self.is_settled &= outcome.is_ok() && pending.work.serves_one_batch();
         self.note_time(&pending, outcome);
         self.apply(&pending, outcome);
         if let Err(fault) = outcome {
@@ -179,10 +194,10 @@ impl Session {
         else {
             return;
         };
-        self.planner.cache_mut().note_arrived(*sample);
+        self.is_settled &= !self.planner.cache_mut().note_arrived(*sample);
         if outcome.is_err() {
             self.progress.tier_faults += u64::from(pending.lost.is_none());
-            if self.planner.cache().place(*sample) == Some(to) {
+            if self.planner.cache().place(*sample).as_ref() == Some(to) {
                 self.planner.cache_mut().forget(*sample);
             }
         } else if let Some(entry) = pending.entry {
@@ -231,6 +246,7 @@ impl Session {
         let Some(staged) = self.staging.batch(batch).filter(|staged| staged.pending == 0) else {
             return;
         };
+        self.is_settled = false;
         let claim = staged.claim;
         let Some(staging) = self.staging.get_mut(batch.rank) else { return };
         // If no trainer asked for it, it may make way from now on.
@@ -262,6 +278,7 @@ impl Session {
     }
 
     fn unpin(&mut self, EntryRef { batch, index }: EntryRef) {
+        self.is_settled = false;
         let staging = self.staging.get_mut(batch.rank);
         staging.into_iter().for_each(|staging| staging.unpin(batch, index));
     }

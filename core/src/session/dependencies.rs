@@ -33,6 +33,46 @@ pub(super) struct Access {
     pub(super) mode: Mode,
 }
 
+impl Access {
+    /// Where it stands among the accesses of all operations.
+    fn key(&self, op: OpId) -> (LengthClass, Start) {
+        let Self { tier, piece, .. } = *self;
+        (LengthClass::of(piece.len.0), (start_of(tier, piece.chunk, piece.offset.0), op))
+    }
+}
+
+/// What an operation accesses: almost always at most one piece, which takes no memory of its own.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Accesses {
+    #[default]
+    None,
+    One(Access),
+    Several(Vec<Access>),
+}
+
+impl Accesses {
+    fn as_slice(&self) -> &[Access] {
+        match self {
+            Self::None => &[],
+            Self::One(access) => core::slice::from_ref(access),
+            Self::Several(accesses) => accesses,
+        }
+    }
+}
+
+impl FromIterator<Access> for Accesses {
+    fn from_iter<I: IntoIterator<Item = Access>>(accesses: I) -> Self {
+        let mut accesses = accesses.into_iter();
+        match (accesses.next(), accesses.next()) {
+            (None, _) => Self::None,
+            (Some(only), None) => Self::One(only),
+            (Some(one), Some(other)) => {
+                Self::Several([one, other].into_iter().chain(accesses).collect())
+            }
+        }
+    }
+}
+
 /// Where an accessed piece starts, and the operation. One number for tier, chunk and offset is compared
 /// faster than three.
 type Start = (u128, OpId);
@@ -41,19 +81,20 @@ fn start_of(tier: TierId, chunk: ChunkId, offset: u64) -> u128 {
     u128::from(tier.0) << 96 | u128::from(chunk.0) << 64 | u128::from(offset)
 }
 
-/// Pieces of about equal length, each at least half as long as the longest of the class: so few of them
-/// can lie shortly before a byte without reaching it, and a search passes over no more.
+/// Pieces of about equal length, each at least a quarter as long as the longest of the class: so few of
+/// them can lie shortly before a byte without reaching it, and a search passes over no more. Each class
+/// costs a search, and the samples of a dataset are in one or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LengthClass(u32);
 
 impl LengthClass {
     fn of(len: u64) -> Self {
-        Self(len.max(1).ilog2())
+        Self(len.max(1).ilog2() / 2)
     }
 
     /// The upper bound of the lengths in the class.
     fn longest(self) -> u64 {
-        u64::MAX >> (63 - self.0)
+        u64::MAX >> (62 - 2 * self.0)
     }
 }
 
@@ -62,7 +103,7 @@ struct Node {
     /// Operations that must end before this one may run.
     waits_for: u32,
     dependents: Vec<OpId>,
-    starts: Vec<(LengthClass, Start)>,
+    accesses: Accesses,
 }
 
 /// The operations that were planned and have not ended.
@@ -83,11 +124,12 @@ impl Dependencies {
 
     /// Adds an operation that must also wait for `after`. Returns the operations that it waits for, in
     /// the order in which they were planned; if there are none it may run now.
-    pub(super) fn add(&mut self, op: OpId, accesses: &[Access], after: Option<OpId>) -> Vec<OpId> {
+    pub(super) fn add(&mut self, op: OpId, accesses: Accesses, after: Option<OpId>) -> Vec<OpId> {
         let mut blockers = Vec::new();
         blockers.extend(after.filter(|before| self.nodes.get(*before).is_some()));
-        accesses.iter().for_each(|access| self.find_conflicts(access, &mut blockers));
-        let starts = accesses.iter().map(|access| self.insert(op, access)).collect();
+        let of_op = accesses.as_slice().iter();
+        of_op.clone().for_each(|access| self.find_conflicts(access, &mut blockers));
+        of_op.for_each(|access| self.insert(op, access));
         blockers.sort_unstable();
         blockers.dedup();
         let waits_for = u32::try_from(blockers.len()).expect("operations in flight are few");
@@ -95,7 +137,7 @@ impl Dependencies {
             let blocker = self.nodes.get_mut(*blocker).expect("what is in flight is waited for");
             blocker.dependents.push(op);
         }
-        self.nodes.insert(op, Node { waits_for, dependents: Vec::new(), starts });
+        self.nodes.insert(op, Node { waits_for, dependents: Vec::new(), accesses });
         blockers
     }
 
@@ -114,18 +156,17 @@ impl Dependencies {
         }
     }
 
-    fn insert(&mut self, op: OpId, access: &Access) -> (LengthClass, Start) {
-        let piece = access.piece;
-        let class = LengthClass::of(piece.len.0);
-        let start = (start_of(access.tier, piece.chunk, piece.offset.0), op);
-        self.accessed.entry(class).or_default().insert(start, (piece.len.0, access.mode));
-        (class, start)
+    fn insert(&mut self, op: OpId, access: &Access) {
+        let (class, start) = access.key(op);
+        let accessed = self.accessed.entry(class).or_default();
+        accessed.insert(start, (access.piece.len.0, access.mode));
     }
 
     /// Ends an operation. Returns those that may run now, in the order in which they were planned.
     pub(super) fn remove(&mut self, op: OpId) -> Vec<OpId> {
         let Some(ended) = self.nodes.remove(op) else { return Vec::new() };
-        for (class, start) in ended.starts {
+        for access in ended.accesses.as_slice() {
+            let (class, start) = access.key(op);
             if let Some(accessed) = self.accessed.get_mut(&class) {
                 accessed.remove(&start);
                 if accessed.is_empty() {
@@ -191,7 +232,7 @@ mod tests {
                 let access = if pick % 2 == 0 { accesses.next() } else { None };
                 let runnable = if let Some(access) = access {
                     let op = dependencies.next_id();
-                    let blockers = dependencies.add(op, core::slice::from_ref(&access), None);
+                    let blockers = dependencies.add(op, Accesses::One(access), None);
                     planned.insert(op, access);
                     if blockers.is_empty() { alloc::vec![op] } else { Vec::new() }
                 } else if running.is_empty() {

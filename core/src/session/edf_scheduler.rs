@@ -12,16 +12,14 @@
 //! 1. If any order meets all deadlines in one channel of equal operations, this one does.
 //! 2. No channel has more operations than its window, and no rank more than its part.
 
-use alloc::{
-    collections::{BTreeSet, VecDeque},
-    vec::Vec,
-};
+use alloc::{collections::VecDeque, vec::Vec};
 use core::num::NonZeroU32;
 
 use super::{
     assignment::{self, Division},
     cold_window::ColdWindow,
     deadlines::BatchNumber,
+    waiting::Waiting,
     windows::{Adaptation, Windows},
 };
 use crate::{
@@ -51,7 +49,7 @@ struct Queue {
 /// The operations that wait for one channel and that one rank needs.
 #[derive(Debug)]
 struct RankQueue {
-    waiting: BTreeSet<(u64, OpId)>,
+    waiting: Waiting,
     running: usize,
     /// The part of the window that the rank may use.
     running_max: usize,
@@ -122,7 +120,7 @@ impl EdfScheduler {
         queue.waiting += 1;
         match rank {
             Some((rank, number)) => {
-                queue.by_rank[rank].waiting.insert((number, op));
+                queue.by_rank[rank].waiting.insert(number, op);
             }
             None => queue.background.push_back((now, op)),
         }
@@ -138,8 +136,8 @@ impl EdfScheduler {
     ) {
         let (old, new) = (self.rank(from), self.rank(to));
         let queue = &mut self.queues[index(channel)];
-        if queue.by_rank[old].waiting.remove(&(from.number, op)) {
-            queue.by_rank[new].waiting.insert((to.number, op));
+        if queue.by_rank[old].waiting.remove(from.number, op) {
+            queue.by_rank[new].waiting.insert(to.number, op);
         }
     }
 
@@ -147,7 +145,7 @@ impl EdfScheduler {
     pub(super) fn cancel(&mut self, channel: Channel, op: OpId, batch: BatchNumber) -> bool {
         let rank = self.rank(batch);
         let queue = &mut self.queues[index(channel)];
-        let waited = queue.by_rank[rank].waiting.remove(&(batch.number, op));
+        let waited = queue.by_rank[rank].waiting.remove(batch.number, op);
         queue.waiting -= usize::from(waited);
         waited
     }
@@ -267,7 +265,7 @@ impl EdfScheduler {
 
 impl Default for RankQueue {
     fn default() -> Self {
-        Self { waiting: BTreeSet::new(), running: 0, running_max: usize::MAX }
+        Self { waiting: Waiting::default(), running: 0, running_max: usize::MAX }
     }
 }
 
@@ -278,7 +276,7 @@ impl Queue {
         deadline: &impl Fn(BatchNumber) -> Nanoseconds,
     ) -> Option<Candidate> {
         let rank_queue = |(rank, queue): (u32, &RankQueue)| {
-            let &(number, op) = queue.waiting.first()?;
+            let (number, op) = queue.waiting.first()?;
             if queue.running >= queue.running_max {
                 return None;
             }

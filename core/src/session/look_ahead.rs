@@ -37,6 +37,8 @@ const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
 /// The reads of each rank that follow what is staged.
 #[derive(Debug)]
 pub(super) struct Horizon {
+    /// Whether cold reads were fetched ahead when batches were staged last.
+    is_looking: bool,
     ranks: BTreeMap<Rank, RankHorizon>,
     passed: Passed,
     /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
@@ -81,11 +83,16 @@ impl Horizon {
             LookAhead::Auto | LookAhead::Room(_) => samples.div_ceil(64),
         };
         Self {
+            is_looking: false,
             ranks: BTreeMap::new(),
             passed: Passed(vec![0; words]),
             deferred: BTreeMap::new(),
             scheduled: BTreeMap::new(),
         }
+    }
+
+    pub(super) fn is_looking(&self) -> bool {
+        self.is_looking
     }
 
     /// The generation and the room for an epoch; none before the manager said so.
@@ -147,19 +154,22 @@ impl Session {
     /// is more to do.
     pub(super) fn look_ahead(&mut self, most: usize) -> bool {
         self.abandon_passed();
-        if !self.is_looking_ahead() {
+        self.horizon.is_looking = self.is_looking_ahead();
+        if !self.horizon.is_looking {
             return false;
         }
         self.horizon.follow(&self.staging);
         let done = (0..most).find(|_| {
             let goes_on = self.planner.cache_mut().advance() || self.look_at_next();
+            // Room that was made for a sample in vain serves another.
+            self.is_settled &= goes_on || !self.planner.cache().has_changes();
             self.follow_changes(None);
             !goes_on
         });
         done.is_none()
     }
 
-    fn is_looking_ahead(&self) -> bool {
+    pub(super) fn is_looking_ahead(&self) -> bool {
         match self.settings.look_ahead {
             LookAhead::Off => false,
             LookAhead::Room(_) => true,
@@ -169,8 +179,7 @@ impl Session {
 
     /// What the cold store gave while it was read; `None` before its first bytes, and if it takes no time.
     fn cold_rate(&self) -> Option<BytesPerSecond> {
-        let read: u64 = self.progress.epochs.iter().map(|epoch| epoch.cold.0).sum();
-        let rate = u128::from(read) * 1_000_000_000;
+        let rate = u128::from(self.progress.cold.0) * 1_000_000_000;
         let rate = rate.checked_div(u128::from(self.progress.cold_busy.time().0))?;
         let rate = u64::try_from(rate).unwrap_or(u64::MAX);
         (rate > 0).then_some(BytesPerSecond(rate))
@@ -209,12 +218,14 @@ impl Session {
             let next = if has_batches { spec.after(due.batch) } else { spec.next_epoch(due.batch) };
             let next = next.map(|batch| Due { batch, index: 0 });
             self.horizon.move_to(due.batch.rank, next);
+            // Other ranks may have reads to come.
+            self.is_settled &= next.is_some();
             return next.is_some();
         };
         let cache = self.planner.cache_mut();
         if self.horizon.passed.contains(sample) {
             self.horizon.deferred.insert(sample, due);
-        } else if cache.place(sample).is_none()
+        } else if !cache.has_place(sample)
             && cache.may_fetch_ahead(sample)
             && !cache.fetch_ahead(sample, due)
         {
@@ -229,7 +240,7 @@ impl Session {
     pub(super) fn fetch_again(&mut self, sample: SampleId, batch: BatchId) {
         let Some(due) = self.horizon.note_staged(sample, batch) else { return };
         let cache = self.planner.cache_mut();
-        if cache.place(sample).is_none() && cache.may_fetch_ahead(sample) {
+        if !cache.has_place(sample) && cache.may_fetch_ahead(sample) {
             cache.fetch_ahead(sample, due);
         }
         self.horizon.passed.set(sample);

@@ -12,7 +12,7 @@ use alloc::{
 use super::{
     Command, Fault, Held, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
     deadlines::{BatchNumber, Deadlines},
-    dependencies::{Access, Dependencies, Mode},
+    dependencies::{Access, Accesses, Dependencies, Mode},
     edf_scheduler::{Channel, EdfScheduler, Transfer, WindowSlot},
     op_table::OpTable,
 };
@@ -61,6 +61,11 @@ impl Work {
             || matches!(self, Self::Run(Operation::Demote { from: Origin::Staging(_), .. }))
     }
 
+    /// Whether nothing follows from its end but that its batch lacks less.
+    pub(super) fn serves_one_batch(&self) -> bool {
+        self.is_arrival() || matches!(self, Self::Run(Operation::Demote { .. }))
+    }
+
     /// Whether the operation brings a sample to its batch.
     fn is_arrival(&self) -> bool {
         matches!(
@@ -100,33 +105,29 @@ impl Work {
     }
 
     /// The bytes of tiers that the operation reads and writes, in chunks of `chunk`.
-    fn accesses(&self, chunk: Bytes) -> Vec<Access> {
-        let of_place = |place: &Place, mode| {
-            let (tier, pieces) = (place.tier, place.pieces.iter());
-            pieces.map(|piece| Access { tier, piece: *piece, mode }).collect::<Vec<_>>()
-        };
+    fn accesses(&self, chunk: Bytes) -> Accesses {
+        fn of_place(place: &Place, mode: Mode) -> impl Iterator<Item = Access> + '_ {
+            let tier = place.tier;
+            place.pieces.iter().map(move |piece| Access { tier, piece: *piece, mode })
+        }
         let whole = |tier, id| {
             let piece = Piece { chunk: id, offset: Bytes(0), len: chunk };
-            alloc::vec![Access { tier, piece, mode: Mode::Write }]
+            Accesses::One(Access { tier, piece, mode: Mode::Write })
         };
         match self {
-            Self::Run(Operation::Promote { from, .. }) => of_place(from, Mode::Read),
+            Self::Run(Operation::Promote { from, .. }) => of_place(from, Mode::Read).collect(),
             Self::Run(
                 Operation::Prefetch { to, .. }
                 | Operation::Demote { from: Origin::Staging(_), to, .. },
-            ) => of_place(to, Mode::Write),
+            ) => of_place(to, Mode::Write).collect(),
             Self::Run(
                 Operation::Advance { from, to, .. }
                 | Operation::Demote { from: Origin::Tier(from), to, .. },
-            ) => {
-                let mut accesses = of_place(from, Mode::Read);
-                accesses.extend(of_place(to, Mode::Write));
-                accesses
-            }
+            ) => of_place(from, Mode::Read).chain(of_place(to, Mode::Write)).collect(),
             Self::Run(Operation::AddChunk { tier, chunk: id }) | Self::DropChunk(tier, id) => {
                 whole(*tier, *id)
             }
-            Self::Run(_) | Self::ReadInPlace { .. } => Vec::new(),
+            Self::Run(_) | Self::ReadInPlace { .. } => Accesses::None,
         }
     }
 
@@ -272,7 +273,7 @@ impl Operations {
             }
             Work::Run(_) | Work::DropChunk(..) => None,
         };
-        let waits_for = self.dependencies.add(op, &work.accesses(self.chunk), source);
+        let waits_for = self.dependencies.add(op, work.accesses(self.chunk), source);
         let is_free = waits_for.is_empty();
         if let Some(due) = due {
             self.bring_forward(&waits_for, due, deadlines);

@@ -178,6 +178,8 @@ fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
 /// Everything that a session has done.
 #[derive(Debug, Clone)]
 pub struct Progress {
+    /// Bytes read from the cold store in all epochs.
+    pub(super) cold: Bytes,
     /// Sums of each epoch, by its number.
     pub epochs: Vec<EpochProgress>,
     /// What each rank took, in the order in which it took it; batches that several connections of a rank
@@ -231,6 +233,7 @@ impl Progress {
             ..EpochProgress::default()
         };
         Self {
+            cold: Bytes(0),
             epochs: vec![epoch; epochs as usize],
             handed: BTreeMap::new(),
             faults: Vec::new(),
@@ -347,6 +350,7 @@ impl Progress {
         } else {
             epoch.cold.0 += len.0;
             epoch.misses += 1;
+            self.cold.0 += len.0;
         }
     }
 

@@ -144,7 +144,7 @@ impl Session {
             Some(_) => Held::Ahead,
             None => Held::Retained,
         };
-        let place = self.planner.cache().place(sample).cloned();
+        let place = self.planner.cache().place(sample);
         let mut pin = None;
         if reading == Reading::Planned {
             // First the pin: what the policy decides then cannot take the bytes away.
@@ -194,7 +194,7 @@ impl Session {
     ) -> bool {
         let EntryRef { batch, index } = entry;
         let lies_there = match self.planner.cache().place(sample) {
-            Some(now) => now == place,
+            Some(now) => now == *place,
             None => in_place::is_last_epoch(self.planner.spec(), batch),
         };
         let Some(staged) = self.staging.batch_mut(batch).filter(|_| lies_there) else {
@@ -213,7 +213,7 @@ impl Session {
     /// The fetch of a sample from the cold store.
     fn fetch_of(&mut self, batch: BatchId, sample: SampleId, to: Slot) -> Operation {
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.cold.0 += to.len.0);
-        let is_kept = self.planner.cache().place(sample).is_some();
+        let is_kept = self.planner.cache().has_place(sample);
         let retention = if is_kept { Retention::Kept } else { Retention::Dropped };
         Operation::Fetch { sample, to, retention }
     }
@@ -221,7 +221,9 @@ impl Session {
     /// Plans the operations that follow from changes of the cache, in the course of the arrival of a sample
     /// if there is one.
     pub(super) fn follow_changes(&mut self, arrival: Option<Arrival>) {
-        for change in self.planner.cache_mut().take_changes() {
+        let mut changes = core::mem::take(&mut self.changes);
+        self.planner.cache_mut().swap_changes(&mut changes);
+        for change in changes.drain(..) {
             match change {
                 Change::ChunkAdded { tier, chunk } => {
                     self.plan(Work::Run(Operation::AddChunk { tier, chunk }), None, None);
@@ -262,6 +264,7 @@ impl Session {
                 }
             }
         }
+        self.changes = changes;
     }
 
     fn count_eviction(&mut self, from: Option<TierId>, is_for_arrival: bool) {

@@ -8,7 +8,7 @@ mod batch;
 mod connections;
 mod rank;
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 
 #[cfg(test)]
 pub(super) use rank::Arena;
@@ -27,25 +27,34 @@ use crate::{
 /// The arenas of a node, and the batches in them.
 #[derive(Debug)]
 pub(super) struct Staging {
-    ranks: BTreeMap<Rank, RankStaging>,
+    first: Rank,
+    ranks: Vec<RankStaging>,
 }
 
 impl Staging {
     pub(super) fn new(settings: &Settings) -> Self {
-        let ranks = settings.order.world.ranks_of(settings.node);
-        Self { ranks: ranks.map(|rank| (rank, RankStaging::new(rank, settings))).collect() }
+        let ranks = || settings.order.world.ranks_of(settings.node);
+        Self {
+            first: ranks().next().expect("a node has ranks"),
+            ranks: ranks().map(|rank| RankStaging::new(rank, settings)).collect(),
+        }
+    }
+
+    fn index(&self, rank: Rank) -> Option<usize> {
+        rank.0.checked_sub(self.first.0).map(|index| index as usize)
     }
 
     pub(super) fn get(&self, rank: Rank) -> Option<&RankStaging> {
-        self.ranks.get(&rank)
+        self.ranks.get(self.index(rank)?)
     }
 
     pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut RankStaging> {
-        self.ranks.get_mut(&rank)
+        let index = self.index(rank)?;
+        self.ranks.get_mut(index)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Rank, &RankStaging)> {
-        self.ranks.iter().map(|(rank, staging)| (*rank, staging))
+        self.ranks.iter().map(|staging| (staging.rank(), staging))
     }
 
     pub(super) fn batch(&self, batch: BatchId) -> Option<&StagedBatch> {
@@ -57,16 +66,16 @@ impl Staging {
     }
 
     pub(super) fn batches(&self) -> impl Iterator<Item = &StagedBatch> {
-        self.ranks.values().flat_map(|staging| staging.staged().values())
+        self.ranks.iter().flat_map(|staging| staging.staged().values())
     }
 
     pub(super) fn batches_mut(&mut self) -> impl Iterator<Item = &mut StagedBatch> {
-        self.ranks.values_mut().flat_map(RankStaging::batches_mut)
+        self.ranks.iter_mut().flat_map(RankStaging::batches_mut)
     }
 
     /// The earliest batch to be staged next.
     pub(super) fn next(&self, staged_max: u32) -> Option<BatchId> {
-        self.ranks.values().filter_map(|staging| staging.next(staged_max)).min()
+        self.ranks.iter().filter_map(|staging| staging.next(staged_max)).min()
     }
 
     /// For each rank whose arena is open, the batch to be staged next when no trainer asks for another.
@@ -77,7 +86,7 @@ impl Staging {
 
     /// Whether a connection reads for some rank.
     pub(super) fn has_connection(&self, connection: ConnectionId) -> bool {
-        self.ranks.values().any(|staging| staging.has_connection(connection))
+        self.ranks.iter().any(|staging| staging.has_connection(connection))
     }
 
     /// The batch that `connection` has under a lease.
@@ -92,51 +101,51 @@ impl Staging {
 
     /// For each rank that asks for batches, what its trainer that is farthest behind asked for last.
     pub(super) fn requested(&self) -> impl Iterator<Item = BatchId> + '_ {
-        self.ranks.values().filter_map(RankStaging::requested)
+        self.ranks.iter().filter_map(RankStaging::requested)
     }
 
     /// As [`RankStaging::limit`], on all ranks.
     pub(super) fn limit(&mut self, batches: Option<u32>) {
-        self.ranks.values_mut().for_each(|staging| staging.limit(batches));
+        self.ranks.iter_mut().for_each(|staging| staging.limit(batches));
     }
 
     /// Takes back what `connection` asked for or has. Returns the ranks that its last trainer left.
     pub(super) fn detach(&mut self, connection: ConnectionId) -> Vec<Rank> {
-        let left = self.ranks.iter_mut().filter_map(|(rank, staging)| {
+        let left = self.ranks.iter_mut().filter_map(|staging| {
             let is_last = staging.detach(connection);
-            is_last.then_some(*rank)
+            is_last.then_some(staging.rank())
         });
         left.collect()
     }
 
     /// Closes the arenas whose trainers left and in which nothing is in flight. Returns their ranks.
     pub(super) fn close_idle(&mut self) -> Vec<Rank> {
-        let closed = self.ranks.iter_mut().filter_map(|(rank, staging)| {
+        let closed = self.ranks.iter_mut().filter_map(|staging| {
             let is_closed = staging.close_if_idle();
-            is_closed.then_some(*rank)
+            is_closed.then_some(staging.rank())
         });
         closed.collect()
     }
 
     /// The memory of arenas that is to be given back or taken again now.
     pub(super) fn resize_arenas(&mut self) -> Vec<Operation> {
-        self.ranks.values_mut().flat_map(RankStaging::resize_arena).collect()
+        self.ranks.iter_mut().flat_map(RankStaging::resize_arena).collect()
     }
 
     /// Takes the places that no batch names any more since the last call.
     pub(super) fn take_unpinned(&mut self) -> Vec<InPlace> {
-        self.ranks.values_mut().flat_map(RankStaging::take_unpinned).collect()
+        self.ranks.iter_mut().flat_map(RankStaging::take_unpinned).collect()
     }
 
     /// Whether a batch was dropped since the last call, of which operations may be cancelled.
     pub(super) fn take_dropped(&mut self) -> bool {
         // All ranks are asked: each forgets what it answered.
-        let dropping = self.ranks.values_mut().filter_map(|it| it.take_dropped().then_some(()));
+        let dropping = self.ranks.iter_mut().filter_map(|it| it.take_dropped().then_some(()));
         dropping.count() > 0
     }
 
     /// Bytes read for batches that no trainer took.
     pub(super) fn wasted(&self) -> Bytes {
-        Bytes(self.ranks.values().map(|staging| staging.wasted().0).sum())
+        Bytes(self.ranks.iter().map(|staging| staging.wasted().0).sum())
     }
 }

@@ -445,7 +445,7 @@ impl Play {
         let (place, len) = (entry.in_place.unwrap(), entry.len.unwrap());
         assert!(place.offset.0.is_multiple_of(64));
         let piece = Piece { chunk: place.chunk, offset: place.offset, len: Space::rounded(len) };
-        for grain in grains(&Place { tier: place.tier, pieces: vec![piece] }) {
+        for grain in grains(&Place { tier: place.tier, pieces: Pieces::One(piece) }) {
             let there = self.plane.tiers.get(&grain);
             assert_eq!(there, Some(&entry.sample), "invariant 9: {entry:?}");
             assert!(self.plane.chunks.contains(&(grain.0, grain.1)), "invariant 9: {entry:?}");

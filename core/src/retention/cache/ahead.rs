@@ -136,9 +136,9 @@ impl Ahead {
         }
     }
 
-    /// Notes that a sample is in its place.
-    pub(super) fn arrived(&mut self, sample: SampleId) {
-        self.arriving.remove(&sample);
+    /// Notes that a sample is in its place. Returns whether it was being read into it.
+    pub(super) fn arrived(&mut self, sample: SampleId) -> bool {
+        self.arriving.remove(&sample)
     }
 
     /// What a tier holds that is needed last. Who takes its place waits for what is on its way there, so

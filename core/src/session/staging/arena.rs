@@ -54,6 +54,11 @@ impl ArenaMemory {
         self.len
     }
 
+    /// Whether all of the arena has memory, and may be used.
+    pub(super) fn is_whole(&self) -> bool {
+        self.trimmed.is_empty() && self.usable() == self.len
+    }
+
     pub(super) fn is_changing(&self) -> bool {
         self.changing > 0
     }

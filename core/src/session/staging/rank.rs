@@ -102,6 +102,10 @@ impl RankStaging {
         }
     }
 
+    pub(super) fn rank(&self) -> Rank {
+        self.rank
+    }
+
     /// The length of the arena.
     pub(in crate::session) fn len(&self) -> Bytes {
         self.memory.len()
@@ -482,7 +486,7 @@ impl RankStaging {
     }
 
     pub(super) fn resize_arena(&mut self) -> Vec<Operation> {
-        if self.arena != Arena::Open {
+        if self.arena != Arena::Open || self.memory.is_whole() {
             return Vec::new();
         }
         self.memory.resize(self.rank, &mut self.space)
