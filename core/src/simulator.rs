@@ -5,19 +5,26 @@
 //! flight shares, then a latency, which is also how emulated tiers behave. A [`Machine`] adds what was
 //! measured: rates by threads, and times that spread.
 
+mod clock;
 mod digest;
 mod links;
 mod machine;
 mod trace;
 mod trainer;
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 pub use machine::{LinkModel, Machine, Pause};
 pub use trace::{Observer, RankStep, Read, StepOutcome};
 
-use self::{digest::Digest, links::Links, trace::Trace, trainer::Trainer};
+use self::{
+    clock::Clock,
+    digest::Digest,
+    links::Links,
+    trace::{InFlight, Trace},
+    trainer::Trainer,
+};
 use crate::{
     fleet::{Applied, revision::revise},
     id::{Epoch, OpId},
@@ -148,7 +155,7 @@ fn run<O: Observer>(
     manager: &mut Manager<'_>,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
-    let mut clock = Clock::default();
+    let mut clock = Clock::with_lanes(Links::lanes(machine));
     let mut links = Links::new(machine);
     let mut session = Session::new(settings.clone());
     let mut trainer = Trainer::new(settings, machine);
@@ -162,8 +169,13 @@ fn run<O: Observer>(
             digest.add(&command);
             match command {
                 Command::Start { op, operation } => {
-                    trace.started(op, &operation, clock.now);
-                    clock.at(links.carry_out(&operation, clock.now), Due::Completed(op));
+                    let read = trace.started(&operation, clock.now);
+                    let ends_at = links.carry_out(&operation, clock.now);
+                    let due = Due::Completed(op, read);
+                    match Links::lane(&operation) {
+                        Some(lane) => clock.at_end(lane, ends_at, due),
+                        None => clock.at(ends_at, due),
+                    }
                 }
                 Command::Free(_) => {}
                 Command::Answer(answer) => {
@@ -175,8 +187,8 @@ fn run<O: Observer>(
             session.run_jobs();
         }
         match clock.next() {
-            Some(Due::Completed(op)) => {
-                trace.completed(op, clock.now);
+            Some(Due::Completed(op, read)) => {
+                read.into_iter().for_each(|read| trace.completed(read, clock.now));
                 session.handle(Event::Completed { op, outcome: Ok(()) }, clock.now);
             }
             Some(Due::StepEnded) => {
@@ -216,35 +228,8 @@ fn react<O: Observer>(
 /// Something that will happen.
 #[derive(Debug, Clone, Copy)]
 enum Due {
-    Completed(OpId),
+    Completed(OpId, Option<InFlight>),
     StepEnded,
-}
-
-/// Virtual time. What is due at the same time happens in the order in which it was scheduled.
-#[derive(Debug)]
-struct Clock<D> {
-    now: Nanoseconds,
-    due: BTreeMap<(Nanoseconds, u64), D>,
-    scheduled: u64,
-}
-
-impl<D> Default for Clock<D> {
-    fn default() -> Self {
-        Self { now: Nanoseconds(0), due: BTreeMap::new(), scheduled: 0 }
-    }
-}
-
-impl<D> Clock<D> {
-    fn at(&mut self, time: Nanoseconds, due: D) {
-        self.scheduled += 1;
-        self.due.insert((time.max(self.now), self.scheduled), due);
-    }
-
-    fn next(&mut self) -> Option<D> {
-        let ((time, _), due) = self.due.pop_first()?;
-        self.now = time;
-        Some(due)
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@
 
 use alloc::vec::Vec;
 
-use super::machine::{LinkModel, Machine};
+use super::{
+    clock::Lane,
+    machine::{LinkModel, Machine},
+};
 use crate::{
     id::TierId,
     latency_quantiles::Draws,
@@ -77,6 +80,25 @@ impl Links {
             cold: link((0, &machine.cold)),
             tiers: (1..).zip(&machine.tiers).map(link).collect(),
         }
+    }
+
+    /// The lanes of a clock that has one for each link.
+    pub(super) fn lanes(machine: &Machine) -> usize {
+        machine.tiers.len() + 1
+    }
+
+    /// The lane of the link on which an operation ends.
+    pub(super) fn lane(operation: &Operation) -> Option<Lane> {
+        let tier = match operation {
+            Operation::OpenArena { .. }
+            | Operation::TrimArena { .. }
+            | Operation::RestoreArena { .. }
+            | Operation::AddChunk { .. } => return None,
+            Operation::Fetch { .. } | Operation::Prefetch { .. } => return Some(Lane(0)),
+            Operation::Promote { from, .. } => from.tier,
+            Operation::Advance { to, .. } | Operation::Demote { to, .. } => to.tier,
+        };
+        Some(Lane(usize::from(tier.0) + 1))
     }
 
     /// When an operation ends that starts now.

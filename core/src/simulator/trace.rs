@@ -8,17 +8,17 @@
 //! 2. The sums of the steps of an epoch are those of its [`crate::session::EpochProgress`].
 //! 3. Nothing is held but what is staged.
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec,
-    vec::Vec,
-};
+mod arrivals;
+
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 use core::{convert::Infallible, ops::ControlFlow};
+
+use self::arrivals::{Arrivals, Arrived, Cursor};
 
 use crate::{
     batch::{Batch, Entry},
-    id::{BatchId, Epoch, OpId, Rank, SampleId, Step, TierId},
-    session::{Answer, Held, Operation, READY_WITHIN, Settings},
+    id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
+    session::{Answer, Held, LookAhead, Operation, READY_WITHIN, Settings},
     units::{Bytes, Nanoseconds},
 };
 
@@ -153,11 +153,19 @@ pub(super) struct Started {
 /// Where in staging a sample goes: empty samples may share an offset.
 type Destination = (Rank, Bytes, SampleId);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Arrival {
     tier: Option<TierId>,
     issued: Nanoseconds,
     arrived: Nanoseconds,
+}
+
+/// A read that was given out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InFlight {
+    to: Destination,
+    tier: Option<TierId>,
+    issued: Nanoseconds,
 }
 
 /// The reads of everything that is staged.
@@ -166,27 +174,53 @@ pub(super) struct Trace<'a, O> {
     observer: &'a mut O,
     ranks: Vec<Rank>,
     tiers: usize,
-    in_flight: BTreeMap<OpId, (Destination, Arrival)>,
-    arrived: BTreeMap<Destination, Arrival>,
+    arrivals: Arrivals,
+    /// What arrived of the batch that is leased.
+    arrived: Vec<Arrived>,
     leased: BTreeMap<BatchId, Vec<Read>>,
-    /// Samples that were fetched ahead and not staged since.
-    ahead: BTreeSet<SampleId>,
+    ahead: Ahead,
+}
+
+/// The samples that were fetched ahead and not staged since, a bit each.
+#[derive(Debug)]
+struct Ahead(Vec<u64>);
+
+impl Ahead {
+    fn insert(&mut self, sample: SampleId) {
+        self.0[sample.0 as usize / 64] |= 1 << (sample.0 % 64);
+    }
+
+    fn remove(&mut self, sample: SampleId) {
+        if let Some(bits) = self.0.get_mut(sample.0 as usize / 64) {
+            *bits &= !(1 << (sample.0 % 64));
+        }
+    }
+
+    fn contains(&self, sample: SampleId) -> bool {
+        self.0.get(sample.0 as usize / 64).is_some_and(|bits| bits >> (sample.0 % 64) & 1 == 1)
+    }
 }
 
 impl<'a, O: Observer> Trace<'a, O> {
     pub(super) fn new(settings: &Settings, observer: &'a mut O) -> Self {
+        let ranks: Vec<Rank> = settings.order.world.ranks_of(settings.node).collect();
+        let words = match settings.look_ahead {
+            LookAhead::Off => 0,
+            LookAhead::Auto | LookAhead::Room(_) => settings.sizes.len().div_ceil(64),
+        };
         Self {
             observer,
-            ranks: settings.order.world.ranks_of(settings.node).collect(),
+            arrivals: Arrivals::new(settings, ranks.first().map_or(0, |rank| rank.0)),
+            ranks,
             tiers: settings.tiers.len(),
-            in_flight: BTreeMap::new(),
-            arrived: BTreeMap::new(),
+            arrived: Vec::new(),
             leased: BTreeMap::new(),
-            ahead: BTreeSet::new(),
+            ahead: Ahead(vec![0; words]),
         }
     }
 
-    pub(super) fn started(&mut self, op: OpId, operation: &Operation, now: Nanoseconds) {
+    /// Notes an operation that is given out. Returns what [`Self::completed`] is to be told when it ends.
+    pub(super) fn started(&mut self, operation: &Operation, now: Nanoseconds) -> Option<InFlight> {
         let (sample, tier, to) = match operation {
             Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, None, to),
             Operation::Promote { sample, from, to, held } if O::LISTENS => {
@@ -195,13 +229,12 @@ impl<'a, O: Observer> Trace<'a, O> {
             }
             Operation::Prefetch { sample, .. } if O::LISTENS => {
                 self.ahead.insert(*sample);
-                return;
+                return None;
             }
-            _ => return,
+            _ => return None,
         };
-        self.ahead.remove(sample);
-        let arrival = Arrival { tier, issued: now, arrived: now };
-        self.in_flight.insert(op, ((to.rank, to.offset, *sample), arrival));
+        self.ahead.remove(*sample);
+        Some(InFlight { to: (to.rank, to.offset, *sample), tier, issued: now })
     }
 
     pub(super) fn answered(&mut self, answer: &Answer, now: Nanoseconds) {
@@ -212,10 +245,9 @@ impl<'a, O: Observer> Trace<'a, O> {
         }
     }
 
-    pub(super) fn completed(&mut self, op: OpId, now: Nanoseconds) {
-        if let Some((destination, arrival)) = self.in_flight.remove(&op) {
-            self.arrived.insert(destination, Arrival { arrived: now, ..arrival });
-        }
+    pub(super) fn completed(&mut self, read: InFlight, now: Nanoseconds) {
+        let InFlight { to, tier, issued } = read;
+        self.arrivals.add(to, Arrival { tier, issued, arrived: now });
     }
 
     /// Tells the reads of a step, and their sums.
@@ -238,34 +270,27 @@ impl<'a, O: Observer> Trace<'a, O> {
     }
 
     fn lease(&mut self, offset: Bytes, batch: &Batch, now: Nanoseconds) {
-        let destination = |sample, at: Bytes| (batch.id.rank, Bytes(offset.0 + at.0), sample);
-        let arrivals = || {
-            batch
-                .entries
-                .iter()
-                .filter_map(|it| self.arrived.get(&destination(it.sample, it.offset)))
-        };
+        self.arrivals.take(batch.id.rank.0, offset, batch.len, &mut self.arrived);
         // What is read in place was there when the rest was asked for.
-        let placed = arrivals().map(|arrival| arrival.issued).min().unwrap_or(now);
+        let issued = self.arrived.iter().map(|it| it.arrival.issued);
+        let placed = issued.min().unwrap_or(now);
+        let mut cursor = Cursor::new(&self.arrived);
         let read = |entry: &Entry| {
-            let Entry { sample, offset, len, in_place } = *entry;
+            let Entry { sample, offset: at, len, in_place } = *entry;
             let Arrival { tier, issued, arrived } = match in_place {
                 Some(place) => {
-                    let tier = (!self.ahead.contains(&sample)).then_some(place.tier);
+                    let tier = (!self.ahead.contains(sample)).then_some(place.tier);
                     Arrival { tier, issued: placed, arrived: placed }
                 }
-                None => *self.arrived.get(&destination(sample, offset))?,
+                None => cursor.find(Bytes(offset.0 + at.0), sample)?,
             };
             let (batch, len) = (batch.id, len?);
             Some(Read { batch, sample, len, tier, issued, arrived, needed: arrived })
         };
         let reads = batch.entries.iter().filter_map(read);
         let reads = reads.collect();
-        for entry in &batch.entries {
-            self.arrived.remove(&destination(entry.sample, entry.offset));
-            if entry.in_place.is_some() {
-                self.ahead.remove(&entry.sample);
-            }
+        for entry in batch.entries.iter().filter(|entry| entry.in_place.is_some()) {
+            self.ahead.remove(entry.sample);
         }
         self.leased.insert(batch.id, reads);
     }
