@@ -10,13 +10,13 @@
 //!
 //! | what | bytes |
 //! |---|---|
-//! | state of the plan (`u32` place, `u32` grains, three `u8`, padding) | 12 |
+//! | state of the plan (`u32` place, `u32` grains, `u32` uses, three `u8`, padding) | 16 |
 //! | tier of the sample (`u8`) | 1 |
 //! | order of the node in an epoch (`u32`), over the number of nodes | 4 for each epoch held |
 //! | permutation that is being drawn (`u32`) | 4, for a moment |
 //!
-//! One node holds three epochs, and a fourth for the moment in which the next is drawn: 33 bytes, or 11 a
-//! sample and epoch held. Of 1,024 nodes each takes 17 bytes a sample of the dataset, and 4 for each of its
+//! One node holds three epochs, and a fourth for the moment in which the next is drawn: 37 bytes, or 12.3 a
+//! sample and epoch held. Of 1,024 nodes each takes 21 bytes a sample of the dataset, and 4 for each of its
 //! own reads in the epochs held.
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]

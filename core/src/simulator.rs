@@ -7,6 +7,7 @@
 
 mod clock;
 mod digest;
+mod late_start;
 mod links;
 mod machine;
 mod trace;
@@ -15,6 +16,7 @@ mod trainer;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
+pub use late_start::{LateStart, warm_up};
 pub use machine::{LinkModel, Machine, Pause};
 pub use trace::{Observer, RankStep, Read, StepOutcome};
 
@@ -103,7 +105,17 @@ pub fn simulate_observed<O: Observer>(
     machine: &Machine,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
-    run(settings, machine, &mut Manager::Revises { generation: 0, room: Bytes(0) }, observer)
+    simulate_through(settings, machine, Epoch(settings.order.epochs - 1), observer)
+}
+
+/// The same up to the end of an epoch: a run of so many epochs that is looked at when `last` is over.
+pub fn simulate_through<O: Observer>(
+    settings: &Settings,
+    machine: &Machine,
+    last: Epoch,
+    observer: &mut O,
+) -> ControlFlow<O::Stop, Outcome> {
+    run(settings, machine, last, &mut Manager::Revises { generation: 0, room: Bytes(0) }, observer)
 }
 
 /// A run with recorded schedules, each with its generation and the first epoch in which it was applied.
@@ -113,8 +125,9 @@ pub fn simulate_recorded(
     machine: &Machine,
     schedules: &[(Applied, Bytes)],
 ) -> Outcome {
+    let last = Epoch(settings.order.epochs - 1);
     let ControlFlow::Continue(outcome) =
-        run(settings, machine, &mut Manager::Recorded(schedules), &mut ());
+        run(settings, machine, last, &mut Manager::Recorded(schedules), &mut ());
     outcome
 }
 
@@ -152,6 +165,7 @@ impl Manager<'_> {
 fn run<O: Observer>(
     settings: &Settings,
     machine: &Machine,
+    last: Epoch,
     manager: &mut Manager<'_>,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
@@ -193,6 +207,9 @@ fn run<O: Observer>(
             }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
+                if trainer.epoch() > last {
+                    break;
+                }
                 let division = machine.division(&session, settings.windows);
                 division.iter().for_each(|division| session.divide(division));
                 let revised = manager.revise(&session, settings.chunk);
@@ -204,7 +221,7 @@ fn run<O: Observer>(
     }
     let progress = session.progress();
     ControlFlow::Continue(Outcome {
-        epochs: trainer.outcomes(settings, machine, &progress.epochs),
+        epochs: trainer.outcomes(settings, machine, &progress.epochs[..=last.0 as usize]),
         cold_busy: progress.cold_busy,
         tiers_busy: progress.tiers_busy.clone(),
         digest: digest.finish(),

@@ -199,6 +199,12 @@ impl Cache {
         self.places.get(sample)
     }
 
+    /// Has what is known of samples in the caches of the processor, before they are read one by one.
+    pub(crate) fn touch(&self, samples: &[SampleId]) {
+        self.residency.touch(samples);
+        self.places.touch(samples);
+    }
+
     /// Whether a sample has a place, where it stays or waits for its use.
     #[must_use]
     pub fn has_place(&self, sample: SampleId) -> bool {
@@ -450,8 +456,7 @@ impl Cache {
 
     /// Moves a sample that waits for its use to another place.
     fn shift(&mut self, sample: SampleId, to: Place) {
-        let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(sample))
-        else {
+        let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(sample)) else {
             return;
         };
         self.vacate(sample);
@@ -691,7 +696,6 @@ impl Cache {
         let free = pieces.iter().filter(|piece| !pins.vacate(piece));
         free.for_each(|piece| space.give_back(core::slice::from_ref(piece)));
     }
-
 }
 
 /// On a disk what is written after one another shall lie beside one another: it is written at once then.

@@ -132,6 +132,7 @@ impl Replay {
                 let batch = BatchId { epoch, step, rank };
                 let samples = self.future.batch(batch).unwrap_or_default();
                 let Use { place: first, .. } = self.future.read_of(batch, 0);
+                self.residency.touch(samples);
                 for (place, sample) in (first..).zip(samples.iter().copied()) {
                     let tier = self.residency.tier_of(sample);
                     served.add(tier, self.sizes[sample.0 as usize]);

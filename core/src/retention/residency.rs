@@ -9,6 +9,7 @@
 //! 2. A tier holds more than its capacity only after its capacity fell.
 
 use alloc::{sync::Arc, vec::Vec};
+use core::hint::black_box;
 
 use crate::{
     id::{SampleId, TierId},
@@ -145,6 +146,17 @@ impl Residency {
     #[must_use]
     pub fn tier_of(&self, sample: SampleId) -> Option<TierId> {
         self.tier_of.tier_of(sample)
+    }
+
+    /// Reads what is asked of samples one by one soon: their tiers and lengths, independently of each other,
+    /// so that they are in the caches then.
+    pub(crate) fn touch(&self, samples: &[SampleId]) {
+        let read = |sample: &SampleId| {
+            let len = self.sizes.get(sample.0 as usize).map_or(0, |len| len.0);
+            let page = &self.tier_of.pages[sample.0 as usize / PAGE];
+            len ^ u64::from(page[sample.0 as usize % PAGE])
+        };
+        black_box(samples.iter().fold(0, |sum, sample| sum ^ read(sample)));
     }
 
     /// A snapshot of the tiers of all samples, for another thread.

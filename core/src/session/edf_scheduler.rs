@@ -275,18 +275,19 @@ impl Queue {
         first: Rank,
         deadline: &impl Fn(BatchNumber) -> Nanoseconds,
     ) -> Option<Candidate> {
-        let rank_queue = |(rank, queue): (u32, &RankQueue)| {
-            let (number, op) = queue.waiting.first()?;
+        let background = self.background.front();
+        let mut earliest =
+            background.map(|(planned, op)| Candidate { deadline: *planned, op: *op, rank: None });
+        for (rank, queue) in (0..).zip(&self.by_rank) {
+            let Some((number, op)) = queue.waiting.first() else { continue };
             if queue.running >= queue.running_max {
-                return None;
+                continue;
             }
             let deadline = deadline(BatchNumber { rank: Rank(first.0 + rank), number });
-            Some(Candidate { deadline, op, rank: Some(rank as usize) })
-        };
-        let background = self.background.front();
-        let background =
-            background.map(|(planned, op)| Candidate { deadline: *planned, op: *op, rank: None });
-        (0..).zip(&self.by_rank).filter_map(rank_queue).chain(background).min()
+            let candidate = Candidate { deadline, op, rank: Some(rank as usize) };
+            earliest = Some(earliest.map_or(candidate, |earliest| earliest.min(candidate)));
+        }
+        earliest
     }
 }
 

@@ -100,11 +100,13 @@ impl<T> OpTable<T> {
     fn shorten(&mut self) {
         while let Some(oldest) = self.ring.front() {
             let is_too_long = self.ring.len() > SPARSE * self.len + RING_MIN;
-            if oldest.is_some() && !is_too_long {
-                return;
-            }
-            if let Some(value) = self.ring.pop_front().flatten() {
-                self.aside.insert(OpId(self.first), value);
+            match oldest {
+                None => drop(self.ring.pop_front()),
+                Some(_) if !is_too_long => return,
+                Some(_) => {
+                    let value = self.ring.pop_front().flatten();
+                    self.aside.extend(value.map(|value| (OpId(self.first), value)));
+                }
             }
             self.first += 1;
         }

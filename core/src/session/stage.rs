@@ -71,6 +71,7 @@ impl Session {
             staging.move_cursor(self.planner.spec().next_epoch(id));
             return true;
         }
+        self.planner.cache().touch(samples);
         let sizes = &self.settings.sizes;
         let with_len = samples.iter().map(|sample| (*sample, sizes[sample.0 as usize]));
         let batch = Batch::lay_out(id, with_len);

@@ -30,8 +30,10 @@ impl Waiting {
     }
 
     pub(super) fn first(&self) -> Option<(u64, OpId)> {
-        let (front, other) = (self.in_order.front(), self.others.first());
-        front.into_iter().chain(other).min().copied()
+        match (self.in_order.front(), self.others.first()) {
+            (Some(front), Some(other)) => Some(*front.min(other)),
+            (front, other) => front.or(other).copied(),
+        }
     }
 
     pub(super) fn pop_first(&mut self) -> Option<(u64, OpId)> {

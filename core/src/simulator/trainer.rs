@@ -85,6 +85,11 @@ impl Trainer {
         }
     }
 
+    /// The epoch of the step that is computed, or waited for.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     pub(super) fn attach(&self) -> Vec<Event> {
         let attach =
             |state: &RankState| Event::Attached { connection: state.connection, rank: state.rank };

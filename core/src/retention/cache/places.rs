@@ -10,6 +10,7 @@
 //!    pieces, and [`LIST_MIN`] more.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec, vec::Vec};
+use core::hint::black_box;
 
 use crate::{
     id::{ChunkId, SampleId, TierId},
@@ -57,9 +58,13 @@ impl Word {
         let (Pieces::One(piece), TierId(tier)) = (&place.pieces, place.tier) else {
             return Self::OTHER;
         };
-        let (Piece { chunk: ChunkId(chunk), offset, .. }, grains) = (*piece, piece.offset.0 / GRAIN);
+        let (Piece { chunk: ChunkId(chunk), offset, .. }, grains) =
+            (*piece, piece.offset.0 / GRAIN);
         let is_plain = piece.len == Space::rounded(len) && offset.0.is_multiple_of(GRAIN);
-        if !is_plain || tier > Self::TIER_MAX || chunk > Self::CHUNK_MAX || grains > Self::GRAINS_MAX
+        if !is_plain
+            || tier > Self::TIER_MAX
+            || chunk > Self::CHUNK_MAX
+            || grains > Self::GRAINS_MAX
         {
             return Self::OTHER;
         }
@@ -99,6 +104,13 @@ impl Places {
     /// Samples that have a place.
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Reads what is asked of samples one by one soon, independently of each other, so that it is in the
+    /// caches then.
+    pub(super) fn touch(&self, samples: &[SampleId]) {
+        let word = |sample: &SampleId| self.words.get(sample.0 as usize).map_or(0, |word| word.0);
+        black_box(samples.iter().fold(0, |sum, sample| sum ^ word(sample)));
     }
 
     /// The place of a sample, if it has one.

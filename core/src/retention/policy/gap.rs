@@ -270,11 +270,13 @@ impl Policy for Gap {
 
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
         let Read { sample, at } = read;
-        if let Preparation::Job(job) = self.prepare(at.epoch, Need::Now, future, residency) {
-            self.prepared(job.run());
-        }
-        if !self.is_entered(at.epoch) {
-            self.enter(at.epoch, residency);
+        if self.current != Some(at.epoch) {
+            if let Preparation::Job(job) = self.prepare(at.epoch, Need::Now, future, residency) {
+                self.prepared(job.run());
+            }
+            if !self.is_entered(at.epoch) {
+                self.enter(at.epoch, residency);
+            }
         }
         self.follow_resizes(residency);
         let first = self.unused.len().saturating_sub(LEAVING);

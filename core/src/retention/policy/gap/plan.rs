@@ -11,7 +11,7 @@ use super::{
     exchange::{Exchange, Turnover},
     quota::{self, Boundaries},
     requests::{Lengths, Threshold},
-    state::{GAP_MAX, Replaced, Standing, State, TIERS_MAX, for_each_batch},
+    state::{GAP_MAX, Standing, State, States, TIERS_MAX, for_each_batch},
     table::Table,
 };
 use crate::{
@@ -42,11 +42,13 @@ pub(super) struct Plan {
     wears: Vec<bool>,
     /// Present if the cold store is limited by requests.
     lengths: Option<Lengths>,
-    samples: Vec<State>,
+    samples: States,
     /// Bytes that earlier epochs keep in the first tiers together, by the epoch until which they
     /// keep them.
     kept: Vec<Vec<u64>>,
     planned: Epoch,
+    /// The last epoch whose reads the samples know, if those of all epochs from the planned one are.
+    known: Option<Epoch>,
 }
 
 /// The room that the dataset needs in the tiers.
@@ -95,9 +97,10 @@ impl Plan {
             wears: setting.aim.wears.clone(),
             room: Room { useful: setting.aim.useful.clone(), total, saves: setting.aim.saves },
             lengths,
-            samples: setting.sizes.iter().map(|len| State::new(*len)).collect(),
+            samples: States::new(setting.sizes.iter().map(|len| State::new(*len))),
             kept: vec![vec![0; lookahead as usize]; setting.capacities.len().min(TIERS_MAX)],
             planned: spec.start.epoch,
+            known: None,
         }
     }
 
@@ -132,10 +135,11 @@ impl Plan {
             if lies.is_some() && !is_used {
                 unused.push(sample);
             }
-            self.samples[sample.0 as usize].forget_plan(lies.filter(|_| is_used));
+            self.samples.get_mut(sample).forget_plan(lies.filter(|_| is_used));
         }
         self.kept.iter_mut().for_each(|kept| kept.fill(0));
         self.planned = epoch;
+        self.known = None;
         unused
     }
 
@@ -145,6 +149,10 @@ impl Plan {
             let gone = (epoch.0 - self.planned.0).min(self.lookahead) as usize;
             kept.drain(..gone);
             kept.resize(self.lookahead as usize, 0);
+        }
+        if self.known.is_some() && self.planned.0 + 1 != epoch.0 {
+            self.samples.iter_mut().for_each(State::forget_uses);
+            self.known = None;
         }
         self.planned = epoch;
         let supply = self.find_gaps(orders);
@@ -160,29 +168,33 @@ impl Plan {
     }
 
     /// Finds the next use of each sample that the epoch reads. Returns the bytes of each gap.
+    ///
+    /// The reads of an epoch are recorded once, when it comes into view.
     fn find_gaps(&mut self, orders: &Orders) -> Vec<u64> {
         let (epoch, samples) = (self.planned, &mut self.samples);
+        let mut supply = vec![0; self.lookahead as usize];
         let mut place = 0;
         for_each_batch(&self.spec, orders, epoch, &mut |batch| {
-            for sample in batch {
-                samples[sample.0 as usize].enter(place);
-                place += 1;
-            }
-        });
-        let mut supply = vec![0; self.lookahead as usize];
-        for gap in (1..=self.lookahead).rev() {
-            let Some(order) = orders.get(&Epoch(epoch.0 + gap)) else { continue };
-            let gap = u8::try_from(gap).expect("at most GAP_MAX");
-            for sample in order.samples() {
-                let state = &mut samples[sample.0 as usize];
-                match state.is_used_after(gap) {
-                    Replaced::NotHere => continue,
-                    Replaced::Nothing => {}
-                    Replaced::Gap(farther) => supply[farther - 1] -= state.len(),
+            samples.visit_mut(batch, |_, state| {
+                if state.enter(epoch, place)
+                    && let Some(gap) = state.gap(epoch)
+                {
+                    supply[gap - 1] += state.len();
                 }
-                supply[usize::from(gap) - 1] += state.len();
-            }
+                place += 1;
+            });
+        });
+        let last = epoch.0.saturating_add(self.lookahead);
+        let new = self.known.map_or(epoch.0, |known| known.0) + 1..=last;
+        for (later, order) in new.filter_map(|later| Some((later, orders.get(&Epoch(later))?))) {
+            let of_gap = &mut supply[(later - epoch.0 - 1) as usize];
+            samples.visit_mut(order.samples(), |_, state| {
+                if state.is_used_in(Epoch(later)) {
+                    *of_gap += state.len();
+                }
+            });
         }
+        self.known = Some(Epoch(last));
         supply
     }
 
@@ -201,14 +213,14 @@ impl Plan {
     /// Keeps the samples with the least cost per request, the cheapest in the fastest tier.
     fn save_requests(&mut self, thresholds: &[Threshold], orders: &Orders) {
         let Some(order) = orders.get(&self.planned) else { return };
-        for sample in order.samples() {
-            let state = &mut self.samples[sample.0 as usize];
-            let tier = state.gap().and_then(|gap| {
+        let planned = self.planned;
+        self.samples.visit_mut(order.samples(), |sample, state| {
+            let tier = state.gap(planned).and_then(|gap| {
                 let cost = state.len().saturating_mul(gap as u64);
-                thresholds.iter().position(|threshold| threshold.keeps(*sample, cost))
+                thresholds.iter().position(|threshold| threshold.keeps(sample, cost))
             });
             state.decide(tier.and_then(|tier| u8::try_from(tier).ok()));
-        }
+        });
     }
 
     /// The bytes of each gap that stay, by tier.
@@ -234,24 +246,23 @@ impl Plan {
         let Some(order) = orders.get(&self.planned) else { return };
         let tiers = classes.first().map_or(0, |class| class.tiers.len());
         let mut resident = vec![vec![0; tiers]; classes.len()];
-        for sample in order.samples() {
-            let state = &self.samples[sample.0 as usize];
-            if let (Some(gap), Some(tier)) = (state.gap(), state.tier()) {
+        let planned = self.planned;
+        self.samples.visit(order.samples(), |_, state| {
+            if let (Some(gap), Some(tier)) = (state.gap(planned), state.tier()) {
                 resident[gap - 1][usize::from(tier)] += state.len();
             }
-        }
+        });
         let distributions =
             classes.iter().zip(&resident).map(|(class, resident)| class.distribution(resident));
         let mut distributions: Vec<_> = distributions.collect();
-        for sample in order.samples() {
-            let state = &mut self.samples[sample.0 as usize];
-            if let Some(gap) = state.gap().filter(|gap| classes[gap - 1].is_kept()) {
+        self.samples.visit_mut(order.samples(), |_, state| {
+            if let Some(gap) = state.gap(planned).filter(|gap| classes[gap - 1].is_kept()) {
                 let (distribution, len) = (&mut distributions[gap - 1], state.len());
                 let stays = state.tier().filter(|tier| distribution.stays(*tier, len));
                 let tier = stays.unwrap_or_else(|| distribution.enters(len));
                 state.decide(Some(tier));
             }
-        }
+        });
     }
 
     /// Decides which samples of a gap stay, by the batches that use them next.
@@ -263,18 +274,17 @@ impl Plan {
         let mut exchange = Exchange::new(&class.tiers, turnover);
         let mut batches = batches.into_iter();
         let mut candidates = Vec::new();
-        let states = &mut self.samples;
+        let (states, planned) = (&mut self.samples, self.planned);
         for_each_batch(&self.spec, orders, target, &mut |samples| {
             candidates.clear();
-            for sample in samples {
-                let state = &states[sample.0 as usize];
-                if state.standing(gap) == Standing::Open {
-                    candidates.push(candidate(*sample, state, &self.wears));
+            states.visit(samples, |sample, state| {
+                if state.standing(planned, gap) == Standing::Open {
+                    candidates.push(candidate(sample, state, &self.wears));
                 }
-            }
+            });
             let batch = batches.next().expect("as many as were surveyed");
             chooser.choose(batch, &mut candidates, &mut |candidate, decision| {
-                let state = &mut states[candidate.sample.0 as usize];
+                let state = states.get_mut(candidate.sample);
                 match (decision, state.tier()) {
                     (Decision::Stays, Some(tier)) if exchange.stays(tier, candidate.len) => {
                         state.decide(Some(tier));
@@ -285,7 +295,7 @@ impl Plan {
             });
         });
         exchange.settle(&mut |sample, tier| {
-            self.samples[sample.0 as usize].decide(Some(tier));
+            self.samples.get_mut(sample).decide(Some(tier));
         });
     }
 
@@ -293,21 +303,18 @@ impl Plan {
         let mut survey = Survey { batches: Vec::new(), shortest: u64::MAX, fill: Fill::Empty };
         for_each_batch(&self.spec, orders, target, &mut |samples| {
             let mut batch = Batch::default();
-            for sample in samples {
-                let state = &self.samples[sample.0 as usize];
-                match state.standing(gap) {
-                    Standing::Open => {
-                        batch.cold += state.len();
-                        batch.open += state.len();
-                        survey.shortest = survey.shortest.min(state.len());
-                        if state.tier().is_some() {
-                            survey.fill = Fill::Full;
-                        }
+            self.samples.visit(samples, |_, state| match state.standing(self.planned, gap) {
+                Standing::Open => {
+                    batch.cold += state.len();
+                    batch.open += state.len();
+                    survey.shortest = survey.shortest.min(state.len());
+                    if state.tier().is_some() {
+                        survey.fill = Fill::Full;
                     }
-                    Standing::Cold => batch.cold += state.len(),
-                    Standing::Kept => {}
                 }
-            }
+                Standing::Cold => batch.cold += state.len(),
+                Standing::Kept => {}
+            });
             survey.batches.push(batch);
         });
         survey
@@ -317,16 +324,16 @@ impl Plan {
     fn conclude(&mut self, orders: &Orders) -> Table {
         let mut table = Table::new(self.samples.len());
         let Some(order) = orders.get(&self.planned) else { return table };
-        for sample in order.samples() {
-            let state = &mut self.samples[sample.0 as usize];
-            if let (Some(tier), Some(gap)) = (state.decided(), state.gap()) {
-                for kept in &mut self.kept[usize::from(tier)..] {
+        let Self { samples, kept, planned, .. } = self;
+        samples.visit_mut(order.samples(), |sample, state| {
+            if let (Some(tier), Some(gap)) = (state.decided(), state.gap(*planned)) {
+                for kept in &mut kept[usize::from(tier)..] {
                     kept[gap - 1] += state.len();
                 }
             }
-            table.set(*sample, state.decided());
+            table.set(sample, state.decided());
             state.leave();
-        }
+        });
         table
     }
 }

@@ -1,4 +1,7 @@
-//! The state of each sample in a plan: twelve bytes, so that reading one costs one cache miss.
+//! The state of each sample in a plan: sixteen bytes, so that reading one costs one cache miss.
+
+use alloc::vec::Vec;
+use core::hint::black_box;
 
 use crate::{
     id::{Epoch, SampleId, TierId},
@@ -10,9 +13,6 @@ use crate::{
 
 /// Marks a sample in no tier.
 const OUT: u8 = 0xf;
-
-/// Set in a gap if the node reads the sample in the epoch that is planned.
-const HERE: u8 = 0x80;
 
 /// Tiers that a plan can tell apart; slower ones stay empty.
 pub(super) const TIERS_MAX: usize = OUT as usize;
@@ -28,9 +28,10 @@ pub(super) struct State {
     pub(super) place: u32,
     /// Size in grains.
     grains: u32,
-    /// Epochs from the planned one to the next use after it, if that is within the look-ahead; and
-    /// [`HERE`].
-    gap: u8,
+    /// The epochs after the planned one that read the sample.
+    uses: Uses,
+    /// Whether the planned epoch reads it.
+    is_here: bool,
     /// Its tier after the use that is being planned.
     next: u8,
     /// Its tier after the last use that was planned.
@@ -51,7 +52,7 @@ pub(super) enum Standing {
 impl State {
     pub(super) fn new(len: Bytes) -> Self {
         let grains = u32::try_from(Space::rounded(len).0 / GRAIN).unwrap_or(u32::MAX);
-        Self { place: 0, grains, gap: 0, next: OUT, latest: OUT }
+        Self { place: 0, grains, uses: Uses(0), is_here: false, next: OUT, latest: OUT }
     }
 
     /// Bytes that it takes in a tier.
@@ -60,43 +61,45 @@ impl State {
     }
 
     /// Records a read in the planned epoch; the sample leaves its tier if no other decision
-    /// follows.
-    pub(super) fn enter(&mut self, place: u32) {
+    /// follows. Returns whether it is the first read of it there.
+    pub(super) fn enter(&mut self, epoch: Epoch, place: u32) -> bool {
         self.place = place;
-        self.gap = HERE;
+        self.uses.remove(epoch);
         self.next = OUT;
+        !core::mem::replace(&mut self.is_here, true)
     }
 
-    /// Records a next use that many epochs later, nearer than any recorded before. Returns the gap
-    /// that it replaces, if the sample is read in the planned epoch.
-    pub(super) fn is_used_after(&mut self, gap: u8) -> Replaced {
-        let before = self.gap;
-        self.gap = before & HERE | gap;
-        match before {
-            HERE => Replaced::Nothing,
-            before if before & HERE != 0 => Replaced::Gap(usize::from(before & !HERE)),
-            _ => Replaced::NotHere,
-        }
+    /// Records a use in an epoch that is later than all recorded before. Returns whether it is the
+    /// next one of a sample that the planned epoch reads.
+    pub(super) fn is_used_in(&mut self, epoch: Epoch) -> bool {
+        let is_next = self.is_here && self.uses == Uses(0);
+        self.uses.add(epoch);
+        is_next
     }
 
     /// Ends the planning of an epoch that reads the sample.
     pub(super) fn leave(&mut self) {
-        self.gap = 0;
+        self.is_here = false;
         self.latest = self.next;
     }
 
-    /// Epochs to its next use, if that is within the look-ahead.
-    pub(super) fn gap(&self) -> Option<usize> {
-        let gap = self.gap & !HERE;
-        (gap != 0).then_some(usize::from(gap))
+    /// Forgets in which epochs the sample is used.
+    pub(super) fn forget_uses(&mut self) {
+        self.uses = Uses(0);
+    }
+
+    /// Epochs from the planned one to its next use, if the planned one reads it and the next use is
+    /// within the look-ahead.
+    pub(super) fn gap(&self, planned: Epoch) -> Option<usize> {
+        self.uses.next_after(planned).filter(|_| self.is_here)
     }
 
     /// Its standing in the epoch `gap` after the planned one, which reads it.
-    pub(super) fn standing(&self, gap: usize) -> Standing {
-        if usize::from(self.gap & !HERE) < gap {
+    pub(super) fn standing(&self, planned: Epoch, gap: usize) -> Standing {
+        if self.uses.next_after(planned).is_none_or(|next| next < gap) {
             // It is used again in between: a gap shorter than the given one, which stays.
             Standing::Kept
-        } else if self.gap & HERE != 0 {
+        } else if self.is_here {
             Standing::Open
         } else if self.latest != OUT {
             Standing::Kept
@@ -108,7 +111,8 @@ impl State {
     /// Replaces the planned tier by the actual one.
     pub(super) fn forget_plan(&mut self, tier: Option<TierId>) {
         let tier = tier.map_or(OUT, |tier| tier.0.min(OUT));
-        (self.gap, self.next, self.latest) = (0, tier, tier);
+        (self.is_here, self.next, self.latest) = (false, tier, tier);
+        self.forget_uses();
     }
 
     pub(super) fn decide(&mut self, tier: Option<u8>) {
@@ -126,15 +130,79 @@ impl State {
     }
 }
 
-/// The record that a nearer next use replaces.
+/// Epochs of a window of [`Uses::BITS`] that moves on: a bit for each, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Replaced {
-    /// The planned epoch does not read the sample.
-    NotHere,
-    /// No next use was recorded before.
-    Nothing,
-    /// A use that many epochs later.
-    Gap(usize),
+struct Uses(u32);
+
+impl Uses {
+    const BITS: u32 = GAP_MAX;
+
+    fn add(&mut self, epoch: Epoch) {
+        self.0 |= 1 << (epoch.0 % Self::BITS);
+    }
+
+    fn remove(&mut self, epoch: Epoch) {
+        self.0 &= !(1 << (epoch.0 % Self::BITS));
+    }
+
+    /// How many epochs after the given one the first of them is. All are later than that.
+    fn next_after(self, epoch: Epoch) -> Option<usize> {
+        let from_next = self.0.rotate_right(epoch.0.wrapping_add(1) % Self::BITS);
+        (from_next != 0).then(|| from_next.trailing_zeros() as usize + 1)
+    }
+}
+
+/// The states of all samples, which are larger than the caches.
+///
+/// Where each state is read and changed in turn, each waits for memory. So the states of a block of samples
+/// are read first, independently of each other, and then used in the caches.
+#[derive(Debug)]
+pub(super) struct States(Vec<State>);
+
+/// Few enough states that they are still in the first-level cache when they are used: 256 lines are
+/// 16 KiB.
+const BLOCK: usize = 256;
+
+impl States {
+    pub(super) fn new(states: impl Iterator<Item = State>) -> Self {
+        Self(states.collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut State> {
+        self.0.iter_mut()
+    }
+
+    pub(super) fn get_mut(&mut self, sample: SampleId) -> &mut State {
+        &mut self.0[sample.0 as usize]
+    }
+
+    /// Visits the states of samples, in their order.
+    pub(super) fn visit(&self, samples: &[SampleId], mut see: impl FnMut(SampleId, &State)) {
+        for block in samples.chunks(BLOCK) {
+            self.touch(block);
+            block.iter().for_each(|sample| see(*sample, &self.0[sample.0 as usize]));
+        }
+    }
+
+    /// As [`Self::visit`], to change them.
+    pub(super) fn visit_mut(
+        &mut self,
+        samples: &[SampleId],
+        mut see: impl FnMut(SampleId, &mut State),
+    ) {
+        for block in samples.chunks(BLOCK) {
+            self.touch(block);
+            block.iter().for_each(|sample| see(*sample, &mut self.0[sample.0 as usize]));
+        }
+    }
+
+    fn touch(&self, samples: &[SampleId]) {
+        black_box(samples.iter().fold(0, |sum, sample| sum ^ self.0[sample.0 as usize].grains));
+    }
 }
 
 /// Visits the batches of a node in the order in which ranks in lock-step read them.
