@@ -213,7 +213,7 @@ impl Agent {
             self.apply(event);
             self.pauses.note(name, stopwatch.elapsed());
         }
-        outcome::conclude(self).await
+        Box::pin(outcome::conclude(self)).await
     }
 
     /// Passes the event to the core, then starts what the core decided. Never waits.

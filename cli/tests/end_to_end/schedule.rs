@@ -49,9 +49,30 @@ fn ran(fixture: &Fixture) -> Value {
     fixture.report()
 }
 
+/// The use of the tier on storage, which a RAM disk may play.
+fn use_of_storage(tiers: &Value) -> &str {
+    let storage = uses(tiers).into_iter().find(|(name, _)| *name == "storage");
+    storage.expect("it is listed").1
+}
+
+/// Runs the job until all of its tiers have figures, which are saved for the next run.
+fn calibrate(fixture: &Fixture) {
+    let has_figures = |tier: &Value| !tier["figures_from"].as_str().unwrap().starts_with("none");
+    for _ in 0..20 {
+        let mut run = fixture.run(0);
+        assert_ended(&run.env("XDG_STATE_HOME", fixture.path("state")).output().unwrap(), 0);
+        fs::remove_file(fixture.path("log")).unwrap();
+        if fixture.report()["tiers"].as_array().unwrap().iter().all(has_figures) {
+            return;
+        }
+    }
+    panic!("never calibrated within 2 s");
+}
+
 #[test]
 fn plan_and_status_show_the_schedule_that_the_run_used() {
     let fixture = slow_card("30 MB/s");
+    calibrate(&fixture);
     let planned = json(&fixture, &["plan", "job.yaml", "--schedule", "--node", "0", "--json"]);
     let mut command = fixture.run(150_000);
     let mut run = Running::start(command.env("XDG_STATE_HOME", fixture.path("state")));
@@ -76,7 +97,7 @@ fn plan_and_status_show_the_schedule_that_the_run_used() {
         }
     }
     let text = String::from_utf8(text.stdout).unwrap();
-    for part in ["schedule generation 0", "second: no figures, but any memory is faster"] {
+    for part in ["schedule generation 0", "faster than cxl-memory"] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
 }
@@ -135,9 +156,8 @@ fn agents_with_different_tiers_get_different_schedules() {
     });
     let status = cluster.status();
     let of = |node: usize| &status["joined"][node]["schedule"];
-    let role = |node: usize| uses(&of(node)["tiers"]).pop().unwrap();
-    assert_eq!(role(0), ("storage", "retention"), "{status:#}");
-    assert_eq!(role(1), ("storage", "left-out"), "{status:#}");
+    assert_eq!(use_of_storage(&of(0)["tiers"]), "retention", "{status:#}");
+    assert_eq!(use_of_storage(&of(1)["tiers"]), "left-out", "{status:#}");
     assert_eq!(of(0)["staged_batches"], of(1)["staged_batches"], "the job is the same");
     let mut drain = fixture.tierfeed(&["drain", "--run-dir", "manager"]);
     assert_ended(&drain.output().unwrap(), 0);
@@ -145,7 +165,7 @@ fn agents_with_different_tiers_get_different_schedules() {
     for (number, expected) in [(0, "retention"), (1, "left-out")] {
         let report = fs::read(fixture.path(&format!("run{number}/report.json"))).unwrap();
         let report: Value = serde_json::from_slice(&report).unwrap();
-        assert_eq!(uses(&report["tiers"]).pop().unwrap(), ("storage", expected));
+        assert_eq!(use_of_storage(&report["tiers"]), expected);
     }
 }
 
