@@ -169,18 +169,17 @@ fn agents_with_different_tiers_get_different_schedules() {
     }
 }
 
-/// A rank of 25 steps of 20 ms an epoch, and 0.7 s of something else after every eighth, beside a cold store of
+/// A rank of 50 steps of 20 ms an epoch, and 0.7 s of something else after every eighth, beside a cold store of
 /// 5 MB/s. All samples have 100 kB.
 fn with_pauses() -> Fixture {
     let fixture = Fixture::new();
-    for number in 0..100_u32 {
+    for number in 0..200_u32 {
         let file = format!("data/class{}/{number:03}.jpg", number % 4);
         fs::write(fixture.path(&file), vec![number.to_le_bytes()[0]; 100_000]).unwrap();
     }
     replace(&fixture, "bandwidth: 60 MB/s", "bandwidth: 5 MB/s");
     replace(&fixture, "ranks_per_node: 2", "ranks_per_node: 1");
     replace(&fixture, "batch_size: 8", "batch_size: 4");
-    replace(&fixture, "epochs: 3", "epochs: 4");
     let text = fs::read_to_string(fixture.job()).unwrap()
         + "step_time: 20 ms\npause: { every: 8 steps, time: 700 ms }\nprefetch: { batches: 3 }\n";
     fs::write(fixture.job(), text).unwrap();
