@@ -151,7 +151,7 @@ impl Session {
             answers: Answers::default(),
             deadlines: Deadlines::new(first, order.world.ranks_per_node),
             jumps: JumpBudget::default(),
-            horizon: Horizon::new(settings.look_ahead, settings.sizes.len()),
+            horizon: Horizon::new(&settings),
             phases: Phases::default(),
             dataset: Bytes(
                 settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0)),
@@ -166,7 +166,7 @@ impl Session {
             event_at: Nanoseconds(0),
             settings,
         };
-        if let LookAhead::Room(room) = session.settings.look_ahead {
+        if let Some(room) = session.settings.ahead_room() {
             session.planner.cache_mut().reserve(room);
         }
         ranks.into_iter().for_each(|rank| session.open_arena(rank));
@@ -514,6 +514,18 @@ impl Session {
     /// What each tier may hold and holds, by [`TierId`].
     pub fn levels(&self) -> impl Iterator<Item = Level> + '_ {
         self.planner.cache().levels().iter().copied()
+    }
+
+    /// The mean cycle of the training, if idle phases were observed.
+    #[must_use]
+    pub fn cycle(&self) -> Option<Cycle> {
+        self.phases.cycle(self.settings.order.world.ranks_per_node)
+    }
+
+    /// Samples that wait in tiers for their use, or are on their way there.
+    #[must_use]
+    pub fn fetched_ahead(&self) -> usize {
+        self.planner.cache().ahead_count()
     }
 
     /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.

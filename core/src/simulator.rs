@@ -30,7 +30,9 @@ use self::{
 use crate::{
     fleet::{Applied, revision::revise},
     id::{Epoch, OpId},
-    session::{Busy, Command, EpochProgress, Event, Session, Settings, StallBreakdown},
+    session::{
+        Busy, Command, Cycle, EpochProgress, Event, Session, Settings, StallBreakdown, Waits,
+    },
     tier::Speed,
     units::{Bytes, Nanoseconds},
 };
@@ -75,6 +77,12 @@ pub struct EpochOutcome {
 pub struct Outcome {
     /// What each epoch did, by its number.
     pub epochs: Vec<EpochOutcome>,
+    /// How long trainers waited for each batch.
+    pub waits: Waits,
+    /// The part of the stall that was for the first batch of each rank.
+    pub first_stall: Nanoseconds,
+    /// The mean cycle of the training, if it has idle phases.
+    pub cycle: Option<Cycle>,
     /// How busy the link to the cold store was.
     pub cold_busy: Busy,
     /// How busy each tier was.
@@ -222,6 +230,9 @@ fn run<O: Observer>(
     let progress = session.progress();
     ControlFlow::Continue(Outcome {
         epochs: trainer.outcomes(settings, machine, &progress.epochs[..=last.0 as usize]),
+        waits: progress.waits.clone(),
+        first_stall: progress.first_stall,
+        cycle: session.cycle(),
         cold_busy: progress.cold_busy,
         tiers_busy: progress.tiers_busy.clone(),
         digest: digest.finish(),

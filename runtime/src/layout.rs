@@ -23,10 +23,13 @@ use tierfeed_core::{
     },
     id::{NodeId, NumaNode, TierId},
     order::Spec,
-    retention::{in_place::Choice, policy::Aim},
+    retention::{
+        in_place::Choice,
+        policy::{Aim, Rates},
+    },
     session,
     tier::{Buffer, Kind, Locality},
-    units::Bytes,
+    units::{Bytes, BytesPerSecond},
 };
 use tierfeed_prefetcher::{
     budget::{self, BudgetError, Claim, Free, Percent, Pool, Request},
@@ -251,7 +254,8 @@ impl Layout {
         let tiers = self.tiers.iter().map(|it| self.buffer(it, it.cache)).collect();
         let in_place_tiers = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        let settings = session(job, sizes, order, self.staged(), cache);
+        let mut settings = session(job, sizes, order, self.staged(), cache);
+        settings.aim.rates.tiers = self.tiers.iter().map(|it| it.standing.bandwidth).collect();
         session::Settings { node, in_place_tiers, ..settings }
     }
 
@@ -311,6 +315,8 @@ pub(crate) fn session(
         writes_per_epoch: tiers.iter().map(|tier| writes_per_epoch(job, tier.kind)).collect(),
         useful: reach::useful(job, &sizes, &order, &tiers, chunk).unwrap_or_default(),
         saves: job.cold.limited_by,
+        tuning: job.tuning,
+        rates: Rates { tiers: Vec::new(), cold: cold_rate(job) },
     };
     session::Settings {
         order,
@@ -330,6 +336,11 @@ pub(crate) fn session(
         in_place_tiers: Vec::new(),
         look_ahead: job.look_ahead,
     }
+}
+
+/// The rate that the job imposes on its source.
+fn cold_rate(job: &Job) -> Option<BytesPerSecond> {
+    job.cold.speed.map(|speed| speed.bandwidth).filter(|rate| rate.0 > 0)
 }
 
 /// The bytes that the job lets an epoch write to a tier of this kind.

@@ -68,6 +68,8 @@ pub struct Job {
     pub step_time: Option<Nanoseconds>,
     /// The retention policy. The default is `gap`.
     pub policy: policy::Kind,
+    /// What is adjusted of the policy. The default is what its paper says.
+    pub tuning: policy::Tuning,
     /// The unit in which tiers grow and shrink; `None` to choose it for the tiers of each node.
     pub chunk: Option<Bytes>,
     /// The most batches that are staged ahead of each rank, at least 2; `None` for as many as the figures of

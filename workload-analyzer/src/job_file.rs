@@ -5,6 +5,7 @@
 
 mod dataset;
 mod order;
+mod policy;
 mod tiers;
 mod trainer;
 mod value;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 
 pub(crate) use dataset::{DatasetFile, DescribedFile};
 pub(crate) use order::OrderFile;
+pub(crate) use policy::{DeepMemoryFile, DeliFile, LobsterFile, NoPfsFile};
 pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, StorageFile, TierKeys, TiersFile};
 pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, PauseFile,
@@ -46,6 +48,10 @@ pub(crate) struct JobFile {
     pub(crate) world: Option<WorldFile>,
     pub(crate) step_time: Option<Text>,
     pub(crate) policy: Option<Text>,
+    pub(crate) deepmemory: Option<DeepMemoryFile>,
+    pub(crate) lobster: Option<LobsterFile>,
+    pub(crate) deli: Option<DeliFile>,
+    pub(crate) nopfs: Option<NoPfsFile>,
     pub(crate) chunk: Option<Text>,
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) on_error: Option<Text>,

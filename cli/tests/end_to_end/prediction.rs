@@ -15,6 +15,10 @@ const FREE_DRIFT_MAX: f64 = 0.05;
 /// The same for policies whose choice hardly depends on the turns of ranks.
 const FREE_DRIFT_MAX_GAP: f64 = 0.01;
 
+/// The same where samples are fetched ahead: where they wait depends on how fast they come, and with that which
+/// of them still fit into the rest of a chunk.
+const AHEAD_DRIFT_MAX: f64 = 0.02;
+
 /// A dataset of 400 samples, and a job of which half fits into tiers: a sample is less than a hundredth
 /// of what an epoch reads cold.
 fn fixture() -> Fixture {
@@ -108,6 +112,52 @@ fn ranks_that_do_not_wait_for_each_other_read_nearly_as_much_as_predicted() {
         };
         assert!(off <= off_max, "{policy}: off by {off:.3}: {measured:?}, {predicted:?}");
         fs::remove_file(fixture.path("log")).unwrap();
+    }
+}
+
+/// A job whose policy is adjusted by `keys`. Its second tier is slower than the cold store.
+fn write_adjusted_job(fixture: &Fixture, policy: Kind, keys: &str) {
+    write_job(fixture, policy);
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    // The fetches of DELI are ahead of staging.
+    let text = match policy {
+        Kind::Deli => text.replace("look_ahead: off", "look_ahead: auto"),
+        _ => text,
+    };
+    fs::write(fixture.job(), format!("{}{keys}\n", text.replace("9 GB/s", "40 MB/s"))).unwrap();
+}
+
+#[test]
+fn every_key_that_adjusts_a_policy_changes_the_run_as_it_changes_the_prediction() {
+    let fixture = fixture();
+    for (policy, keys) in [
+        (Kind::DeepMemory, "deepmemory: { threshold: 40 % }"),
+        (Kind::DeepMemory, "deepmemory: { iterations: 2 }"),
+        (Kind::Lobster, "lobster: { reuse_distance: 14 steps }"),
+        (Kind::Lobster, "lobster: { reuse_count: 1 }"),
+        (Kind::LobsterLazy, "lobster: { reuse_count: 2 }"),
+        (Kind::Deli, "deli: { fetch_size: 16, threshold: 8 }"),
+        (Kind::Deli, "deli: { fetch_size: 40, threshold: 0 }"),
+        (Kind::Deli, "deli: {}"),
+        (Kind::NoPfs, "nopfs: { source: tier }"),
+    ] {
+        write_adjusted_job(&fixture, policy, "");
+        let unadjusted = predicted(&fixture, policy);
+        write_adjusted_job(&fixture, policy, keys);
+        let predicted = predicted(&fixture, policy);
+        assert_ne!(predicted, unadjusted, "{keys} changes nothing");
+        let is_as_predicted = |read: &BTreeMap<u64, u64>| match policy {
+            Kind::Deli => drift(read.values().sum(), predicted.values().sum()) <= AHEAD_DRIFT_MAX,
+            _ => *read == predicted,
+        };
+        let runs: Vec<_> = (0..3)
+            .map(|_| read_in_lock_step(&fixture, policy))
+            .scan(false, |is_equal, read| {
+                (!std::mem::replace(is_equal, is_as_predicted(&read))).then_some(read)
+            })
+            .collect();
+        let is_right = runs.last().is_some_and(is_as_predicted);
+        assert!(is_right, "{policy}, {keys}: {runs:?} instead of {predicted:?}");
     }
 }
 

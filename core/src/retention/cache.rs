@@ -110,6 +110,13 @@ pub enum Change {
         /// Its length.
         len: Bytes,
     },
+    /// A sample that stayed only as long as its room was not wanted left it to one that is fetched ahead.
+    GaveWay {
+        /// The sample that left.
+        sample: SampleId,
+        /// The tier where it lay.
+        from: TierId,
+    },
     /// A sample left the cache.
     Evicted {
         /// The sample that left.
@@ -371,7 +378,7 @@ impl Cache {
         loop {
             let place = stays_in.and_then(|tier| self.occupy_free(len, tier));
             let goes = if place.is_some() { Goes::Nowhere } else { Goes::Up };
-            let elsewhere = || self.residency.tiers().find_map(|tier| self.occupy_free(len, tier));
+            let elsewhere = || self.residency.tiers().find_map(|tier| self.occupy_spare(len, tier));
             if let Some(to) = place.or_else(elsewhere) {
                 self.keep_ahead(sample, due, to.clone(), goes);
                 self.changes.push(Change::FetchedAhead { sample, due, len, to });
@@ -449,6 +456,32 @@ impl Cache {
         Some(Place { tier, pieces: Pieces::One(piece) })
     }
 
+    /// As [`Self::occupy_free`], if need be with the room of samples that the policy will not miss.
+    fn occupy_spare(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
+        loop {
+            let place = self.occupy_free(len, tier);
+            if place.is_some() || !self.takes_ahead(tier) || !self.give_way(len, tier) {
+                return place;
+            }
+        }
+    }
+
+    /// Has a sample of a tier leave that stays only as long as its room is not wanted, if the tier lacks
+    /// room for `len` more. Returns whether one left.
+    fn give_way(&mut self, len: Bytes, tier: TierId) -> bool {
+        // With room enough, that room may lie in pieces, or the tier was written enough in this epoch.
+        let lacks_room = Space::rounded(len) > self.room(tier) || !self.wear.is_limited();
+        if !lacks_room || !self.policy.give_way(tier, &mut self.residency) {
+            return false;
+        }
+        let moves: Vec<Move> = self.residency.drain_moves().collect();
+        for Move { sample, .. } in moves {
+            self.vacate(sample);
+            self.changes.push(Change::GaveWay { sample, from: tier });
+        }
+        true
+    }
+
     fn keep_ahead(&mut self, sample: SampleId, due: Due, place: Place, goes: Goes) {
         self.ahead.insert(sample, due, place.tier, self.residency.len_of(sample), goes);
         self.places.insert(sample, place);
@@ -465,8 +498,8 @@ impl Cache {
         self.changes.push(Change::Shifted { sample, due, len, from, to });
     }
 
-    /// Takes the room of a tier back from the sample there that waits longest for its use: it goes to
-    /// another tier with room, else out. Returns whether there was one.
+    /// Takes the room of a tier back from the sample there that waits longest for its use: it goes down to
+    /// the next tier with room, or up if there is none, else out. Returns whether there was one.
     fn reclaim_ahead(&mut self, tier: TierId) -> bool {
         let last = self.ahead.last_in(tier);
         last.inspect(|sample| self.displace_ahead(*sample, tier)).is_some()
@@ -474,7 +507,9 @@ impl Cache {
 
     fn displace_ahead(&mut self, sample: SampleId, from: TierId) {
         let len = self.sizes[sample.0 as usize];
-        let mut others = self.residency.tiers().filter(|tier| *tier != from);
+        let below = self.residency.tiers().filter(|tier| *tier > from);
+        let above = self.residency.tiers().filter(|tier| *tier < from);
+        let mut others = below.chain(above);
         match others.find_map(|tier| self.occupy_free(len, tier)) {
             Some(to) => self.shift(sample, to),
             None => self.abandon(sample),
@@ -607,12 +642,19 @@ impl Cache {
 
     /// Gives a sample that the residency put into `tier` its place there; `staged` is the one whose bytes
     /// lie in staging. If the free bytes lie in too many pieces, or the tier was written enough in this
-    /// epoch, the sample is evicted after all.
+    /// epoch, or the policy will not miss it and other samples wait there, it is evicted after all.
     fn settle(&mut self, sample: SampleId, tier: TierId, staged: Option<SampleId>) {
         let len = self.sizes[sample.0 as usize];
         let from = self.places.get(sample);
-        let may_go = self.wear.admits(tier, Space::rounded(len));
-        let Some(place) = may_go.then(|| self.occupy_or_reclaim(len, tier)).flatten() else {
+        let is_idle = self.policy.is_idle(sample);
+        let may_go =
+            (!is_idle || self.has_room_left(tier)) && self.wear.admits(tier, Space::rounded(len));
+        let place = match is_idle {
+            _ if !may_go => None,
+            true => self.occupy(len, tier),
+            false => self.occupy_or_reclaim(len, tier),
+        };
+        let Some(place) = place else {
             self.evict(sample);
             self.remove(sample);
             return;
@@ -625,6 +667,12 @@ impl Cache {
             }
             _ => self.changes.push(Change::Kept { sample, to: place }),
         }
+    }
+
+    /// Whether what the residency put into a tier fits beside what waits there.
+    fn has_room_left(&self, tier: TierId) -> bool {
+        let used = self.residency.levels()[usize::from(tier.0)].used;
+        used.0 + self.ahead.used(tier).0 <= self.capacity(tier).0
     }
 
     /// Takes a place in `tier`, if need be that of samples which wait there for their use.

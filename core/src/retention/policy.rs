@@ -18,8 +18,10 @@ mod pinned;
 
 mod farthest;
 mod heaps;
+mod idle;
 mod lists;
 mod queue;
+mod tuning;
 mod useful;
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -31,6 +33,7 @@ use core::{
 pub use gap::{Job, Planned};
 
 use self::lobster::{Eviction, Lobster};
+pub use tuning::{Buffers, Distance, Extent, Fetches, RankFetches, Rates, Reuse, Source, Tuning};
 pub use useful::{Reach, useful};
 
 use crate::{
@@ -75,6 +78,17 @@ pub trait Policy: Debug + Send {
     /// or change its tier at the price of one copy. Other samples may be evicted, or demoted by one
     /// tier.
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency);
+
+    /// Whether a sample stays only as long as its room is not wanted for what is fetched ahead.
+    fn is_idle(&self, _: SampleId) -> bool {
+        false
+    }
+
+    /// Evicts a sample of a tier that stays only as long as its room is not wanted, for one that is fetched
+    /// ahead of its use. Returns whether there was one.
+    fn give_way(&mut self, _: TierId, _: &mut Residency) -> bool {
+        false
+    }
 
     /// Notes that a sample left a tier by no decision of the policy: bytes were lost, or the tier
     /// shrank and the sample found room in a slower one, or none.
@@ -137,6 +151,10 @@ pub struct Aim {
     pub useful: Vec<Bytes>,
     /// The scarce resource of the cold store.
     pub saves: Saves,
+    /// What the job adjusts of its policy.
+    pub tuning: Tuning,
+    /// How fast samples come from where they lie.
+    pub rates: Rates,
 }
 
 /// What limits a cold store.

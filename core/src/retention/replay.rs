@@ -80,6 +80,8 @@ pub struct Replay {
     residency: Residency,
     wear: Wear,
     next: Epoch,
+    /// Tiers of which samples are read from the cold store all the same.
+    bypassed: Vec<bool>,
 }
 
 impl Replay {
@@ -87,6 +89,7 @@ impl Replay {
     #[must_use]
     pub fn new(kind: policy::Kind, setting: &Setting) -> Self {
         let policy = policy::build(kind, setting);
+        let tiers = (0..=u8::MAX).map(TierId).take(setting.capacities.len());
         Self {
             spec: setting.order,
             node: setting.node,
@@ -99,6 +102,7 @@ impl Replay {
             policy,
             wear: Wear::within(setting.aim.writes_per_epoch.clone()),
             next: setting.order.start.epoch,
+            bypassed: tiers.map(|tier| setting.aim.bypasses(kind, tier)).collect(),
         }
     }
 
@@ -135,6 +139,7 @@ impl Replay {
                 self.residency.touch(samples);
                 for (place, sample) in (first..).zip(samples.iter().copied()) {
                     let tier = self.residency.tier_of(sample);
+                    let tier = tier.filter(|it| !self.bypassed[usize::from(it.0)]);
                     served.add(tier, self.sizes[sample.0 as usize]);
                     see(batch, sample, tier);
                     let read = Read { sample, at: Use { epoch, place } };

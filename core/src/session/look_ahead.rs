@@ -11,6 +11,10 @@
 //! from how fast it was; time decides only how much of it is there already. A fetch that is still queued when
 //! its batch is staged is dropped, and the sample goes into staging directly.
 //!
+//! With DELI's fetches ([`RankFetches`]) a rank is not looked ahead all the time but a fetch at a time: the
+//! next one begins when no more samples than the threshold are behind the staged ones and looked at. Samples
+//! that a tier has count as fetched, as in DELI, whose service removes them from a request.
+//!
 //! Invariants, checked by `mod tests` of [`crate::session`]:
 //!
 //! 1. Beside what is fetched in vain, hardly more is read from the cold store than without it: what waits lies
@@ -19,10 +23,16 @@
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
-use super::{Session, operations::FetchedAhead, settings::LookAhead, staging::Staging};
+use super::{
+    Session,
+    operations::FetchedAhead,
+    settings::{LookAhead, Settings},
+    staging::Staging,
+};
 use crate::{
     id::{BatchId, Epoch, OpId, Rank, SampleId},
-    retention::cache::Due,
+    order::Spec,
+    retention::{cache::Due, policy::RankFetches},
     units::{Bytes, BytesPerSecond},
 };
 
@@ -46,6 +56,8 @@ pub(super) struct Horizon {
     deferred: BTreeMap<SampleId, Due>,
     /// The generation and the room that the manager said, by the first epoch that they hold for.
     scheduled: BTreeMap<Epoch, (u32, Bytes)>,
+    /// How samples are requested, if not as soon as there is room.
+    fetches: Option<RankFetches>,
 }
 
 /// How far a rank was looked ahead.
@@ -54,6 +66,17 @@ struct RankHorizon {
     /// Where the rank was staged last.
     staged: Option<BatchId>,
     next: Option<Due>,
+    /// Samples that are left of the fetch which was begun last.
+    unfetched: u64,
+}
+
+impl RankHorizon {
+    /// Samples that were looked at and are not staged.
+    fn fetched(&self, spec: &Spec) -> u64 {
+        let (Some(staged), Some(next)) = (self.staged, self.next) else { return 0 };
+        let batches = spec.batches_between(staged, Some(next.batch));
+        batches.saturating_mul(spec.batch_size.into()).saturating_add(next.index.into())
+    }
 }
 
 /// The samples of which a read was passed and is not staged yet, a bit each.
@@ -77,10 +100,10 @@ impl Passed {
 }
 
 impl Horizon {
-    pub(super) fn new(look_ahead: LookAhead, samples: usize) -> Self {
-        let words = match look_ahead {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let words = match settings.look_ahead {
             LookAhead::Off => 0,
-            LookAhead::Auto | LookAhead::Room(_) => samples.div_ceil(64),
+            LookAhead::Auto | LookAhead::Room(_) => settings.sizes.len().div_ceil(64),
         };
         Self {
             is_looking: false,
@@ -88,6 +111,7 @@ impl Horizon {
             passed: Passed(vec![0; words]),
             deferred: BTreeMap::new(),
             scheduled: BTreeMap::new(),
+            fetches: settings.fetches(),
         }
     }
 
@@ -110,7 +134,19 @@ impl Horizon {
     /// Passes the next read of a rank.
     fn pass(&mut self, sample: SampleId, due: Due) {
         self.passed.set(sample);
-        self.move_to(due.batch.rank, Some(Due { index: due.index + 1, ..due }));
+        let horizon = self.ranks.entry(due.batch.rank).or_default();
+        horizon.next = Some(Due { index: due.index + 1, ..due });
+        horizon.unfetched = horizon.unfetched.saturating_sub(1);
+    }
+
+    /// Begins the fetches of ranks that have no more than the threshold left of earlier ones.
+    fn begin_fetches(&mut self, spec: &Spec) {
+        let Some(RankFetches { size, threshold }) = self.fetches else { return };
+        for horizon in self.ranks.values_mut().filter(|horizon| horizon.unfetched == 0) {
+            if horizon.fetched(spec) <= threshold {
+                horizon.unfetched = size;
+            }
+        }
     }
 
     /// Looks at the reads of a rank anew, from where it is staged.
@@ -141,7 +177,9 @@ impl Horizon {
     /// The read that is looked at next: the earliest of the ranks that are staged.
     fn next(&self, staging: &Staging) -> Option<Due> {
         let ranks = staging.cursors().map(|(rank, _)| rank);
-        ranks.filter_map(|rank| self.ranks.get(&rank)?.next).min()
+        let horizons = ranks.filter_map(|rank| self.ranks.get(&rank));
+        let may_go_on = |it: &&RankHorizon| self.fetches.is_none() || it.unfetched > 0;
+        horizons.filter(may_go_on).filter_map(|horizon| horizon.next).min()
     }
 
     fn move_to(&mut self, rank: Rank, next: Option<Due>) {
@@ -170,6 +208,9 @@ impl Session {
     }
 
     pub(super) fn is_looking_ahead(&self) -> bool {
+        if self.horizon.fetches.is_some() {
+            return true;
+        }
         match self.settings.look_ahead {
             LookAhead::Off => false,
             LookAhead::Room(_) => true,
@@ -188,10 +229,11 @@ impl Session {
     /// Divides the room of the tiers between what the policy retains and what is fetched ahead, for the
     /// epoch that is planned next.
     pub(super) fn divide_room(&mut self, epoch: Epoch) {
-        let (generation, room) = match self.settings.look_ahead {
-            LookAhead::Off => return,
-            LookAhead::Room(room) => (self.horizon.scheduled_for(epoch).0, room),
-            LookAhead::Auto => self.horizon.scheduled_for(epoch),
+        let (generation, scheduled) = self.horizon.scheduled_for(epoch);
+        let room = match (self.settings.look_ahead, self.settings.ahead_room()) {
+            (LookAhead::Off, _) => return,
+            (_, Some(room)) => room,
+            (_, None) => scheduled,
         };
         self.progress.look_ahead_room.insert(epoch, room);
         self.progress.generations.insert(epoch, generation);
@@ -207,6 +249,7 @@ impl Session {
 
     /// Looks at one read to come. Returns `false` if nothing more can be fetched ahead now.
     fn look_at_next(&mut self) -> bool {
+        self.horizon.begin_fetches(self.planner.spec());
         let Some(due) = self.horizon.next(&self.staging) else { return false };
         if self.planner.cache().ahead_count() >= AHEAD_SAMPLES_MAX {
             return false;

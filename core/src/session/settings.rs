@@ -6,7 +6,8 @@ use super::Windows;
 use crate::{
     id::{NodeId, TierId},
     order::Spec,
-    retention::policy,
+    retention::policy::{self, RankFetches},
+    space::Space,
     tier::Buffer,
     units::Bytes,
 };
@@ -92,9 +93,46 @@ impl Settings {
         let wears = self.aim.wears.iter().enumerate();
         let spared = |(tier, wears): (usize, &bool)| {
             let budget = self.aim.writes_per_epoch.get(tier).copied().flatten();
-            *wears && budget.is_none() && self.look_ahead == LookAhead::Auto
+            let is_left_to_us = self.look_ahead == LookAhead::Auto && self.fetches().is_none();
+            *wears && budget.is_none() && is_left_to_us
         };
-        wears.map(|it| !spared(it)).collect()
+        let mut takes: Vec<bool> = wears.map(|it| !spared(it)).collect();
+        takes.resize(self.tiers.len(), true);
+        for (tier, takes) in (0..=u8::MAX).map(TierId).zip(&mut takes) {
+            *takes &= !self.aim.bypasses(self.policy, tier);
+        }
+        takes
+    }
+
+    /// The fetches of each rank, if the job has DELI's.
+    pub(super) fn fetches(&self) -> Option<RankFetches> {
+        let fetches = self.aim.tuning.deli.filter(|_| self.policy == policy::Kind::Deli)?;
+        let capacity = self.capacity();
+        let ranks = self.order.world.ranks_per_node;
+        (self.look_ahead != LookAhead::Off)
+            .then(|| fetches.of_rank(capacity, self.mean_len(), ranks))
+    }
+
+    /// The room of the tiers that is kept free of what is retained, as far as the job says it.
+    pub(super) fn ahead_room(&self) -> Option<Bytes> {
+        let ranks = self.order.world.ranks_per_node;
+        match (self.fetches(), self.look_ahead) {
+            (Some(fetches), _) => Some(fetches.room(self.mean_len(), ranks).min(self.capacity())),
+            (None, LookAhead::Room(room)) => Some(room),
+            (None, LookAhead::Off | LookAhead::Auto) => None,
+        }
+    }
+
+    fn capacity(&self) -> Bytes {
+        let capacities = self.tiers.iter().map(|tier| tier.capacity(self.chunk).0);
+        Bytes(capacities.fold(0, u64::saturating_add))
+    }
+
+    /// What a sample takes in a tier, on average.
+    fn mean_len(&self) -> Bytes {
+        let all = self.sizes.iter().map(|len| Space::rounded(*len).0);
+        let all = all.fold(0, u64::saturating_add);
+        Bytes(all.div_ceil((self.sizes.len() as u64).max(1)))
     }
 
     /// The setting of a policy that decides as the session does.

@@ -145,11 +145,14 @@ impl Session {
             Some(_) => Held::Ahead,
             None => Held::Retained,
         };
-        let place = self.planner.cache().place(sample);
+        let bypasses = |tier| self.settings.aim.bypasses(self.settings.policy, tier);
+        let place = self.planner.cache().place(sample).filter(|it| !bypasses(it.tier));
         let mut pin = None;
         if reading == Reading::Planned {
-            // First the pin: what the policy decides then cannot take the bytes away.
-            pin = self.pin(entry.batch, sample, slot);
+            if place.is_some() {
+                // First the pin: what the policy decides then cannot take the bytes away.
+                pin = self.pin(entry.batch, sample, slot);
+            }
             self.planner.read(entry, sample);
             let retained = place.as_ref().filter(|_| held == Held::Retained).map(|it| it.tier);
             let stays = self.planner.cache().place(sample).map(|place| place.tier);
@@ -259,6 +262,10 @@ impl Session {
                     self.start(runnable.unwrap_or_default());
                 }
                 Change::Abandoned { sample, due, len } => self.note_abandoned(sample, due, len),
+                Change::GaveWay { sample, from } => {
+                    self.operations.note_evicted(sample);
+                    self.count_eviction(Some(from), true);
+                }
                 Change::Evicted { sample, from } => {
                     self.operations.note_evicted(sample);
                     self.count_eviction(from, arrival.is_some());
@@ -268,9 +275,9 @@ impl Session {
         self.changes = changes;
     }
 
-    fn count_eviction(&mut self, from: Option<TierId>, is_for_arrival: bool) {
+    fn count_eviction(&mut self, from: Option<TierId>, is_decided: bool) {
         let Some(evictions) = from.and_then(|tier| self.progress.evictions(tier)) else { return };
-        let count = if is_for_arrival { &mut evictions.policy } else { &mut evictions.resized };
+        let count = if is_decided { &mut evictions.policy } else { &mut evictions.resized };
         *count += 1;
     }
 }

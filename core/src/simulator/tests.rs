@@ -1,5 +1,6 @@
 //! What the simulator says about caching, against what must hold for every cache.
 
+mod adjusted;
 mod faults;
 mod phases;
 

@@ -247,7 +247,10 @@ impl NodeModel {
         let cache = Cache { tiers, chunk: self.chunk };
         let depth = self.staging.batches;
         let staged = Staged { arena: self.arena, depth, windows: self.windows };
-        session::Settings { in_place_tiers, ..layout::session(job, sizes, order, staged, cache) }
+        let mut settings = layout::session(job, sizes, order, staged, cache);
+        let known = |tier: &Tier| Some(tier.speed.bandwidth).filter(|rate| rate.0 > 0);
+        settings.aim.rates.tiers = self.tiers.iter().map(known).collect();
+        session::Settings { in_place_tiers, ..settings }
     }
 
     /// The simulator's model, with steps that compute for `step_time`.

@@ -4,6 +4,7 @@
 
 mod dataset;
 mod order;
+mod policy;
 mod prefetch;
 mod tiers;
 mod trainer;
@@ -13,7 +14,6 @@ use std::path::Path;
 
 use tierfeed_core::{
     order::World,
-    retention::policy,
     units::{Bytes, Nanoseconds},
 };
 
@@ -77,6 +77,7 @@ impl Check<'_> {
         let tiers = self.tiers(typed.tiers.as_ref(), chunk.unwrap_or(CHUNK_MIN))?;
         let policy = self.policy(typed.policy.as_ref())?;
         let verify = self.verify(typed.verify.as_ref())?;
+        let look_ahead = self.look_ahead(typed.prefetch.as_ref())?;
         self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;
         Ok(Job {
             name: self.name(&typed.name)?,
@@ -93,9 +94,10 @@ impl Check<'_> {
             world,
             step_time,
             policy,
+            tuning: self.tuning(&typed, policy, look_ahead)?,
             chunk,
             prefetch_batches: self.prefetch_batches(typed.prefetch.as_ref())?,
-            look_ahead: self.look_ahead(typed.prefetch.as_ref())?,
+            look_ahead,
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
@@ -147,12 +149,6 @@ impl Check<'_> {
                 1..=RANKS_PER_NODE_MAX,
             )?,
         })
-    }
-
-    fn policy(&self, typed: Option<&Text>) -> Result<policy::Kind, JobError> {
-        let Some(typed) = typed else { return Ok(policy::Kind::Gap) };
-        let reason = Reason::NotOneOf { allowed: policy::Kind::NAMES };
-        typed.0.parse().map_err(|_| self.invalid(&["policy"], &typed.0, reason))
     }
 
     fn on_error(&self, typed: Option<&Text>) -> Result<OnError, JobError> {

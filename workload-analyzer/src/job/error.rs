@@ -198,6 +198,16 @@ pub enum Reason {
         /// Number of samples in all objects.
         samples: u64,
     },
+    /// The text is neither a number of samples nor a share of the cache.
+    #[error(
+        "expected a number of samples from {min} to {max}, or a share of the cache such as `50 %`"
+    )]
+    NotAnExtent {
+        /// The smallest number.
+        min: u32,
+        /// The largest number.
+        max: u32,
+    },
     /// The text is not an interval of epochs or steps.
     #[error("expected a number of epochs or steps, for example `1 epoch` or `500 steps`")]
     NotAnInterval,
@@ -311,6 +321,36 @@ pub enum KeyConflict {
     OfOtherShuffle {
         /// The shuffles that have the key.
         shuffles: &'static str,
+    },
+    /// The keys adjust another policy than the job has.
+    #[error("is for `policy: {policies}` only, and the job has `policy: {policy}`; remove it")]
+    OfOtherPolicy {
+        /// The policies that have the key.
+        policies: &'static str,
+        /// The policy of the job.
+        policy: tierfeed_core::retention::policy::Kind,
+    },
+    /// The lazy variant of Lobster evicts by distance in any case.
+    #[error(
+        "is for `policy: lobster` only: `lobster-lazy` evicts the farthest next use, whatever its \
+         distance; remove it"
+    )]
+    LazyDistance,
+    /// The room for look-ahead follows from the fetches of DELI.
+    #[error(
+        "stands beside `deli`, whose fetch_size and threshold say how much is fetched ahead; keep one of them"
+    )]
+    FetchesOfDeli,
+    /// The fetches of DELI do not fit into the cache.
+    #[error(
+        "has fetch_size: {size} % and threshold: {threshold} %, more than the cache together; \
+         the 50/50 rule is {{ fetch_size: 50 %, threshold: 50 % }}"
+    )]
+    FetchesBeyondCache {
+        /// The fetch size, in percent of the cache.
+        size: u8,
+        /// The threshold, in percent of the cache.
+        threshold: u8,
     },
     /// The key `emulate` is empty.
     #[error("has neither `latency` nor `bandwidth`; give one of them, or remove it")]

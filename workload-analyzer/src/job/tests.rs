@@ -113,6 +113,7 @@ fn every_key_of_a_full_job_arrives() {
         world: World { nodes: 2, ranks_per_node: 8 },
         step_time: Some(Nanoseconds(120_000_000)),
         policy: policy::Kind::DeepMemory,
+        tuning: policy::Tuning::default(),
         chunk: Some(Bytes::mib(1)),
         prefetch_batches: Some(6),
         look_ahead: LookAhead::Room(Bytes::mib(1 << 10)),
@@ -159,6 +160,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         world: World { nodes: 1, ranks_per_node: 1 },
         step_time: None,
         policy: policy::Kind::Gap,
+        tuning: policy::Tuning::default(),
         chunk: None,
         prefetch_batches: None,
         look_ahead: LookAhead::Auto,
@@ -694,4 +696,97 @@ fn where_samples_are_read_can_be_said_unless_it_can_never_be() {
     );
     let said = job(", direct: always", "policy: fifo\n").unwrap_err().to_string();
     assert!(said.contains("`policy: fifo`") && said.contains("`policy: gap`"), "{said}");
+}
+
+#[test]
+fn keys_that_adjust_a_policy_arrive() {
+    use policy::{Buffers, Distance, Extent, Fetches, Reuse, Source, Tuning};
+    let tuning = |policy: &str, keys: &str| {
+        parse(&format!("{REQUIRED}policy: {policy}\n{keys}\n")).unwrap().tuning
+    };
+    assert_eq!(
+        tuning("lobster", "lobster: { reuse_count: 2, reuse_distance: 3 epochs }").lobster,
+        Reuse { count: 2, distance: Distance::Epochs(3) }
+    );
+    assert_eq!(
+        tuning("lobster", "lobster: { reuse_distance: 500 steps }").lobster,
+        Reuse { count: 0, distance: Distance::Steps(500) }
+    );
+    assert_eq!(tuning("lobster-lazy", "lobster: { reuse_count: 1 }").lobster.count, 1);
+    let (samples, share) = (Extent::Samples, Extent::Share);
+    assert_eq!(
+        tuning("deli", "deli: { fetch_size: 1024, threshold: 0 }").deli,
+        Some(Fetches { size: samples(1024), threshold: samples(0) })
+    );
+    assert_eq!(
+        tuning("deli", "deli: { fetch_size: 25 % }").deli,
+        Some(Fetches { size: share(25), threshold: share(50) })
+    );
+    assert_eq!(tuning("deli", "deli: {}").deli, Some(Fetches::default()), "the 50/50 rule");
+    assert_eq!(tuning("deli", "").deli, None);
+    assert_eq!(tuning("nopfs", "nopfs: { source: tier }").nopfs, Source::Tier);
+    assert_eq!(tuning("nopfs", "").nopfs, Source::Fastest);
+    assert_eq!(
+        tuning("deepmemory", "deepmemory: { threshold: 80 %, iterations: 20 }").deepmemory,
+        Buffers { threshold: 80, iterations: Some(20) }
+    );
+    assert_eq!(tuning("gap", ""), Tuning::default());
+}
+
+#[test]
+fn keys_of_another_policy_or_without_effect_are_refused() {
+    let said = |keys: &str| parse(&format!("{REQUIRED}{keys}\n")).unwrap_err().to_string();
+    for (key, of) in [
+        ("deepmemory: { threshold: 80 % }", "deepmemory"),
+        ("lobster: { reuse_count: 1 }", "lobster, lobster-lazy"),
+        ("deli: { fetch_size: 5 }", "deli"),
+        ("nopfs: { source: tier }", "nopfs"),
+    ] {
+        let name = key.split(':').next().unwrap();
+        assert_eq!(
+            said(key),
+            format!(
+                "jobs/a.yaml:5: {name} is for `policy: {of}` only, and the job has `policy: gap`; remove it"
+            )
+        );
+    }
+    let check = |policy: &str, keys: &str, message: &str| {
+        assert_eq!(said(&format!("policy: {policy}\n{keys}")), format!("jobs/a.yaml:{message}"));
+    };
+    check(
+        "lobster-lazy",
+        "lobster: { reuse_distance: 1 epoch }",
+        "6: lobster.reuse_distance is for `policy: lobster` only: `lobster-lazy` evicts the farthest next \
+         use, whatever its distance; remove it",
+    );
+    check(
+        "lobster",
+        "lobster: { reuse_distance: 33 epochs }",
+        "6: lobster.reuse_distance is `33 epochs`; it must be between 1 and 32",
+    );
+    check(
+        "deli",
+        "deli: { fetch_size: 0 }",
+        "6: deli.fetch_size is `0`; expected a number of samples from 1 to 4294967295, or a share of the \
+         cache such as `50 %`",
+    );
+    check(
+        "deli",
+        "deli: { fetch_size: 60 % }",
+        "6: deli has fetch_size: 60 % and threshold: 50 %, more than the cache together; the 50/50 rule \
+         is { fetch_size: 50 %, threshold: 50 % }",
+    );
+    check(
+        "deli",
+        "deli: {}\nprefetch: { look_ahead: off }",
+        "7: prefetch.look_ahead stands beside `deli`, whose fetch_size and threshold say how much is \
+         fetched ahead; keep one of them",
+    );
+    check(
+        "nopfs",
+        "nopfs: { source: peer }",
+        "6: nopfs.source is `peer`; expected one of fastest, tier",
+    );
+    let unknown = said("policy: deli\ndeli: { fetch: 5 }");
+    assert!(unknown.contains("deli.fetch") && unknown.contains("fetch_size"), "{unknown}");
 }

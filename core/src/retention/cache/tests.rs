@@ -196,7 +196,9 @@ proptest! {
                     | Change::Shifted { sample, to, .. } => {
                         last.insert(sample, Some(to));
                     }
-                    Change::Evicted { sample, .. } | Change::Abandoned { sample, .. } => {
+                    Change::Evicted { sample, .. }
+                    | Change::GaveWay { sample, .. }
+                    | Change::Abandoned { sample, .. } => {
                         last.insert(sample, None);
                     }
                     Change::ChunkAdded { tier, chunk } => {
@@ -259,4 +261,60 @@ fn deepmemory_lets_go_of_what_is_needed_late() {
         assert!(stage.future.steps_between(given_up, next) <= 4);
     }
     assert!(read[..8].iter().any(|it| stage.tier(*it).is_none()));
+}
+
+/// A batch of the first epoch.
+fn due(step: u32) -> Due {
+    Due { batch: BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) }, index: 0 }
+}
+
+#[test]
+fn what_is_needed_first_waits_in_the_fastest_tier_and_moves_up_as_it_gets_room() {
+    let Stage { mut cache, .. } = Stage::new(policy::Kind::None, &[1, 1], [512; 12]);
+    for step in 0..5 {
+        assert_eq!(cache.fetch_ahead(SampleId(step), due(step)), step < 4, "n, then k, then none");
+    }
+    let tiers = |cache: &Cache| -> Vec<Option<u8>> {
+        (0..4).map(|sample| cache.place(SampleId(sample)).map(|place| place.tier.0)).collect()
+    };
+    assert_eq!(tiers(&cache), [Some(0), Some(0), Some(1), Some(1)]);
+    cache.use_up(SampleId(0));
+    assert!(cache.advance());
+    assert!(!cache.advance());
+    assert_eq!(tiers(&cache), [None, Some(0), Some(0), Some(1)]);
+    assert!(cache.fetch_ahead(SampleId(4), due(4)), "what is to come enters at the end");
+    assert_eq!(cache.place(SampleId(4)).map(|place| place.tier.0), Some(1));
+}
+
+#[test]
+fn what_waits_goes_down_for_what_stays_the_last_needed_first_and_out_if_there_is_no_room() {
+    let mut stage = Stage::new(policy::Kind::Pinned, &[1, 1], [512; 12]);
+    stage.future.prepare(Epoch(0));
+    let batch = |step| BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) };
+    let samples: Vec<_> = (0..8).map(|step| stage.future.batch(batch(step)).unwrap()[0]).collect();
+    let [first, second, fifth, sixth, seventh] = [0, 1, 5, 6, 7].map(|at| samples[at]);
+    for (sample, step) in [(fifth, 5), (sixth, 6), (seventh, 7)] {
+        assert!(stage.cache.fetch_ahead(sample, due(step)));
+    }
+    assert_eq!([fifth, sixth, seventh].map(|it| stage.tier(it)), [Some(0), Some(0), Some(1)]);
+    stage.cache.take_changes();
+    let mut keep = |sample, step| {
+        let at = stage.future.read_of(batch(step), 0);
+        stage.cache.read(Read { sample, at }, &stage.future);
+        stage.cache.take_changes()
+    };
+    let changes = keep(first, 0);
+    let went_down = |change: &Change| match change {
+        Change::Shifted { sample, from, to, .. } => Some((*sample, from.tier.0, to.tier.0)),
+        _ => None,
+    };
+    assert_eq!(changes.iter().find_map(went_down), Some((sixth, 0, 1)), "{changes:?}");
+    let changes = keep(second, 1);
+    let len = Bytes(512);
+    assert!(
+        changes.contains(&Change::Abandoned { sample: fifth, due: due(5), len }),
+        "{changes:?}"
+    );
+    assert_eq!([first, second].map(|it| stage.tier(it)), [Some(0), Some(0)]);
+    assert_eq!([fifth, sixth, seventh].map(|it| stage.tier(it)), [None, Some(1), Some(1)]);
 }

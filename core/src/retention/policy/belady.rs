@@ -20,7 +20,7 @@ use crate::{
 
 const MARGIN: u32 = 2;
 
-const LOOKAHEAD_MAX: u32 = 32;
+pub(super) const LOOKAHEAD_MAX: u32 = 32;
 
 /// Keeps the samples with the nearest next uses.
 #[derive(Debug)]

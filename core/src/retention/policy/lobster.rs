@@ -17,13 +17,20 @@
 //! 1/N. Lazy uses both rules only as an eviction order when room is needed: the samples that the
 //! rules would evict have farther next uses than the others, so the third rule says the same, and
 //! the outcome is Belady's. The paper has one tier; several are filled as in [`super::farthest`].
+//!
+//! A job adjusts both rules ([`Reuse`]): how many uses must be left, and how far the next one may be. With a
+//! count above 0 the uses of every sample in all epochs are counted first, as [`super::nopfs`] does. What an
+//! eager rule evicts is gone at once; what a lazy one would evict goes first when room is needed, so there
+//! the distance changes nothing, but the count does.
 
-use super::{Policy, Read, Setting, belady, farthest::Farthest};
+use alloc::vec::Vec;
+
+use super::{Distance, Policy, Read, Reuse, Setting, belady, farthest::Farthest, nopfs};
 use crate::{
     id::{SampleId, TierId},
     order::Shuffle,
     retention::{
-        future_accesses::{FutureAccesses, NextUse, NextUses},
+        future_accesses::{FutureAccesses, NextUse, NextUses, Use},
         residency::Residency,
     },
 };
@@ -42,18 +49,46 @@ pub(super) enum Eviction {
 pub(super) struct Lobster {
     kept: Farthest,
     eviction: Eviction,
+    reuse: Reuse,
+    /// Uses that are left of each sample, if the rule asks for them and they are known.
+    left: Option<Vec<u32>>,
     lookahead: u32,
 }
 
 impl Lobster {
     pub(super) fn new(setting: &Setting, eviction: Eviction) -> Self {
-        let lookahead = match eviction {
-            // The rule looks no farther than the next epoch.
-            Eviction::Eager => 1,
-            Eviction::Lazy => belady::lookahead(setting),
+        let reuse = setting.aim.tuning.lobster;
+        let steps = setting.order.steps_per_epoch().max(1);
+        let lookahead = match (eviction, reuse.distance) {
+            // The rule looks no farther.
+            (Eviction::Eager, Distance::Epochs(epochs)) => epochs,
+            (Eviction::Eager, Distance::Steps(most)) => most.div_ceil(steps),
+            (Eviction::Lazy, _) => belady::lookahead(setting),
         };
+        let epochs_left = setting.order.epochs.saturating_sub(setting.order.start.epoch.0 + 1);
+        let lookahead = lookahead.min(epochs_left.max(1)).min(belady::LOOKAHEAD_MAX);
         let kept = Farthest::new(setting.sizes.len(), setting.capacities.len());
-        Self { kept, eviction, lookahead }
+        let left = (reuse.count > 0).then(|| nopfs::counts(setting)).flatten();
+        Self { kept, eviction, reuse, left, lookahead }
+    }
+
+    /// Counts a use of a sample. Returns whether no more are left than the reuse count.
+    fn is_used_up(&mut self, sample: SampleId) -> bool {
+        let Some(left) = &mut self.left else { return false };
+        let left = &mut left[sample.0 as usize];
+        *left = left.saturating_sub(1);
+        *left <= self.reuse.count
+    }
+
+    /// Whether the next use is beyond the reuse distance.
+    fn is_too_far(&self, next: NextUse, now: Use, future: &FutureAccesses) -> bool {
+        match (next, self.reuse.distance) {
+            (NextUse::Never, _) => true,
+            // It is not used in the epochs looked into, unless they are not published yet.
+            (NextUse::Later, _) => future.spec().shuffle != Shuffle::Published,
+            (NextUse::At(_), Distance::Epochs(_)) => false,
+            (NextUse::At(next), Distance::Steps(most)) => future.steps_between(now, next) > most,
+        }
     }
 }
 
@@ -68,24 +103,19 @@ impl Policy for Lobster {
 
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
         let next = future.next_use(read.sample, read.at);
-        if self.eviction == Eviction::Eager && is_evicted(next, future) {
-            self.kept.drop(read.sample, residency);
-        } else {
-            self.kept.keep(read, next, future, residency);
+        let is_used_up = self.is_used_up(read.sample);
+        match self.eviction {
+            Eviction::Eager if is_used_up || self.is_too_far(next, read.at, future) => {
+                self.kept.drop(read.sample, residency);
+            }
+            Eviction::Lazy if is_used_up => {
+                self.kept.keep(read, NextUse::Never, future, residency);
+            }
+            Eviction::Eager | Eviction::Lazy => self.kept.keep(read, next, future, residency),
         }
     }
 
     fn displaced(&mut self, sample: SampleId, from: TierId, to: Option<TierId>) {
         self.kept.displaced(sample, from, to);
-    }
-}
-
-/// Whether the reuse count or the reuse distance evicts the sample.
-fn is_evicted(next: NextUse, future: &FutureAccesses) -> bool {
-    match next {
-        NextUse::At(_) => false,
-        // It is not used in the next epoch, unless that is not published yet.
-        NextUse::Later => future.spec().shuffle != Shuffle::Published,
-        NextUse::Never => true,
     }
 }

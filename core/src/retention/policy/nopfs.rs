@@ -9,9 +9,14 @@
 //!
 //! Within a class `NoPFS` prefetches in the order of first access, and a sample that is needed
 //! earlier is fetched and cached at once. Here every sample enters its class when it is first read,
-//! which is the same order; reading ahead is the session's staging. If several places have a
-//! sample, it reads the fastest; here nodes do not read from each other and a sample lies in one
-//! tier, so that is the tier.
+//! which is the same order; reading ahead is the session's staging.
+//!
+//! If several places have a sample, `NoPFS` reads it from the fastest: it sorts the file system, the best
+//! remote class and the local class by their rates, and of equals takes the local one. So does a session
+//! here ([`Aim::bypasses`](super::Aim::bypasses)): a sample in a tier that is slower than the cold store is
+//! read cold, though the plan keeps it. Nodes do not read from each other here, and a sample lies in one tier,
+//! so there are two sources. The rates are those in the job file, else measured ones; `NoPFS` divides the
+//! rate of the file system by the nodes, which is what a measured rate of one node should show.
 //!
 //! The counts come from the orders of all epochs, one at a time. If only the trainer knows them,
 //! there is nothing to count, and the samples that are read first stay. The plan is made once: a
@@ -64,7 +69,7 @@ impl Policy for NoPfs {
 }
 
 /// How often the node reads each sample.
-fn counts(setting: &Setting) -> Option<Vec<u32>> {
+pub(super) fn counts(setting: &Setting) -> Option<Vec<u32>> {
     let spec = &setting.order;
     let mut counts = vec![0_u32; setting.sizes.len()];
     for epoch in (spec.start.epoch.0..spec.epochs).map(Epoch) {

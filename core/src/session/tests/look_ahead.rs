@@ -148,3 +148,24 @@ fn a_fetch_that_was_not_given_out_is_dropped_when_its_batch_is_staged() {
         assert!(!is_cold || *count <= 3, "{moved:?} {count} times in 3 epochs");
     }
 }
+
+#[test]
+fn what_loses_its_room_to_what_stays_is_counted_as_read_in_vain_and_no_other_byte_more_is_read() {
+    let play = |look_ahead| {
+        let settings = settings(policy::Kind::Fifo, 100, 1, OnError::Fail);
+        let sizes = (0..100).map(|_| Bytes(256)).collect();
+        let mut world = Play::new(&Settings { sizes, look_ahead, ..settings });
+        world.drain();
+        while world.trainers[0].next.is_some() {
+            world.ask(0);
+            world.drain();
+            world.take(0);
+            world.drain();
+        }
+        world
+    };
+    let (without, with) = (play(LookAhead::Off), play(LookAhead::Room(Bytes(0))));
+    let in_vain = with.session.progress().in_vain.0;
+    assert!(in_vain > 0, "all tiers were full of what waited");
+    assert_eq!(cold_bytes(&with) - in_vain, cold_bytes(&without));
+}

@@ -60,3 +60,75 @@ fn beside_a_dataset_that_is_much_larger_the_room_is_for_looking_ahead() {
         assert!(with.abs_diff(without) * 200 <= without, "{with} beside {without} bytes");
     }
 }
+
+/// An example of the derivation, in samples of a KiB: what is read in an epoch and in a cycle, how long its
+/// phases are, what the cold store gives in a second, and what the tiers hold.
+#[derive(Debug, Clone, Copy)]
+struct Example {
+    epoch: u32,
+    steps: u32,
+    batch: u32,
+    busy: u64,
+    idle: u64,
+    rate: u64,
+    capacity: u32,
+}
+
+const SMALL: Example = Example {
+    epoch: 5_400,
+    steps: 27,
+    batch: 40,
+    busy: 250,
+    idle: 300,
+    rate: 2_200,
+    capacity: 2_400,
+};
+
+const LARGE: Example = Example {
+    epoch: 100_000,
+    steps: 25,
+    batch: 100,
+    busy: 1_000,
+    idle: 1_000,
+    rate: 1_300,
+    capacity: 2_000,
+};
+
+/// How long the last epoch of the example takes, in thousandths of computing and pausing.
+fn last_slowdown(example: Example, ranks: u32, spread: u64, look_ahead: LookAhead) -> u64 {
+    let Example { epoch, steps, batch, busy, idle, rate, capacity } = example;
+    let tier = Buffer { kind: Kind::CxlMemory, chunks_max: capacity / 16 };
+    let mut settings = settings(policy::Kind::Gap, epoch, ranks, vec![tier]);
+    settings.order.batch_size = batch / ranks;
+    settings.order.epochs = if epoch > 50_000 { 2 } else { 3 };
+    settings.sizes = (0..epoch).map(|_| Bytes(1024)).collect();
+    settings.chunk = Bytes(16 * 1024);
+    settings.windows.cold = NonZeroU32::new(16).unwrap();
+    let cold = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(rate * 1024) };
+    let pause = Pause { every: NonZeroU32::new(steps).unwrap(), time: Nanoseconds(idle * MS) };
+    let step = busy * MS / u64::from(steps);
+    let step_time = Nanoseconds(step);
+    let model = Model { cold, step_time, pause: Some(pause), ..model(1) };
+    let mut machine = Machine::from(&model);
+    if spread > 0 {
+        let [short, long] = [100 - spread, 100 + spread].map(|part| Nanoseconds(step / 100 * part));
+        let quantiles = [(PerMillion(0), short), (PerMillion::ALL, long)];
+        machine.step_time = LatencyQuantiles::measured(&quantiles).unwrap();
+    }
+    let outcome = simulate_on(&Settings { look_ahead, ..settings }, &machine);
+    *slowdowns(&outcome).last().unwrap()
+}
+
+#[test]
+fn no_other_room_for_looking_ahead_makes_an_epoch_three_percent_shorter() {
+    for (example, ranks, spread) in [(SMALL, 1, 0), (SMALL, 2, 20), (LARGE, 2, 0)] {
+        let chosen = last_slowdown(example, ranks, spread, LookAhead::Auto);
+        let capacity = u64::from(example.capacity) * 1024;
+        let rooms = [0, 5, 10, 25, 50, 75, 100].map(|percent| Bytes(capacity * percent / 100));
+        let sweep = rooms.map(|room| last_slowdown(example, ranks, spread, LookAhead::Room(room)));
+        let best = *sweep.iter().min().unwrap();
+        assert!(chosen * 100 <= best * 103, "{example:?}: {chosen} beside {sweep:?}");
+        // With the best division the store gives in the idle phases what is missing in the busy ones.
+        assert!(chosen <= 1_030, "{example:?}: {chosen} thousandths of the bound, {sweep:?}");
+    }
+}

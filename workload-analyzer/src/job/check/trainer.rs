@@ -181,7 +181,7 @@ impl Check<'_> {
         })
     }
 
-    fn interval(&self, keys: &[&str], typed: &Text) -> Result<Interval, JobError> {
+    pub(super) fn interval(&self, keys: &[&str], typed: &Text) -> Result<Interval, JobError> {
         let invalid = || self.invalid(keys, &typed.0, Reason::NotAnInterval);
         let (count, unit) = typed.0.split_once(' ').ok_or_else(invalid)?;
         let count = count.parse().ok().filter(|it| (1..=EPOCHS_MAX).contains(it));

@@ -228,3 +228,75 @@ fn what_deepmemory_has_no_space_for_enters_one_tier_lower() {
     stage.read(0, 12);
     assert_eq!(stage.contents(), [(2..10).chain([12]).collect::<Vec<_>>(), vec![10, 11]]);
 }
+
+/// A setting whose job adjusts its policy.
+fn tuned(setting: &Setting, tuning: Tuning) -> Setting {
+    Setting { aim: Aim { tuning, ..Aim::default() }, ..setting.clone() }
+}
+
+fn reuse(count: u32, distance: Distance) -> Tuning {
+    Tuning { lobster: Reuse { count, distance }, ..Tuning::default() }
+}
+
+#[test]
+fn lobster_keeps_with_room_to_spare_just_what_the_epochs_of_its_distance_use() {
+    let base = setting(order(300, 3, 8), &[300]);
+    let samples = |epoch| base.order.epoch_of(NodeId(0), Epoch(epoch)).unwrap().samples().to_vec();
+    let mut stage = Stage::new(Kind::Lobster, &tuned(&base, reuse(0, Distance::Epochs(2))));
+    for epoch in 0..5 {
+        let soon = [samples(epoch + 1), samples(epoch + 2)].concat();
+        for place in 0..100 {
+            let (sample, _) = stage.read(epoch, place);
+            assert_eq!(stage.tier(sample.0).is_some(), soon.contains(&sample));
+        }
+    }
+}
+
+#[test]
+fn lobster_keeps_just_what_is_used_within_its_distance_in_steps() {
+    // Ten reads a step: what is read in step 9 and in step 0 of the next epoch is one step away.
+    let base = setting(order(100, 1, 3), &[100]);
+    let samples = |epoch| base.order.epoch_of(NodeId(0), Epoch(epoch)).unwrap().samples().to_vec();
+    let next = samples(1);
+    let mut stage = Stage::new(Kind::Lobster, &tuned(&base, reuse(0, Distance::Steps(6))));
+    let mut kept = 0;
+    for place in 0..100 {
+        let (sample, _) = stage.read(0, place);
+        let again = next.iter().position(|other| *other == sample).unwrap() / 10;
+        let is_near = 10 + again - place as usize / 10 <= 6;
+        assert_eq!(stage.tier(sample.0).is_some(), is_near, "{sample:?}");
+        kept += usize::from(is_near);
+    }
+    assert!((5..50).contains(&kept), "{kept}");
+}
+
+#[test]
+fn lobster_evicts_what_has_no_more_uses_left_than_its_count() {
+    let base = setting(order(300, 3, 8), &[300]);
+    let mut left = vec![0_u32; 300];
+    for epoch in (0..8).map(Epoch) {
+        for sample in base.order.epoch_of(NodeId(0), epoch).unwrap().samples() {
+            left[sample.0 as usize] += 1;
+        }
+    }
+    let tuning = reuse(2, Distance::Epochs(7));
+    let mut stage = Stage::new(Kind::Lobster, &tuned(&base, tuning));
+    for place in 0..800 {
+        let (sample, _) = stage.read(place / 100, place % 100);
+        left[sample.0 as usize] -= 1;
+        assert_eq!(stage.tier(sample.0).is_some(), left[sample.0 as usize] > 2, "{sample:?}");
+    }
+}
+
+#[test]
+fn lazy_lobster_gives_up_first_what_has_few_uses_left() {
+    let base = setting(order(90, 3, 6), &[10]);
+    let run = |count| {
+        let tuning = reuse(count, Distance::default());
+        let mut stage = Stage::new(Kind::LobsterLazy, &tuned(&base, tuning));
+        let reads = (0..180).map(|place| stage.read(place / 30, place % 30).1.is_some());
+        reads.filter(|hit| *hit).count()
+    };
+    let (belady, counted) = (run(0), run(1));
+    assert!(counted < belady && counted > 0, "{counted} hits beside {belady}");
+}
