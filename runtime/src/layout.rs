@@ -255,7 +255,7 @@ impl Layout {
         let in_place_tiers = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
         let mut settings = session(job, sizes, order, self.staged(), cache);
-        settings.aim.rates.tiers = self.tiers.iter().map(|it| it.standing.bandwidth).collect();
+        settings.aim.rates.tiers = self.tiers.iter().map(|it| it.standing.figures.bandwidth).collect();
         session::Settings { node, in_place_tiers, ..settings }
     }
 

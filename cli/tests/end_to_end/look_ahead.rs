@@ -54,6 +54,12 @@ fn idle_phases_are_used_and_the_simulator_says_so_before() {
     let (without, with) = (run(&off), run(&auto));
     let (before, after) = (number(&without, "stall_s"), number(&with, "stall_s"));
     assert!(after < before / 2.0, "{before} s without, {after} s with look-ahead");
+    let advice = without["advice"].as_array().unwrap();
+    let changes: Vec<_> = advice.iter().map(|it| it["change"].as_str().unwrap()).collect();
+    // It keeps nothing, so there is more to say; a batch more would not have done.
+    assert_eq!(changes, ["look-ahead", "cold-bandwidth", "policy"], "{advice:?}");
+    let promised = number(&advice[0], "saves_s");
+    assert!(before - after > promised / 2.0, "{before} s, {after} s, {promised} s were promised");
     let ahead = |report: &Value| -> f64 {
         let epochs = report["epochs"].as_array().unwrap().iter();
         epochs.map(|epoch| number(epoch, "ahead_bytes")).sum()

@@ -649,10 +649,12 @@ impl Cache {
         let is_idle = self.policy.is_idle(sample);
         let may_go =
             (!is_idle || self.has_room_left(tier)) && self.wear.admits(tier, Space::rounded(len));
-        let place = match is_idle {
-            _ if !may_go => None,
-            true => self.occupy(len, tier),
-            false => self.occupy_or_reclaim(len, tier),
+        let place = if !may_go {
+            None
+        } else if is_idle {
+            self.occupy(len, tier)
+        } else {
+            self.occupy_or_reclaim(len, tier)
         };
         let Some(place) = place else {
             self.evict(sample);

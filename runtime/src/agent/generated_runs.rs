@@ -316,6 +316,8 @@ impl Run {
             reader_stats: self.readers.reader_stats(),
             wasted: self.session.wasted(),
             staged_batches: 4,
+            look_ahead: LookAhead::Off,
+            cycle: self.session.cycle(),
             chunk: Bytes(4096),
             session_tiers: &kinds,
             tiers: vec![TierEntry {

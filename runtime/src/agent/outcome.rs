@@ -52,7 +52,6 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let kinds: Vec<Kind> = agent.layout.tiers.iter().map(|it| it.settings.kind).collect();
     let order = agent.assignment.order;
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
-    let speed = agent.job.cold.speed;
     let facts = Facts {
         job: &agent.job.name,
         node: agent.assignment.node.0,
@@ -70,12 +69,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         },
         wasted: session.wasted(),
         staged_batches: agent.layout.depth,
+        look_ahead: agent.job.look_ahead,
+        cycle: session.cycle(),
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
         staging: StagingEntry::of(used.as_ref().and_then(|(ways, _)| ways.staging)),
-        cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
-        cold_store_emulated: speed.is_some(),
+        cold: agent.job.cold.speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
+        cold_store_emulated: agent.job.cold.speed.is_some(),
         cold_store: cold_store(&agent.layout),
         cold_engine: &agent.cold_engine,
         cold_reads_at_a_time: session.cold_window() as u64,

@@ -6,6 +6,9 @@
 
 mod check;
 mod figures;
+mod phases;
+#[cfg(test)]
+mod tests;
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -27,17 +30,24 @@ const WORTH_IT: f64 = 0.15;
 /// A link that is busy for this share of the training is saturated.
 const SATURATED: f64 = 0.9;
 
+/// More batches than this are no way to bridge a delay: it is not one that comes now and then.
+const MORE_BATCHES_MAX: u64 = 64;
+
 /// The factor over the average demand, for its variation.
 const MARGIN: f64 = 1.1;
 
 /// A change that would shorten the waits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
-    /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `faster-tier`, `staging-room`,
-    /// `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`, `cheaper-decoding` or `order`.
+    /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `look-ahead`, `look-ahead-room`,
+    /// `faster-tier`, `staging-room`, `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`, `cheaper-decoding` or `order`.
     pub change: &'static str,
     /// A sentence with the reason.
     pub text: String,
+    /// How much of the waits of this run the change would have removed, in seconds; `None` if its figures do
+    /// not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saves_s: Option<f64>,
     /// Additional bytes, if the change is a size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more_bytes: Option<u64>,
@@ -75,7 +85,12 @@ pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
 impl Advice {
     fn new(change: &'static str, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { change, text, more_bytes: None, to_bytes_per_s: None, to_count: None }
+        Self { change, text, saves_s: None, more_bytes: None, to_bytes_per_s: None, to_count: None }
+    }
+
+    /// The same, which would have removed this much of the waits.
+    fn saving(self, seconds: f64) -> Self {
+        Self { saves_s: Some(seconds), ..self }
     }
 }
 
@@ -118,16 +133,20 @@ impl RunFigures<'_> {
                  started: start the agent while the trainer still loads its framework",
             )];
         }
+        if let Some(mut advice) = self.against_phases(given) {
+            advice.extend(self.better_policy(epoch, given));
+            return advice;
+        }
         if needed.0 <= given.0 {
-            return vec![self.more_batches(
-                "the cold store",
-                given,
-                needed,
-                &self.progress.cold_busy,
-            )];
+            let waited = self.waited_for_cold();
+            let link = &self.progress.cold_busy;
+            return self
+                .more_batches("the cold store", (given, needed), link, waited)
+                .into_iter()
+                .collect();
         }
         let mut advice = vec![self.faster_cold(given, needed)];
-        advice.extend(self.better_policy(epoch));
+        advice.extend(self.better_policy(epoch, given));
         advice.extend(self.more_cache(epoch, given, computing));
         advice
     }
@@ -141,10 +160,11 @@ impl RunFigures<'_> {
         );
         let advice =
             Advice { to_bytes_per_s: Some(target.0), ..Advice::new("cold-bandwidth", text) };
+        let advice = advice.saving(self.waited_for_cold());
         Candidate::new(advice, Premise::TooSlow { given, needed })
     }
 
-    fn better_policy(&self, epoch: &EpochProgress) -> Option<Candidate> {
+    fn better_policy(&self, epoch: &EpochProgress, given: BytesPerSecond) -> Option<Candidate> {
         let least = self.minimal_cold;
         if self.is_first_epoch_only() || number(epoch.cold.0) <= number(least.0) * MARGIN {
             return None;
@@ -154,7 +174,10 @@ impl RunFigures<'_> {
              use `policy: gap`",
             self.policy, epoch.cold
         );
-        Some(Candidate::new(Advice::new("policy", text), Premise::OtherPolicy))
+        let avoided: u64 = self.later_epochs().map(|it| it.cold.0.saturating_sub(least.0)).sum();
+        let saves = number(avoided) / number(given.0.max(1));
+        let saves = saves.min(self.waited_for_cold() * self.later_share());
+        Some(Candidate::new(Advice::new("policy", text).saving(saves), Premise::OtherPolicy))
     }
 
     /// Advises more cache: cached samples are not read cold in the next epoch.
@@ -176,30 +199,46 @@ impl RunFigures<'_> {
             Bytes(more),
             self.cached
         );
-        let advice = Advice { more_bytes: Some(more), ..Advice::new("cache", text) };
+        let saves = self.waited_for_cold() * self.later_share();
+        let advice = Advice { more_bytes: Some(more), ..Advice::new("cache", text).saving(saves) };
         Some(Candidate::new(advice, Premise::ReadAgain { cold: epoch.cold, chunk: self.chunk }))
     }
 
-    /// Advises more batches ahead: the link was partly idle, so late batches were requested late.
+    /// The epochs after the first.
+    fn later_epochs(&self) -> impl Iterator<Item = &EpochProgress> {
+        self.progress.epochs.iter().skip(1).filter(|epoch| epoch.batches > 0)
+    }
+
+    /// Advises more batches ahead: the link gives enough, and is late for a few batches now and then. As many
+    /// as are used while the longest of these waits lasts bridge it, if the link has the time between them.
     fn more_batches(
         &self,
         what: &str,
-        given: BytesPerSecond,
-        needed: BytesPerSecond,
+        (given, needed): (BytesPerSecond, BytesPerSecond),
         link: &Busy,
-    ) -> Candidate {
+        waited: f64,
+    ) -> Option<Candidate> {
         let step = self.step();
         let longest = super::seconds(self.progress.waits.percentile(99));
-        let more = if step > 0.0 { (longest / step).ceil() } else { 0.0 };
-        let count = u64::from(self.staged_batches) + whole(more).clamp(1, 64);
+        if step <= 0.0 || longest <= 0.0 {
+            return None;
+        }
+        let more = whole((longest / step).ceil());
+        let idle = (1.0 - self.busy_share(link)).max(0.0);
+        let saves = waited.min(idle * self.waiting.wall_s);
+        let count = u64::from(self.staged_batches) + more;
         let text = format!(
             "{what} stood idle for {:.0} % of the time and gave {given} where {needed} are needed, but \
-             now and then it was late: `prefetch.batches: {count}` instead of {} would bridge that",
-            100.0 * (1.0 - self.busy_share(link)).max(0.0),
+             now and then it was late, by {} at most: `prefetch.batches: {count}` instead of {} would \
+             bridge that",
+            100.0 * idle,
+            super::verdict::time(longest),
             self.staged_batches
         );
-        let advice = Advice { to_count: Some(count), ..Advice::new("batches-ahead", text) };
-        Candidate::new(advice, Premise::Late { given, needed, busy: self.busy_share(link) })
+        let advice =
+            Advice { to_count: Some(count), ..Advice::new("batches-ahead", text).saving(saves) };
+        let late = Premise::Late { given, needed, busy: self.busy_share(link) };
+        (more <= MORE_BATCHES_MAX).then(|| Candidate::new(advice, late))
     }
 
     fn against_tier(&self, tier: TierId) -> Option<Candidate> {
@@ -212,14 +251,19 @@ impl RunFigures<'_> {
         let needed = per_second(*epoch.from_tier.get(at)?, computing);
         let kind = self.kinds.get(at)?.name();
         if needed.0 <= given.0 {
-            return Some(self.more_batches(kind, given, needed, link));
+            let waited = self.waiting.seconds_for(StallCause::Tier(tier));
+            return self.more_batches(kind, (given, needed), link, waited);
         }
         let target = BytesPerSecond(whole(number(needed.0) * MARGIN));
         let text = format!(
             "{kind} gave {given} where the training takes {needed} of it: a faster device, more \
              copy threads, or more of the tiers above it"
         );
-        let advice = Advice { to_bytes_per_s: Some(target.0), ..Advice::new("faster-tier", text) };
+        let saves = self.waiting.seconds_for(StallCause::Tier(tier));
+        let advice = Advice {
+            to_bytes_per_s: Some(target.0),
+            ..Advice::new("faster-tier", text).saving(saves)
+        };
         Some(Candidate::new(advice, Premise::TooSlow { given, needed }))
     }
 

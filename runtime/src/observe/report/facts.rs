@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tierfeed_core::{
     id::Epoch,
     order::Spec,
-    session::{Progress, StallBreakdown, StallCause},
+    session::{Cycle, LookAhead, Progress, StallBreakdown, StallCause},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -44,6 +44,10 @@ pub struct Facts<'a> {
     pub wasted: Bytes,
     /// Batches staged ahead for each rank.
     pub staged_batches: u32,
+    /// The room of the tiers that the job gives to look-ahead.
+    pub look_ahead: LookAhead,
+    /// The mean cycle of the training, if idle phases were observed.
+    pub cycle: Option<Cycle>,
     /// The unit in which tiers take memory.
     pub chunk: Bytes,
     /// The kinds of the session's tiers.
@@ -174,6 +178,8 @@ impl Facts<'_> {
             ranks: self.order.world.ranks_per_node,
             policy: self.policy,
             staged_batches: self.staged_batches,
+            look_ahead: self.look_ahead,
+            cycle: self.cycle,
             chunk: self.chunk,
             cached: Bytes(self.tiers.iter().map(|tier| tier.cache_bytes).sum()),
             minimal_cold: Bytes(last.map_or(0, |epoch| epoch.minimal_cold_bytes)),

@@ -96,6 +96,8 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         reader_stats: TWO,
         wasted: Bytes(11),
         staged_batches: 4,
+        look_ahead: LookAhead::Auto,
+        cycle: None,
         chunk: Bytes(100),
         session_tiers: tiers,
         tiers: vec![tier(Kind::MainMemory, 400, false), tier(Kind::CxlMemory, 200, true)],
@@ -244,6 +246,7 @@ fn waited(causes: &StallBreakdown, cold_busy: u64) -> Progress {
     };
     let mut progress = progress();
     progress.epochs = vec![epoch.clone(), epoch];
+    (0..200).for_each(|_| progress.waits.record(Nanoseconds(causes.total().0 / 100)));
     progress.cold_busy = busy(cold_busy);
     progress.tiers_busy = vec![busy(S), busy(10 * S)];
     progress

@@ -5,7 +5,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 
-use super::{Advice, RunFigures, SATURATED};
+use super::{Advice, RunFigures, SATURATED, WORTH_IT};
 use crate::observe::report::verdict::NOTICEABLE;
 
 /// A tier that is busy for less of the time than this is not what copies wait for.
@@ -39,6 +39,8 @@ pub(super) enum Premise {
     Threads { now: u64, processors: u64 },
     /// Decoding uses as many threads as there are processors.
     AllThreads { now: u64, processors: u64 },
+    /// A cold store stood idle beside a training that waited for it later.
+    Phases,
     /// Trainers waited noticeably for this cause.
     Waited(StallCause),
 }
@@ -52,7 +54,15 @@ impl Candidate {
 impl RunFigures<'_> {
     /// Whether the premise holds for the run, and the advice changes something.
     pub(super) fn is_supported(&self, candidate: &Candidate) -> bool {
-        self.holds(candidate.premise) && self.exceeds_current(candidate)
+        self.holds(candidate.premise)
+            && self.exceeds_current(candidate)
+            && self.saves_enough(&candidate.advice)
+    }
+
+    /// Whether the advice would have shortened the waits noticeably; unknown counts as enough.
+    fn saves_enough(&self, advice: &Advice) -> bool {
+        let enough = (self.waiting.wall_s * NOTICEABLE).min(self.waiting.stall_s * WORTH_IT);
+        advice.saves_s.is_none_or(|saves| saves > 0.0 && saves >= enough)
     }
 
     fn holds(&self, premise: Premise) -> bool {
@@ -65,6 +75,7 @@ impl RunFigures<'_> {
             Premise::ReadAgain { .. } => {
                 self.progress.epochs.iter().filter(|epoch| epoch.batches > 0).count() > 1
             }
+            Premise::Phases => self.cycle.is_some(),
             Premise::OtherPolicy => self.policy != "gap",
             Premise::FirstBatches => {
                 self.waiting.first_s > self.waiting.stall_s / 2.0

@@ -1,7 +1,7 @@
 //! The figures of a run on which advice is based and checked.
 
 use tierfeed_core::{
-    session::{Busy, EpochProgress, Progress, StallCause},
+    session::{Busy, Cycle, EpochProgress, LookAhead, Progress, StallCause},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
@@ -19,6 +19,9 @@ pub(in crate::observe::report) struct RunFigures<'a> {
     pub(in crate::observe::report) ranks: u32,
     pub(in crate::observe::report) policy: &'static str,
     pub(in crate::observe::report) staged_batches: u32,
+    pub(in crate::observe::report) look_ahead: LookAhead,
+    /// The mean cycle of a training with idle phases.
+    pub(in crate::observe::report) cycle: Option<Cycle>,
     pub(in crate::observe::report) chunk: Bytes,
     /// The sum of all caches.
     pub(in crate::observe::report) cached: Bytes,
@@ -59,6 +62,29 @@ impl RunFigures<'_> {
         let epoch = whole.max_by_key(waited)?;
         let all: u64 = epochs.iter().map(used).sum();
         Some((epoch, self.computing() * number(used(epoch)) / number(all)))
+    }
+
+    /// Bytes that all ranks of the node take in a step.
+    pub(super) fn bytes_per_step(&self) -> u64 {
+        self.demand() / self.steps().max(1)
+    }
+
+    /// All bytes that were used.
+    pub(super) fn demand(&self) -> u64 {
+        self.progress.epochs.iter().map(|epoch| epoch.demand.0).sum()
+    }
+
+    /// What a reader waited for the cold store, without the first batches, which no agent can have ready.
+    pub(super) fn waited_for_cold(&self) -> f64 {
+        (self.waiting.seconds_for(StallCause::Cold) - self.waiting.first_s).max(0.0)
+    }
+
+    /// The part of the waits after the first epoch.
+    pub(super) fn later_share(&self) -> f64 {
+        let stall = |epoch: &EpochProgress| number(epoch.causes.total().0);
+        let all: f64 = self.progress.epochs.iter().map(stall).sum();
+        let later: f64 = self.progress.epochs.iter().skip(1).map(stall).sum();
+        if all > 0.0 { later / all } else { 0.0 }
     }
 
     pub(super) fn is_first_epoch_only(&self) -> bool {
