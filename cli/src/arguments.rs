@@ -23,6 +23,8 @@ use tierfeed_runtime::{
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
 
+use crate::nodes_report::NodesReport;
+
 /// Feeds deep-learning training from tiers of memory and storage.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100)]
@@ -258,10 +260,21 @@ pub(crate) struct Analyze {
     #[arg(long, value_name = "FILE", conflicts_with = "script")]
     pub(crate) observed: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) machine: MachineReports,
+    #[command(flatten)]
     pub(crate) cold: Cold,
     /// Prints the analysis as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The machines that a job is planned for, if not this one.
+#[derive(Debug, Args)]
+pub(crate) struct MachineReports {
+    /// The report of `tiers probe` from the machine that the job will run on, instead of this one. For
+    /// several kinds of nodes, several times with the nodes before it: 0-3,8=FILE.
+    #[arg(long, value_name = "[NODES=]FILE")]
+    pub(crate) tiers: Vec<NodesReport>,
 }
 
 /// The speed of the cold store, where the job file does not impose one.
@@ -286,6 +299,11 @@ pub(crate) struct Plan {
     /// Predicts what the job will do on this node.
     #[arg(long)]
     pub(crate) simulate: bool,
+    /// Predicts this epoch alone, numbered from 0, from a few epochs before it: in a minute what a run of 90
+    /// epochs takes an hour for.
+    #[arg(long, value_name = "NUMBER", requires = "simulate",
+          conflicts_with_all = ["plot", "trace", "cost"])]
+    pub(crate) epoch: Option<u32>,
     /// Draws stalls and cold reads over the steps into this file, as SVG; simulates.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
@@ -342,6 +360,8 @@ pub(crate) struct Plan {
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]
     pub(crate) step_time: Option<Nanoseconds>,
+    #[command(flatten)]
+    pub(crate) machine: MachineReports,
     #[command(flatten)]
     pub(crate) cold: Cold,
     /// Prints JSON.

@@ -10,6 +10,7 @@ pub(crate) mod exec;
 mod expansion;
 pub(crate) mod hog;
 pub(crate) mod index;
+mod machine;
 pub(crate) mod manager;
 pub(crate) mod manual;
 pub(crate) mod plan;

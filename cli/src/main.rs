@@ -12,6 +12,7 @@ mod environment;
 mod failure;
 mod jobs;
 mod launcher;
+mod nodes_report;
 mod observed;
 mod output;
 mod panics;

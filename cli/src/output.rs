@@ -1,6 +1,9 @@
 //! Output for people and programs: a JSON document, tables, progress bars, logs.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -66,6 +69,21 @@ pub(crate) fn bar() -> ProgressBar {
     bar.set_style(counted());
     bar
 }
+
+/// As [`bar`], for steps that take about equally long: it says how long it still takes, and is there from
+/// the start.
+pub(crate) fn timed_bar() -> ProgressBar {
+    let bar = bar();
+    bar.set_style(
+        ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}  {elapsed} of {duration}")
+            .expect("the template is a constant that a test draws"),
+    );
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// How often a bar is drawn while nothing moves it.
+const TICK: Duration = Duration::from_millis(500);
 
 fn counted() -> ProgressStyle {
     ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len}")
@@ -142,6 +160,7 @@ mod tests {
     #[test]
     fn the_bars_can_be_drawn() {
         bar().finish_and_clear();
+        timed_bar().finish_and_clear();
         let bar = probe_bar();
         let step = probe::Step::Transfers;
         let left = Nanoseconds(1_500_000_000);

@@ -10,6 +10,7 @@ mod found;
 mod measured;
 mod node;
 mod reach;
+mod reported;
 mod unused;
 mod writers;
 
@@ -46,6 +47,7 @@ pub use measured::{Measured, Place, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
 pub(crate) use node::MEMORY;
 pub use node::{Disk, FileSystem, Node, NodeError};
+pub use reported::ReportedError;
 pub use unused::UnusedTier;
 
 use crate::schedule::{self, Terms};

@@ -21,10 +21,13 @@ use std::{convert::Infallible, ops::ControlFlow};
 
 use serde::Serialize;
 use tierfeed_core::{
-    id::NodeId,
+    id::{Epoch as EpochId, NodeId},
+    order::{Position, Spec},
     retention::policy,
     session,
-    simulator::{Model, Observer, Outcome, Read, StepOutcome, simulate_observed},
+    simulator::{
+        LateStart, Model, Observer, Outcome, Read, StepOutcome, simulate_through, warm_up,
+    },
     tier::{Kind, Speed},
     units::{BytesPerSecond, Nanoseconds},
 };
@@ -53,6 +56,12 @@ pub struct Prediction {
     /// Which nodes were simulated.
     #[serde(flatten)]
     pub nodes: Nodes,
+    /// The epoch with which the simulation began, with empty tiers, if that is later than the run does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub played_from: Option<u32>,
+    /// How the bytes by source then lie to those of the whole run: `equal`, `near` or `estimate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried_over: Option<&'static str>,
     /// Epoch by epoch. Bytes of several nodes are summed, times are those of the slowest.
     pub epochs: Vec<Epoch>,
     /// The figures of the whole run.
@@ -131,6 +140,36 @@ impl Prediction {
         model: &Model,
         observer: &mut O,
     ) -> ControlFlow<O::Stop, Self> {
+        Self::played(settings, nodes, policy, model, Part::of_run(&settings.order), observer)
+    }
+
+    /// As [`Self::observed`], of one epoch alone. Of those before it only as many are simulated as tiers
+    /// take to be as full as after the whole run ([`warm_up`]).
+    pub fn of_epoch<O: Observer>(
+        settings: &session::Settings,
+        nodes: Nodes,
+        policy: policy::Kind,
+        model: &Model,
+        epoch: EpochId,
+        observer: &mut O,
+    ) -> ControlFlow<O::Stop, Self> {
+        let part = Part::of_epoch(&settings.order, epoch);
+        Self::played(settings, nodes, policy, model, part, observer)
+    }
+
+    fn played<O: Observer>(
+        settings: &session::Settings,
+        nodes: Nodes,
+        policy: policy::Kind,
+        model: &Model,
+        part: Part,
+        observer: &mut O,
+    ) -> ControlFlow<O::Stop, Self> {
+        let begins = settings.order.start.epoch;
+        let mut settings = settings.clone();
+        if part.played.0 > begins.0 {
+            settings.order.start = Position { epoch: part.played, samples: 0 };
+        }
         let mut epochs: Vec<(Sums, EvennessSums)> = Vec::new();
         let mut digests = Vec::new();
         for node in nodes.ids() {
@@ -139,11 +178,11 @@ impl Prediction {
             let batch_size = settings.order.batch_size;
             let mut watch = EvennessObserver { observer: &mut *observer, evenness, batch_size };
             let Outcome { epochs: outcomes, digest, .. } =
-                simulate_observed(&settings, &model.into(), &mut watch)?;
+                simulate_through(&settings, &model.into(), part.last, &mut watch)?;
             digests.push(digest);
             let limits = bound::limits(&settings, &outcomes);
             let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
-            add_node(&mut epochs, here.zip(watch.evenness));
+            add_node(&mut epochs, here.zip(watch.evenness).skip(part.first.0 as usize));
         }
         let kinds: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
         let mut total = Sums::default();
@@ -156,7 +195,10 @@ impl Prediction {
         ControlFlow::Continue(Self {
             policy: policy.name(),
             nodes,
-            epochs: (0..).zip(&epochs).map(epoch).collect(),
+            played_from: (part.played > begins).then_some(part.played.0),
+            carried_over: (part.played > begins)
+                .then(|| LateStart::of(policy, settings.order.world.nodes).name()),
+            epochs: (part.first.0..).zip(&epochs).map(epoch).collect(),
             total: total.figures(&kinds),
             wear: nodes
                 .ids()
@@ -164,6 +206,27 @@ impl Prediction {
                 .and_then(|node| Wear::of(&session::Settings { policy, node, ..settings.clone() })),
             digest: format!("{:016x}", combined_digest(&digests)),
         })
+    }
+}
+
+/// The part of a run that is simulated, and the part of that which is told.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Where the simulation begins.
+    played: EpochId,
+    first: EpochId,
+    last: EpochId,
+}
+
+impl Part {
+    fn of_run(order: &Spec) -> Self {
+        let last = EpochId(order.epochs - 1);
+        Self { played: order.start.epoch, first: EpochId(0), last }
+    }
+
+    fn of_epoch(order: &Spec, epoch: EpochId) -> Self {
+        let played = EpochId(epoch.0.saturating_sub(warm_up(order))).max(order.start.epoch);
+        Self { played, first: epoch, last: epoch }
     }
 }
 

@@ -16,7 +16,7 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
-    layout::{Found, Layout, LayoutError, Measured, Node, Overcommit, TierLayout},
+    layout::{Layout, Node, TierLayout},
     predict,
 };
 use tierfeed_workload_analyzer::{
@@ -25,11 +25,11 @@ use tierfeed_workload_analyzer::{
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
 };
 
+use super::machine::{Machine, MachineName};
 use crate::{
     arguments::{Analyze, Cold},
-    environment,
     failure::Failure,
-    jobs::{self, JobFile, SizedJob},
+    jobs::{self, SizedJob},
     output,
 };
 
@@ -39,6 +39,9 @@ const REPORT_BYTES_MAX: u64 = 64 << 20;
 #[derive(Serialize)]
 struct Document<'a> {
     job: &'a str,
+    /// The machine that it was analysed for, if not this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a MachineName>,
     demand: &'a Demand,
     analysis: &'a Analysis,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,42 +71,80 @@ fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
         Some(step) => Demand::at(job, &sums, Some(step)).map_err(Failure::input)?,
         None => demand,
     };
-    let node = node(&file)?;
-    let layout = layout(&file, &demand, &node)?;
-    let analysis = Analysis::of(job, &sums, &demand, free_memory(&node, &layout));
-    let (known, cold) = (saved(&node), cold_speed(job, &arguments.cold));
-    let supply = supply(job, &layout, &analysis, (cold, known.report(&node)));
-    let verdict = demand::verdict(&demand, &supply);
-    let advice = demand::advice(&demand, &supply);
-    let emulated_tiers = emulated(&layout);
+    let machines = Machine::kinds(&file, &arguments.machine)?;
+    let cases = machines.iter().map(|machine| {
+        let layout = machine.layout(&file, &demand)?;
+        let free = free_memory(&machine.node, &layout);
+        let analysis = Analysis::of(job, &sums, &demand, free);
+        let cold = cold_speed(job, &arguments.cold);
+        let supply = supply(job, &layout, &analysis, machine.measured(), cold);
+        let verdict = demand::verdict(&demand, &supply);
+        let advice = demand::advice(&demand, &supply);
+        Ok(Case { machine, layout, analysis, verdict, advice })
+    });
+    let cases = cases.collect::<Result<Vec<_>, Failure>>()?;
     if arguments.json {
-        return output::json(&Document {
+        let documents: Vec<_> =
+            cases.iter().map(|it| it.document(job, &demand, observed)).collect();
+        return match documents.as_slice() {
+            [only] => output::json(only),
+            all => output::json(&all),
+        };
+    }
+    cases.iter().try_for_each(|case| case.print(job, &demand, observed))
+}
+
+/// A job on one kind of machine.
+struct Case<'a> {
+    machine: &'a Machine,
+    layout: Layout,
+    analysis: Analysis,
+    verdict: Verdict,
+    advice: Vec<Advice>,
+}
+
+impl Case<'_> {
+    fn document<'a>(
+        &'a self,
+        job: &'a Job,
+        demand: &'a Demand,
+        observed: Option<Observed>,
+    ) -> Document<'a> {
+        Document {
             job: &job.name,
-            demand: &demand,
-            analysis: &analysis,
+            machine: self.machine.name.as_ref(),
+            demand,
+            analysis: &self.analysis,
             observed,
-            verdict: &verdict,
-            advice: &advice,
-            emulated_tiers,
+            verdict: &self.verdict,
+            advice: &self.advice,
+            emulated_tiers: emulated(&self.layout),
             dataset_described: job.described.is_some(),
-        });
+        }
     }
-    output::lines(&demand::summary(&demand, &verdict, &advice))?;
-    layout
-        .unused_tiers(job)
-        .iter()
-        .try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
-    output::lines(&analysis::table(&analysis))?;
-    output::lines(&demand::table(&demand, &verdict))?;
-    if let Some(observed) = observed {
-        output::lines(&format!("{:<20}{observed}", "observed"))?;
-    }
-    if job.described.is_some() {
-        output::lines(&format!("{:<20}the dataset is described, not here", "note"))?;
-    }
-    match emulated_tiers.as_slice() {
-        [] => Ok(()),
-        names => output::lines(&format!("{:<20}{}", "emulated", names.join(", "))),
+
+    fn print(&self, job: &Job, demand: &Demand, observed: Option<Observed>) -> Result<(), Failure> {
+        let Self { machine, layout, analysis, verdict, advice } = self;
+        if let Some(name) = &machine.name {
+            output::lines(&format!("{:<20}{}", "machine", name.text()))?;
+        }
+        output::lines(&demand::summary(demand, verdict, advice))?;
+        layout
+            .unused_tiers(job)
+            .iter()
+            .try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
+        output::lines(&analysis::table(analysis))?;
+        output::lines(&demand::table(demand, verdict))?;
+        if let Some(observed) = observed {
+            output::lines(&format!("{:<20}{observed}", "observed"))?;
+        }
+        if job.described.is_some() {
+            output::lines(&format!("{:<20}the dataset is described, not here", "note"))?;
+        }
+        match emulated(layout).as_slice() {
+            [] => Ok(()),
+            names => output::lines(&format!("{:<20}{}", "emulated", names.join(", "))),
+        }
     }
 }
 
@@ -124,7 +165,8 @@ fn supply(
     job: &Job,
     layout: &Layout,
     analysis: &Analysis,
-    (cold, measured): (Speed, Option<&Report>),
+    measured: Option<&Report>,
+    cold: Speed,
 ) -> Supply {
     let speeds = predict::tier_speeds(layout, measured);
     let figure = |(tier, speed): (&TierLayout, Speed)| TierFigure {
@@ -159,35 +201,6 @@ fn reads_per_s(tier: &TierLayout, measured: Option<&Report>) -> Option<u64> {
 fn free_memory(node: &Node, layout: &Layout) -> Bytes {
     let free = node.host_memory();
     Bytes(free.0.saturating_sub(layout.memory_budget(node).0))
-}
-
-/// The memory and disks of this node.
-pub(crate) fn node(file: &JobFile) -> Result<Node, Failure> {
-    Node::read(&file.job).map_err(|error| placed(file, error.into()))
-}
-
-/// The tiers of a job on a node.
-pub(crate) fn layout(file: &JobFile, demand: &Demand, node: &Node) -> Result<Layout, Failure> {
-    Layout::fit(&file.job, demand, node, Overcommit::Refused, &saved(node))
-        .map_err(|error| placed(file, error))
-}
-
-/// What a job finds on a node.
-pub(crate) fn found(file: &JobFile, demand: &Demand, node: &Node) -> Result<Found, Failure> {
-    Found::on(&file.job, demand, node, Overcommit::Refused, &saved(node))
-        .map_err(|error| placed(file, error))
-}
-
-/// An error about the tiers of a job, with its place in the job file.
-pub(crate) fn placed(file: &JobFile, error: LayoutError) -> Failure {
-    let keys = error.keys();
-    Failure::input(file.placed(&keys, error))
-}
-
-/// What was measured of a host before.
-pub(crate) fn saved(node: &Node) -> Measured {
-    let path = environment::tiers_report(None).ok();
-    path.map(|path| Measured::saved(&path, node.host())).unwrap_or_default()
 }
 
 /// The cold store's speed: imposed by the job, else by option.

@@ -29,7 +29,10 @@ use tierfeed_runtime::{
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
-use super::analyze::{cold_speed, emulated, layout, node, saved};
+use super::{
+    analyze::{cold_speed, emulated},
+    machine::{Machine, MachineName},
+};
 use crate::{
     arguments::Plan,
     failure::Failure,
@@ -41,6 +44,8 @@ use crate::{
 #[derive(Serialize)]
 struct Schedule {
     job: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<MachineName>,
     policy: &'static str,
     shuffle: &'static str,
     seed: u64,
@@ -75,11 +80,11 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if let Some(run_dir) = &arguments.replay {
         return replay::run(arguments, &sized, run_dir);
     }
-    let node = node(&sized.file)?;
+    let machine = machine(arguments, &sized)?;
     if arguments.schedule {
-        return schedule::run(arguments, &sized, &node);
+        return schedule::run(arguments, &sized, &machine);
     }
-    let layout = layout(&sized.file, &sized.demand, &node)?;
+    let layout = machine.layout(&sized.file, &sized.demand)?;
     if arguments.peers {
         return peers::run(arguments, &sized, &layout);
     }
@@ -87,7 +92,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         require_computed(&sized)?;
         return dump::sources(arguments, &sized, &layout);
     }
-    let inputs = PlanInputs::of(arguments, sized, &layout, saved(&node).report(&node).cloned())?;
+    let inputs = PlanInputs::of(arguments, sized, machine, &layout)?;
     if let Some(tier) = arguments.minimum {
         return minimum::run(arguments, &inputs, tier);
     }
@@ -103,6 +108,9 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     let schedule = schedule(&inputs, &layout, policy(arguments, &inputs.sized)?);
     if arguments.json {
         return output::json(&schedule);
+    }
+    if let Some(name) = &inputs.machine {
+        output::lines(name.text())?;
     }
     output::lines(&table(&schedule))?;
     layout
@@ -122,6 +130,8 @@ struct PlanInputs {
     /// The model of this node.
     site: NodeModel,
     measured: Option<Report>,
+    /// The machine that is planned for, if not this host.
+    machine: Option<MachineName>,
     emulated: Vec<&'static str>,
 }
 
@@ -129,15 +139,17 @@ impl PlanInputs {
     fn of(
         arguments: &Plan,
         sized: SizedJob,
+        machine: Machine,
         layout: &Layout,
-        measured: Option<Report>,
     ) -> Result<Self, Failure> {
         let step_time = arguments.step_time.or(sized.job().step_time);
         let demand = Demand::at(sized.job(), &sized.sums, step_time).map_err(Failure::input)?;
+        let measured = machine.measured().cloned();
         let cold = cold_speed(sized.job(), &arguments.cold);
         let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);
-        Ok(Self { sized, step_time, demand, site, measured, emulated })
+        let machine = machine.name;
+        Ok(Self { sized, step_time, demand, site, measured, machine, emulated })
     }
 
     /// The simulator's model of a node, with the steps and idle phases of the job.
@@ -152,8 +164,9 @@ impl PlanInputs {
 
     /// Notes on emulated tiers and assumed speeds.
     fn notes(&self) -> Vec<String> {
+        let machine = self.machine.iter().map(|name| name.text().to_owned());
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
-        let mut notes: Vec<_> = emulated.collect();
+        let mut notes: Vec<_> = machine.chain(emulated).collect();
         if self.site.cold == predict::UNLIMITED {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());
@@ -178,6 +191,18 @@ fn nodes(arguments: &Plan, sized: &SizedJob) -> Result<Nodes, Failure> {
             nodes - 1
         ))),
     }
+}
+
+/// The machine of the node that is planned for.
+fn machine(arguments: &Plan, sized: &SizedJob) -> Result<Machine, Failure> {
+    let kinds = arguments.machine.tiers.len();
+    if kinds > 1 && (arguments.all_nodes || arguments.peers) {
+        return Err(Failure::Input(anyhow!(
+            "--tiers names {kinds} machines, and this takes all nodes to be alike; \
+             plan for one node of each with --node"
+        )));
+    }
+    Machine::of_node(&sized.file, &arguments.machine, arguments.node.unwrap_or(0))
 }
 
 /// The requested policies, else that of the job.
@@ -219,6 +244,7 @@ fn schedule(inputs: &PlanInputs, layout: &Layout, policy: policy::Kind) -> Sched
     });
     Schedule {
         job: job.name.clone(),
+        machine: inputs.machine.clone(),
         policy: policy.name(),
         shuffle: order.shuffle.name(),
         seed: order.seed,

@@ -21,6 +21,7 @@ mod memory;
 mod metrics;
 mod network;
 mod order;
+mod other_machine;
 mod prediction;
 mod pressure;
 mod restart;

@@ -15,11 +15,13 @@ use tierfeed_runtime::predict::{Nodes, Prediction};
 use tierfeed_workload_analyzer::cost::{self, Bill, Planned, Prefetched, Prices, Usage};
 
 use super::{PlanInputs, simulate::predict};
-use crate::{arguments::Plan, failure::Failure, output};
+use crate::{arguments::Plan, command::machine::MachineName, failure::Failure, output};
 
 #[derive(Serialize)]
 struct Document<'a> {
     job: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a MachineName>,
     planned_policy: &'static str,
     #[serde(flatten)]
     bill: &'a Bill,
@@ -36,7 +38,8 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs, file: &Path) -> Result<
     let bill = cost::bill(&prices, &usage(inputs, direct, deli, plan));
     if arguments.json {
         let (job, planned_policy) = (inputs.sized.job().name.as_str(), planned.name());
-        return output::json(&Document { job, planned_policy, bill: &bill });
+        let machine = inputs.machine.as_ref();
+        return output::json(&Document { job, machine, planned_policy, bill: &bill });
     }
     output::lines(&cost::table(&bill, &prices))?;
     inputs.notes().iter().try_for_each(|note| output::lines(note))

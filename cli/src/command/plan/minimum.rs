@@ -10,10 +10,12 @@ use tierfeed_runtime::predict::{
 use tierfeed_workload_analyzer::demand::Rule;
 
 use super::{PlanInputs, simulate::predict, table::line};
-use crate::{arguments::Plan, failure::Failure, output};
+use crate::{arguments::Plan, command::machine::MachineName, failure::Failure, output};
 
 #[derive(Serialize)]
 struct Minima {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<MachineName>,
     policy: &'static str,
     tiers: Vec<Minimum>,
 }
@@ -47,7 +49,7 @@ pub(super) fn run(
         let reasons: Vec<_> = tiers.into_iter().filter_map(|it| it.why_not).collect();
         return Err(Failure::Input(anyhow!("{}", reasons.join("; "))));
     }
-    let minima = Minima { policy: policy.name(), tiers };
+    let minima = Minima { machine: inputs.machine.clone(), policy: policy.name(), tiers };
     if arguments.json {
         return output::json(&minima);
     }

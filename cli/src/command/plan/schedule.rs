@@ -2,14 +2,13 @@
 
 use serde::Serialize;
 use tierfeed_runtime::{
-    layout::Node,
     observe::schedule::ScheduleEntry,
     schedule::{self, Terms},
 };
 
 use crate::{
     arguments::Plan,
-    command::analyze::{found, placed},
+    command::machine::{Machine, MachineName},
     failure::Failure,
     jobs::SizedJob,
     output,
@@ -18,22 +17,29 @@ use crate::{
 #[derive(Serialize)]
 struct Document<'a> {
     job: &'a str,
+    /// The machine of the node, if it is not this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a MachineName>,
     node: u32,
     policy: &'static str,
     schedule: ScheduleEntry,
 }
 
-pub(super) fn run(arguments: &Plan, sized: &SizedJob, node: &Node) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Plan, sized: &SizedJob, machine: &Machine) -> Result<(), Failure> {
     let nodes = super::nodes(arguments, sized)?;
     let number = nodes.ids().next().map_or(0, |id| id.0);
     let (job, file) = (sized.job(), &sized.file);
-    let offer = found(file, &sized.demand, node)?.offer();
+    let offer = machine.found(file, &sized.demand)?.offer();
     let schedule = schedule::of(&Terms::of(job, &sized.demand), &offer)
-        .map_err(|error| placed(file, error.into()))?;
+        .map_err(|error| machine.placed(file, error.into()))?;
     let schedule = ScheduleEntry::of(&schedule, &offer);
     if arguments.json {
         let policy = job.policy.name();
-        return output::json(&Document { job: &job.name, node: number, policy, schedule });
+        let machine = machine.name.as_ref();
+        return output::json(&Document { job: &job.name, machine, node: number, policy, schedule });
+    }
+    if let Some(name) = &machine.name {
+        output::lines(name.text())?;
     }
     output::lines(&format!("job {}, node {number}, policy {}", job.name, job.policy))?;
     output::lines(&schedule.table())

@@ -11,12 +11,15 @@ use std::{
     },
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
+use serde::Serialize;
 use tierfeed_core::{
+    id::Epoch,
+    order::Spec,
     retention::policy,
     session,
-    simulator::{Observer, Read, StepOutcome},
+    simulator::{Observer, Read, StepOutcome, warm_up},
     units::Bytes,
 };
 use tierfeed_runtime::predict::{
@@ -25,7 +28,12 @@ use tierfeed_runtime::predict::{
 };
 
 use super::{PlanInputs, table};
-use crate::{arguments::Plan, command, failure::Failure, output};
+use crate::{
+    arguments::Plan,
+    command::{self, machine::MachineName},
+    failure::Failure,
+    output,
+};
 
 /// The exit code of an interrupted command, by the convention of shells.
 const INTERRUPTED: u8 = 130;
@@ -39,12 +47,26 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
         write(path, &predict::plot(&inputs.sized.job().name, &notes, &drawn))?;
     }
     let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
+    notes.extend(predictions.iter().filter_map(played));
     notes.extend(predictions.iter().filter_map(|it| it.wear.as_ref()).map(wear));
-    match (predictions.as_slice(), arguments.json) {
-        ([only], true) => output::json(only),
-        (all, true) => output::json(&all),
-        (all, false) => output::lines(&table::comparison(all, &notes)),
+    if !arguments.json {
+        return output::lines(&table::comparison(&predictions, &notes));
     }
+    let machine = inputs.machine.as_ref();
+    let documents = predictions.iter().map(|prediction| Document { machine, prediction });
+    match documents.collect::<Vec<_>>().as_slice() {
+        [only] => output::json(only),
+        all => output::json(&all),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    /// The machine that it is predicted for, if not this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a MachineName>,
+    #[serde(flatten)]
+    prediction: &'a Prediction,
 }
 
 fn wear(wear: &Wear) -> String {
@@ -91,9 +113,10 @@ fn simulate(
     let model = &inputs.model(site);
     let runtime = command::runtime()?;
     let curve = Curve::new(&settings.order);
+    let epoch = arguments.epoch.map(|epoch| epoch_of(epoch, &settings.order)).transpose()?;
     let runs = policies.len() as u64 * u64::from(nodes.count());
-    let bar = output::bar();
-    bar.set_length(curve.steps().saturating_mul(runs));
+    let bar = output::timed_bar();
+    bar.set_length(steps(&settings.order, epoch).saturating_mul(runs));
     let tiers = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
     let mut watch = Watch {
         bar,
@@ -104,7 +127,10 @@ fn simulate(
     let mut simulated = Vec::new();
     for policy in policies {
         watch.begin(policy.name(), &curve);
-        let run = Prediction::observed(settings, nodes, *policy, model, &mut watch);
+        let run = match epoch {
+            None => Prediction::observed(settings, nodes, *policy, model, &mut watch),
+            Some(epoch) => Prediction::of_epoch(settings, nodes, *policy, model, epoch, &mut watch),
+        };
         let prediction = match run {
             ControlFlow::Continue(prediction) => prediction,
             ControlFlow::Break(stop) => return Err(watch.stopped(stop, arguments)),
@@ -118,6 +144,39 @@ fn simulate(
     }
     runtime.shutdown_background();
     Ok(simulated)
+}
+
+fn epoch_of(epoch: u32, order: &Spec) -> Result<Epoch, Failure> {
+    let first = order.start.epoch.0;
+    if (first..order.epochs).contains(&epoch) {
+        return Ok(Epoch(epoch));
+    }
+    Err(Failure::Input(anyhow!(
+        "--epoch {epoch}: the job has {} epochs, numbered from {first} to {}",
+        order.epochs - first,
+        order.epochs - 1
+    )))
+}
+
+/// The steps that are simulated.
+fn steps(order: &Spec, epoch: Option<Epoch>) -> u64 {
+    let (first, last) = match epoch {
+        None => (0, order.epochs - 1),
+        Some(epoch) => (epoch.0.saturating_sub(warm_up(order)), epoch.0),
+    };
+    (first..=last).map(|epoch| u64::from(order.steps_in(Epoch(epoch)))).sum()
+}
+
+/// A note about the epochs before the one that is told.
+fn played(prediction: &Prediction) -> Option<String> {
+    let from = prediction.played_from?;
+    let bytes = match prediction.carried_over? {
+        "equal" => "bytes from tiers are those of the whole run",
+        "near" => "bytes from tiers differ little from those of the whole run",
+        _ => "bytes from tiers are an estimate",
+    };
+    let policy = prediction.policy;
+    Some(format!("{policy} is played from epoch {from} on, with empty tiers: {bytes}"))
 }
 
 /// The settings of a session on `site`.

@@ -13,10 +13,12 @@ use super::{
     simulate::predict,
     table::{line, ratio, size},
 };
-use crate::{arguments::Plan, failure::Failure, output};
+use crate::{arguments::Plan, command::machine::MachineName, failure::Failure, output};
 
 #[derive(Serialize)]
 struct Comparison {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<MachineName>,
     as_it_is: Case,
     what_if: Case,
 }
@@ -41,6 +43,7 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
     let measured = inputs.measured.as_ref();
     let changed = inputs.site.with(&arguments.what_if, measured).map_err(Failure::input)?;
     let comparison = Comparison {
+        machine: inputs.machine.clone(),
         as_it_is: case(arguments, inputs, &inputs.site)?,
         what_if: case(arguments, inputs, &changed)?,
     };
@@ -80,7 +83,7 @@ fn unmeasured(inputs: &PlanInputs, changed: &NodeModel) -> Vec<String> {
 }
 
 fn table(comparison: &Comparison, notes: &[String]) -> String {
-    let Comparison { as_it_is, what_if } = comparison;
+    let Comparison { as_it_is, what_if, .. } = comparison;
     let mut text = String::new();
     line(&mut text, format_args!("{:<32}{:>16}{:>16}", "", "as it is", "what if"));
     let mut row = |name: &str, of: &dyn Fn(&Case) -> String| {

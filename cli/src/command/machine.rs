@@ -1,0 +1,151 @@
+//! The machine that a job is planned for: this host, or that of a probe report.
+
+use std::{fs, path::Path};
+
+use anyhow::anyhow;
+use serde::Serialize;
+use tierfeed_resource_gatherer::{Report, report};
+use tierfeed_runtime::layout::{
+    Found, Layout, LayoutError, Measured, Node, Overcommit, SavedReport,
+};
+use tierfeed_workload_analyzer::demand::Demand;
+
+use crate::{
+    arguments::MachineReports, environment, failure::Failure, jobs::JobFile,
+    nodes_report::NodesReport,
+};
+
+/// A machine with its figures.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) node: Node,
+    measured: Measured,
+    /// `None` for this host.
+    pub(crate) name: Option<MachineName>,
+}
+
+/// The name of a machine that is not this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct MachineName {
+    host: String,
+    /// The file of its report.
+    report: String,
+    /// The nodes of the job that are like it; all if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<String>,
+    #[serde(skip)]
+    text: String,
+}
+
+impl MachineName {
+    /// A sentence for people.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Machine {
+    /// The machine that is node `number` of a job.
+    pub(crate) fn of_node(
+        file: &JobFile,
+        reports: &MachineReports,
+        number: u32,
+    ) -> Result<Self, Failure> {
+        require_nodes(file, reports)?;
+        let mut of_node = reports.tiers.iter().filter(|report| report.covers(number));
+        match (of_node.next(), of_node.next()) {
+            (Some(one), Some(other)) => Err(Failure::Input(anyhow!(
+                "--tiers {one} and --tiers {other} both name node {number}; name each node once"
+            ))),
+            (Some(report), None) => Self::reported(file, report),
+            (None, _) if reports.tiers.is_empty() => Self::here(file),
+            (None, _) => Err(Failure::Input(anyhow!(
+                "--tiers names no machine for node {number}; add `--tiers {number}=FILE`"
+            ))),
+        }
+    }
+
+    /// Each kind of machine of a job, in the order of the command line.
+    pub(crate) fn kinds(file: &JobFile, reports: &MachineReports) -> Result<Vec<Self>, Failure> {
+        require_nodes(file, reports)?;
+        match reports.tiers.as_slice() {
+            [] => Ok(vec![Self::here(file)?]),
+            reports => reports.iter().map(|report| Self::reported(file, report)).collect(),
+        }
+    }
+
+    fn here(file: &JobFile) -> Result<Self, Failure> {
+        let node = Node::read(&file.job).map_err(|error| placed(file, error.into()))?;
+        let path = environment::tiers_report(None).ok();
+        let measured = path.map(|path| Measured::saved(&path, node.host())).unwrap_or_default();
+        Ok(Self { node, measured, name: None })
+    }
+
+    fn reported(file: &JobFile, of: &NodesReport) -> Result<Self, Failure> {
+        let saved = read(&of.file)?;
+        let node = Node::reported(&saved.report, &file.job)
+            .map_err(|error| Failure::Input(anyhow!("{}: {error}", of.file.display())))?;
+        let nodes = of.nodes().map(|nodes| format!(" as nodes {nodes}")).unwrap_or_default();
+        let name = MachineName {
+            host: saved.report.host.clone(),
+            report: of.file.display().to_string(),
+            nodes: of.nodes(),
+            text: format!("planned for host {}{nodes}, by {saved}", saved.report.host),
+        };
+        Ok(Self { node, measured: saved.into(), name: Some(name) })
+    }
+
+    /// The figures of the machine, if it was measured.
+    pub(crate) fn measured(&self) -> Option<&Report> {
+        self.measured.report(&self.node)
+    }
+
+    /// The tiers of a job on this machine.
+    pub(crate) fn layout(&self, file: &JobFile, demand: &Demand) -> Result<Layout, Failure> {
+        let measured = &self.measured;
+        let layout = Layout::fit(&file.job, demand, &self.node, Overcommit::Refused, measured);
+        layout.map_err(|error| self.placed(file, error))
+    }
+
+    /// What a job finds on this machine.
+    pub(crate) fn found(&self, file: &JobFile, demand: &Demand) -> Result<Found, Failure> {
+        let measured = &self.measured;
+        let found = Found::on(&file.job, demand, &self.node, Overcommit::Refused, measured);
+        found.map_err(|error| self.placed(file, error))
+    }
+
+    /// An error about the tiers of a job, with its place in the job file and the machine.
+    pub(crate) fn placed(&self, file: &JobFile, error: LayoutError) -> Failure {
+        match (placed(file, error), &self.name) {
+            (Failure::Input(error), Some(name)) => {
+                Failure::Input(anyhow!("{error}; {}", name.text()))
+            }
+            (failure, _) => failure,
+        }
+    }
+}
+
+/// Refuses nodes that the job does not have.
+fn require_nodes(file: &JobFile, reports: &MachineReports) -> Result<(), Failure> {
+    let nodes = file.job.world.nodes;
+    let is_beyond = |report: &&NodesReport| report.last().is_some_and(|last| last >= nodes);
+    match reports.tiers.iter().find(is_beyond) {
+        None => Ok(()),
+        Some(report) => Err(Failure::Input(anyhow!(
+            "--tiers {report}: the job has {nodes} nodes, numbered from 0 to {}",
+            nodes - 1
+        ))),
+    }
+}
+
+fn read(path: &Path) -> Result<SavedReport, Failure> {
+    let report = report::read(path).map_err(Failure::input)?;
+    let written = fs::metadata(path).and_then(|file| file.modified()).ok();
+    Ok(SavedReport { report, file: path.to_owned(), written })
+}
+
+/// An error about the tiers of a job, with its place in the job file.
+fn placed(file: &JobFile, error: LayoutError) -> Failure {
+    let keys = error.keys();
+    Failure::input(file.placed(&keys, error))
+}

@@ -1,0 +1,123 @@
+//! A node that is not this host: the machine of a probe report.
+//!
+//! What the kernel tells an agent at its start, the report told when it was made: which memory there is, how
+//! much of it was free, and what lay on which file system.
+
+use std::path::{Path, PathBuf};
+
+use tierfeed_core::{id::NumaNode, units::Bytes};
+use tierfeed_resource_gatherer::{
+    Available, Report,
+    inventory::{CgroupMemory, Mount},
+};
+use tierfeed_workload_analyzer::Job;
+
+use super::{Disk, FileSystem, Node};
+
+/// Why a report does not describe a machine well enough for a job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportedError {
+    /// The report lists no memory.
+    #[error(
+        "inventory.nodes lists no NUMA node with memory, so nothing can be planned; \
+         make the report anew with `tierfeed tiers probe`"
+    )]
+    NoMemory,
+    /// The directory of a tier was not measured.
+    #[error(
+        "no tier has the path {}, so it is not known what is free there; \
+         make the report anew with `tierfeed tiers probe --{kind} {}`", .path.display(), .path.display()
+    )]
+    NotProbed {
+        /// The name of the kind of tier.
+        kind: &'static str,
+        /// The directory in the job file.
+        path: PathBuf,
+    },
+    /// The directory of a tier was measured, but not its room.
+    #[error(
+        "tiers[{index}].free_bytes is missing for {}; \
+         make the report anew with `tierfeed tiers probe`", .path.display()
+    )]
+    NoRoom {
+        /// The position of the tier in the report.
+        index: usize,
+        /// The directory in the job file.
+        path: PathBuf,
+    },
+}
+
+impl Node {
+    /// The machine of a report, with the directories that `job` names.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportedError`]
+    pub fn reported(report: &Report, job: &Job) -> Result<Self, ReportedError> {
+        let inventory = report.inventory.clone();
+        if inventory.memory_nodes().next().is_none() {
+            return Err(ReportedError::NoMemory);
+        }
+        let free = |node: &tierfeed_resource_gatherer::inventory::Node| {
+            (NumaNode(node.id), Bytes(node.memory_free_bytes))
+        };
+        let available = Available {
+            host: Bytes(inventory.memory.available_bytes),
+            cgroup: inventory.cgroup.as_ref().and_then(CgroupMemory::headroom_bytes).map(Bytes),
+            nodes_free: inventory.nodes.iter().map(free).collect(),
+            pressure: None,
+            load: None,
+            disks: Vec::new(),
+        };
+        let tiers = job.tiers.iter();
+        let with_path = tiers.filter_map(|tier| Some((tier.kind.name(), tier.path.as_deref()?)));
+        let disks = with_path.map(|(kind, path)| disk(report, kind, path));
+        let disks = disks.collect::<Result<_, _>>()?;
+        Ok(Self::new(inventory, &available, disks))
+    }
+}
+
+/// The file system of a directory. What was measured in another directory of the same mount counts too.
+fn disk(report: &Report, kind: &'static str, path: &Path) -> Result<Disk, ReportedError> {
+    let mounts = &report.inventory.mounts;
+    let mount = mount_of(mounts, path);
+    let tiers = || report.tiers.iter().enumerate();
+    let of_path = tiers().find(|(_, tier)| tier.path.as_deref() == Some(path));
+    let on_mount = || {
+        let is_there = |of: &PathBuf| mount.is_some() && mount_of(mounts, of) == mount;
+        tiers().find(|(_, tier)| tier.path.as_ref().is_some_and(is_there))
+    };
+    let (index, tier) = of_path
+        .or_else(on_mount)
+        .ok_or_else(|| ReportedError::NotProbed { kind, path: path.to_owned() })?;
+    let free =
+        tier.free_bytes.ok_or_else(|| ReportedError::NoRoom { index, path: path.to_owned() });
+    Ok(Disk {
+        path: path.to_owned(),
+        device: mounts.iter().position(|it| Some(it) == mount).map_or(u64::MAX, |at| at as u64),
+        kind: mount.map_or(FileSystem::Other(0), |mount| file_system(&mount.file_system)),
+        free: Bytes(free?),
+    })
+}
+
+/// The mount that a path is on: the longest that contains it, and of equal ones the last.
+fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let containing = mounts.iter().filter(|mount| path.starts_with(&mount.path));
+    containing.max_by_key(|mount| mount.path.components().count())
+}
+
+/// The type of a file system by its name in `/proc/mounts`.
+fn file_system(name: &str) -> FileSystem {
+    match name {
+        "tmpfs" => FileSystem::Tmpfs,
+        "ramfs" => FileSystem::Ramfs,
+        "ext4" => FileSystem::Named("ext4"),
+        "xfs" => FileSystem::Named("xfs"),
+        "btrfs" => FileSystem::Named("btrfs"),
+        "overlay" => FileSystem::Named("overlayfs"),
+        "nfs" | "nfs4" => FileSystem::Named("nfs"),
+        "lustre" => FileSystem::Named("lustre"),
+        _ => FileSystem::Named("another file system"),
+    }
+}
