@@ -52,6 +52,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let kinds: Vec<Kind> = agent.layout.tiers.iter().map(|it| it.settings.kind).collect();
     let order = agent.assignment.order;
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
+    let is_in_time = || agent.clock.now() < digest_until;
     let facts = Facts {
         job: &agent.job.name,
         node: agent.assignment.node.0,
@@ -60,9 +61,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         policy: agent.assignment.policy.name(),
         order,
         progress,
-        order_digest: order_digest(&order, &progress.handed, &published, || {
-            agent.clock.now() < digest_until
-        }),
+        order_digest: order_digest(&order, &progress.handed, &published, is_in_time),
         reader_stats: ReaderStats {
             starved: agent.starvation.mean(),
             ..agent.readers.reader_stats()
