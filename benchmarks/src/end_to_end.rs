@@ -247,7 +247,7 @@ impl Bench<'_> {
         let cached = self.dataset.0 * CACHED_PERCENT / 100 / CHUNK.0 * CHUNK.0;
         format!(
             "name: bench-end-to-end\n\
-             dataset: {{ source: {data}, format: image-folder }}\n\
+             dataset: {{ source: {data}, format: image-folder, page_cache: off }}\n\
              order: {{ shuffle: torch-distributed, seed: 42, epochs: {epochs} }}\n\
              batch_size: {BATCH_SIZE}\n\
              world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\

@@ -10,6 +10,7 @@ pub mod handoff;
 pub mod import;
 pub mod index;
 pub mod io;
+pub mod no_harm;
 pub mod objects;
 pub mod pauses;
 pub mod phases;
@@ -20,5 +21,6 @@ pub mod tiers_contended;
 
 mod cpu_time;
 mod fio;
+mod memory_group;
 mod slow_disk;
 mod statistics;

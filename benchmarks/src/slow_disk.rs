@@ -105,6 +105,16 @@ impl SlowDisk {
         Ok(Bytes(sectors.with_context(|| format!("{path} is not as it should be"))? * 512))
     }
 
+    /// The control group whose reads are limited.
+    pub(crate) fn group(&self) -> &Path {
+        &self.group.path
+    }
+
+    /// What limits the reads, for people.
+    pub(crate) fn throttle(&self) -> &'static str {
+        self.group.limits.0
+    }
+
     /// A command for `program` whose reads, and those of its children, are limited.
     pub(crate) fn enter(&self, program: &Path) -> Command {
         cgroup::command_in(&self.group.path, program)

@@ -6,6 +6,7 @@
 mod arrival;
 pub mod file;
 pub mod open_files;
+pub mod page_cache;
 pub mod sample_sum;
 mod throttled;
 
@@ -35,6 +36,9 @@ pub trait Source: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Called when a tier keeps a copy of `sample`: what reads of it left elsewhere is not needed.
+    fn drop_pages(&self, _sample: SampleId) {}
+
     /// Called when the data plane stops: blocked reads should end soon.
     fn stop(&self) {}
 }
@@ -46,6 +50,10 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn read_ready(&self, sample: SampleId, to: &Target) -> bool {
         (**self).read_ready(sample, to)
+    }
+
+    fn drop_pages(&self, sample: SampleId) {
+        (**self).drop_pages(sample);
     }
 
     fn stop(&self) {

@@ -10,6 +10,7 @@
 //! 2. A size is granted whole or refused; only a share adapts.
 
 mod holdings;
+mod page_cache;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ pub use holdings::{
     CALM_FOR, Change, GROW_EVERY, Holdings, Reading, Reason, StagingLimit, Step, TierLimit,
     TierReading,
 };
+pub use page_cache::page_cache_limit;
 
 /// Memory or storage that several tiers may draw on: a NUMA node, a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

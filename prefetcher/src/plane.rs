@@ -34,6 +34,7 @@ use tierfeed_numa_memory::{
 };
 
 use crate::{fetcher::Fetcher, recorder::Recorder, tier::Store};
+use tierfeed_dataset::read::Source;
 use tierfeed_handoff::SharedTier;
 
 use answer::Answer;
@@ -138,10 +139,10 @@ impl DataPlane {
                     it.copy(answer, sample, &from, len, &to);
                 });
             }
-            Operation::Promote { sample, from, to, .. } => {
+            Operation::Promote { sample, from, to, held } => {
                 let lanes = self.lanes_of(from.tier);
                 self.run(lanes, op, summary, move |it, answer| {
-                    it.promote(answer, sample, &from, to);
+                    it.promote(answer, sample, &from, to, held);
                 });
             }
             Operation::Demote { sample, from, len, to } => {
@@ -199,6 +200,12 @@ impl DataPlane {
     #[must_use]
     pub fn backend(&self) -> &'static str {
         self.fetcher.backend()
+    }
+
+    /// Drops what reads of `source` left in the page cache of samples that a tier keeps; only the first source
+    /// that is given is used.
+    pub fn drop_pages_with(&self, source: Arc<dyn Source>) {
+        self.state.drop_pages_with(source);
     }
 
     /// Records every operation from now on; only the first recorder that is given is used.

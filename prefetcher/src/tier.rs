@@ -369,18 +369,3 @@ fn reserve(kind: Kind, locality: Locality, chunk: Bytes, chunks_max: NonZeroU32)
         Err(_) => OpenBacking::Memory(locality),
     }
 }
-
-/// Allocates memory, touches every page and seals the file behind it.
-///
-/// # Errors
-///
-/// [`SpaceError::Memory`] if the system refuses it.
-pub(crate) fn allocate(
-    name: &str,
-    locality: Locality,
-    len: Bytes,
-    pages: Pages,
-) -> Result<Arc<Region>, SpaceError> {
-    let request = Request { len, locality, name, pages };
-    Region::allocate(&request).map(Arc::new).map_err(SpaceError::Memory)
-}

@@ -21,6 +21,7 @@ mod memory;
 mod monitor;
 mod observer;
 mod outcome;
+mod page_cache;
 mod publications;
 mod published;
 mod ranks;
@@ -45,12 +46,13 @@ use tierfeed_core::{
 use tierfeed_dataset::Index;
 use tierfeed_handoff::{Briefing, ClientEvent, Server};
 use tierfeed_numa_memory::drill;
-use tierfeed_prefetcher::{fetcher::ObjectCounters, plane::DataPlane};
+use tierfeed_prefetcher::plane::DataPlane;
 use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use self::{
     completions::{Completion, Completions},
+    fetcher::Cold,
     jobs::Jobs,
     limits::Limits,
     loans::Loans,
@@ -152,9 +154,7 @@ pub struct Agent {
     briefing: Briefing,
     session: Session,
     plane: DataPlane,
-    cold_engine: String,
-    /// Counters of the requests to a bucket.
-    requests: Option<Arc<ObjectCounters>>,
+    cold: Cold,
     server: Server,
     clients: mpsc::Receiver<ClientEvent>,
     completions: Completions,
@@ -313,7 +313,12 @@ impl Agent {
         if let Some(available) = &available {
             self.adapt(available);
         }
-        let progress = outcome::summary(self.session.progress(), &self.layout, &self.began);
+        let progress = outcome::summary(
+            self.session.progress(),
+            &self.layout,
+            &self.began,
+            self.cold.page_cache_figures(),
+        );
         let observed = Box::new(self.session.observed());
         // If the queue is full, the next report replaces this one.
         let _ =

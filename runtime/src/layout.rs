@@ -11,6 +11,7 @@ mod measured;
 mod node;
 mod reach;
 mod reported;
+mod staging;
 mod unused;
 mod writers;
 
@@ -45,9 +46,10 @@ use tierfeed_workload_analyzer::{
 pub use found::Found;
 pub use measured::{Measured, Place, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
-pub(crate) use node::MEMORY;
 pub use node::{Disk, FileSystem, Node, NodeError};
+pub(crate) use node::{MEMORY, pool_of_numa};
 pub use reported::ReportedError;
+pub use staging::StagingPart;
 pub use unused::UnusedTier;
 
 use crate::schedule::{self, Terms};
@@ -111,6 +113,9 @@ pub struct LeftOut {
 pub struct Layout {
     /// Staging memory of each rank of the node, in bytes.
     pub arena: Bytes,
+    /// Where it lies, in the order of addresses: in main memory, and behind it in the tiers that it extends
+    /// into if main memory holds no batch.
+    pub staging: Vec<StagingPart>,
     /// The cache tiers, fastest first; the position is the tier's id in the session.
     pub tiers: Vec<TierLayout>,
     /// The tiers that are not used.
@@ -257,7 +262,8 @@ impl Layout {
         let in_place_tiers = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
         let mut settings = session(job, sizes, order, self.staged(), cache);
-        settings.aim.rates.tiers = self.tiers.iter().map(|it| it.standing.figures.bandwidth).collect();
+        settings.aim.rates.tiers =
+            self.tiers.iter().map(|it| it.standing.figures.bandwidth).collect();
         session::Settings { node, in_place_tiers, ..settings }
     }
 

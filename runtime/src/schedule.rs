@@ -7,11 +7,13 @@
 //!    the classification, or if it lies on the disk that holds the dataset: reading there would take from the
 //!    rate of the cold store.
 //! 2. The others stand as the probe classifies them ([`order`]).
-//! 3. Main memory is divided into staging, as deep as [`depth`] says, and cache.
+//! 3. Main memory is divided into staging, as deep as [`depth`] says, and cache. If it holds no batch, CXL
+//!    memory holds the rest of staging ([`staging_tiers`]).
 
 mod chunk;
 mod depth;
 mod order;
+mod staging_tiers;
 
 use std::{
     collections::BTreeMap,
@@ -23,8 +25,8 @@ use tierfeed_core::{
         Infeasible,
         budget::Staging,
         schedule::{
-            Device, Figures, FoundTier, LinkWindows, Offer, Role, Schedule, ScheduledTier,
-            WriteRates,
+            Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
+            ScheduledTier, WriteRates,
         },
     },
     id::Epoch,
@@ -140,25 +142,38 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
     let (depth, depth_reason) = depth::depth(terms, &offer.cold, main.unwrap_or_default());
     let split = terms.staging(depth).within(main.unwrap_or_default());
-    if let Some(budget) = main.filter(|_| split.arena < terms.batch) {
-        return Err(Infeasible { budget, batch: terms.batch, ranks: terms.ranks });
-    }
-    let cache = |tier: &FoundTier| match tier.kind {
-        Kind::MainMemory => split.cache,
-        _ => Bytes(tier.budget.0.saturating_sub(tier.beside.0)),
-    };
     let placed = placed(terms, offer);
-    let caches = placed.iter().filter(|it| it.role != Role::LeftOut).map(|it| cache(it.found));
+    let staged = match main {
+        Some(budget) => {
+            let rooms: Vec<_> = placed.iter().map(room_for_staging).collect();
+            staging_tiers::beyond_main_memory(terms.staging(depth), budget, split.arena, &rooms)?
+        }
+        None => vec![Bytes(0); placed.len()],
+    };
+    let beyond: u64 = staged.iter().map(|part| part.0).sum();
+    let cache = |(tier, staged): (&FoundTier, Bytes)| match tier.kind {
+        Kind::MainMemory => split.cache,
+        _ => {
+            let taken = staged.0.saturating_mul(terms.ranks.into());
+            Bytes(tier.budget.0.saturating_sub(tier.beside.0).saturating_sub(taken))
+        }
+    };
+    let with_staged = placed.iter().zip(&staged).filter(|(it, _)| it.role != Role::LeftOut);
+    let caches = with_staged.map(|(it, staged)| cache((it.found, *staged)));
     let chunk =
         terms.chunk.unwrap_or_else(|| chunk::fitting(caches, terms.batch, terms.batch_samples));
     let whole = |cache: Bytes| Bytes(cache.0 - cache.0 % chunk.0.max(1));
     let mut shared_tiers = 0;
-    let tier = |Placed { offered, found, role, reason }: Placed<'_>| {
+    let tier = |(Placed { offered, found, role, reason }, staging): (Placed<'_>, Bytes)| {
         let direct = direct(terms, found, role, &mut shared_tiers);
         ScheduledTier {
             offered: u32::try_from(offered).unwrap_or(u32::MAX),
             role,
-            cache: if role == Role::LeftOut { Bytes(0) } else { whole(cache(found)) },
+            cache: match role {
+                Role::LeftOut => Bytes(0),
+                _ => whole(cache((found, staging))),
+            },
+            staging,
             copy_threads: count(found.writes.map_or(COPY_THREADS, copy_threads)).get(),
             direct,
             reason,
@@ -167,9 +182,9 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     Ok(Schedule {
         generation: 0,
         first_epoch: Epoch(0),
-        tiers: placed.into_iter().map(tier).collect(),
+        tiers: placed.into_iter().zip(staged).map(tier).collect(),
         chunk,
-        arena: split.arena,
+        arena: Bytes(split.arena.0 + beyond),
         depth,
         depth_reason,
         windows: windows(terms, &offer.cold),
@@ -185,6 +200,18 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
 pub(crate) fn fastest_of<'a>(tiers: impl Iterator<Item = (Kind, &'a Figures)>) -> Vec<usize> {
     let profiles: Vec<_> = tiers.map(|(kind, figures)| order::profile(kind, figures)).collect();
     order::fastest_first(&profiles)
+}
+
+/// What a tier has for staging that main memory cannot hold: memory behind CXL that is used.
+fn room_for_staging(tier: &Placed<'_>) -> Bytes {
+    let is_memory = !matches!(tier.found.location, Location::Directory(_));
+    match (tier.role, tier.found.kind) {
+        (Role::LeftOut, _) => Bytes(0),
+        (_, Kind::CxlMemory) if is_memory => {
+            Bytes(tier.found.budget.0.saturating_sub(tier.found.beside.0))
+        }
+        _ => Bytes(0),
+    }
 }
 
 /// A tier with its use.

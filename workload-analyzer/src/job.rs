@@ -103,6 +103,28 @@ pub struct ColdStore {
     pub speed: Option<Speed>,
     /// The scarce resource, bytes or requests per second. The default is bytes.
     pub limited_by: policy::Saves,
+    /// Whether free memory caches files. The default is `auto`, and `off` with an emulated speed.
+    pub page_cache: PageCache,
+}
+
+/// Whether reads of files leave their pages in memory that is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageCache {
+    /// They do, as long as memory is free.
+    Auto,
+    /// They do not.
+    Off,
+}
+
+impl PageCache {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// The job has only a description of its dataset.

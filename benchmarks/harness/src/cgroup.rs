@@ -4,8 +4,14 @@ use std::{path::Path, process::Command};
 
 /// A command whose process joins the control group at `group` before it executes `program`.
 pub fn command_in(group: &Path, program: &Path) -> Command {
+    command_in_all(&[group], program)
+}
+
+/// A command whose process joins all of `groups`, of different controllers, before it executes `program`.
+pub fn command_in_all(groups: &[&Path], program: &Path) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs"));
-    shell.arg(program);
+    let join = "for group in $0; do echo $$ > \"$group/cgroup.procs\" || exit 1; done; exec \"$@\"";
+    let groups: Vec<_> = groups.iter().map(|group| group.display().to_string()).collect();
+    shell.args(["-c", join]).arg(groups.join(" ")).arg(program);
     shell
 }

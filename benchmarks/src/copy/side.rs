@@ -147,6 +147,7 @@ impl Plane {
             ],
             chunk: settings.chunk,
             staging: Locality::Anywhere,
+            staging_behind: Vec::new(),
             operations_max: NonZeroUsize::new(samples).context("some samples")?,
             verify,
         };

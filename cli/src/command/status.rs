@@ -73,12 +73,13 @@ fn table(status: &JobStatus) -> String {
     line(format!("batches {done} of {}", status.batches));
     for node in &status.joined {
         line(format!(
-            "node {} (generation {}): {}, {} batches, cold {}, stall {}, {} faults, {} chunks lent",
+            "node {} (generation {}): {}, {} batches, cold {} ({} of it from the page cache), stall {}, {} faults, {} chunks lent",
             node.node,
             node.generation,
             node.state,
             node.batches,
             Bytes(node.cold_read_bytes),
+            Bytes(node.page_cache_read_bytes),
             Nanoseconds(node.stall_ns),
             node.faults,
             node.lent_chunks,

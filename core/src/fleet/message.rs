@@ -1,6 +1,6 @@
 //! The messages of agents to the fleet, and its answers.
 
-use alloc::vec::Vec;
+use alloc::{format, string::String, vec::Vec};
 
 use super::schedule::{Offer, Schedule};
 use crate::{
@@ -51,16 +51,28 @@ pub struct Assignment {
 /// Why there is no schedule for what a node found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "tiers.main-memory: {budget} cannot hold a batch of {batch} for each of {ranks} ranks; \
-     give it at least {}", Bytes(.batch.0 * u64::from(*.ranks))
+    "tiers.main-memory: {budget}{} cannot hold a batch of {batch} for each of {ranks} ranks; \
+     give it at least {}",
+    beside(*.beyond, *.ranks),
+    Bytes(.batch.0.saturating_sub(.beyond.0).saturating_mul(u64::from(*.ranks)))
 )]
 pub struct Infeasible {
     /// The budget of main memory.
     pub budget: Bytes,
+    /// What other memory tiers have for each rank.
+    pub beyond: Bytes,
     /// The length of a large batch in staging.
     pub batch: Bytes,
     /// The number of ranks of the node.
     pub ranks: u32,
+}
+
+/// The memory of other tiers, as words of a sentence.
+fn beside(beyond: Bytes, ranks: u32) -> String {
+    match beyond.0.saturating_mul(ranks.into()) {
+        0 => String::new(),
+        all => format!(" and {} of other memory tiers", Bytes(all)),
+    }
 }
 
 /// Why an agent cannot take part.
@@ -98,8 +110,10 @@ pub struct Progress {
     pub samples: u64,
     /// Bytes of those samples.
     pub handed_over: Bytes,
-    /// Bytes read from the cold store.
+    /// Bytes read from the cold store, page cache included.
     pub cold_read: Bytes,
+    /// The part of it that the page cache had.
+    pub page_cache_read: Bytes,
     /// Bytes read from each tier that is used, fastest first.
     pub tier_read: Vec<(tier::Kind, Bytes)>,
     /// Time for which trainers waited for batches, summed over the ranks.

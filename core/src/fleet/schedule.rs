@@ -155,6 +155,8 @@ pub struct ScheduledTier {
     pub role: Role,
     /// The bytes that it caches: whole chunks.
     pub cache: Bytes,
+    /// The part of each rank's staging memory that lies here because main memory cannot hold it.
+    pub staging: Bytes,
     /// Threads that copy from and to it.
     pub copy_threads: u32,
     /// Whether trainers read samples in place; `None` for files, which they cannot.

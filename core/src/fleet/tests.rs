@@ -54,6 +54,7 @@ fn schedule() -> Schedule {
         offered,
         role: Role::RetentionAndLookAhead,
         cache: CHUNK,
+        staging: Bytes(0),
         copy_threads: 2,
         direct: None,
         reason: String::new(),

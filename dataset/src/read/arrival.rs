@@ -107,6 +107,13 @@ impl Target {
         self.len.0 == 0
     }
 
+    /// Whether a tier takes a copy of the sample from here. A sample that is read into a tier is not kept
+    /// before its use.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        matches!(self.place, Place::Region(..)) && self.sum.is_some()
+    }
+
     /// The memory that may be written directly, from the offset on; `None` if all writes must use
     /// [`Self::write`] or [`Self::read_from_file`], so that the sum covers them.
     #[must_use]

@@ -7,7 +7,12 @@
 //! The agent reads into staging memory, and a trainer without an agent reads into its own buffer:
 //! both through [`FileSource::read_with`], so that both do the same checks.
 
-use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
+    sync::Arc,
+};
 
 use crate::{
     Extent, Index,
@@ -15,11 +20,12 @@ use crate::{
     index::mtime_ns,
 };
 use tierfeed_core::{id::SampleId, units::Bytes};
-use tierfeed_numa_memory::PageCache;
+use tierfeed_numa_memory::{PageCache, cached, drop_pages};
 
 use crate::read::{
     ReadError, Source, Target, Version, extent_of,
-    open_files::{OpenFiles, open, open_known},
+    open_files::{OpenFiles, open, open_for_parts, open_known},
+    page_cache::{Leave, PageCacheRoom},
 };
 
 /// Reads the samples of an index from files.
@@ -28,6 +34,8 @@ pub struct FileSource {
     index: Arc<Index>,
     open_files: OpenFiles,
     page_cache: PageCache,
+    /// The page cache as far as this job may fill it.
+    room: Option<Arc<PageCacheRoom>>,
 }
 
 impl FileSource {
@@ -36,7 +44,7 @@ impl FileSource {
     #[must_use]
     pub fn new(index: Arc<Index>, files_max: usize) -> Self {
         let page_cache = PageCache::Keep;
-        Self { index, open_files: OpenFiles::new(files_max, open), page_cache }
+        Self { index, open_files: OpenFiles::new(files_max, open), page_cache, room: None }
     }
 
     /// The same source; its reads to staging memory leave nothing in the page cache that was not
@@ -44,6 +52,26 @@ impl FileSource {
     #[must_use]
     pub fn past_page_cache(self) -> Self {
         Self { page_cache: PageCache::Drop, ..self }
+    }
+
+    /// The same source; its reads to staging memory and to tiers leave in the page cache what `room` takes.
+    #[must_use]
+    pub fn with_room(self, room: Arc<PageCacheRoom>) -> Self {
+        let open_files = self.open_files.opened_with(open_for_parts);
+        Self { page_cache: PageCache::Drop, room: Some(room), open_files, ..self }
+    }
+
+    /// Whether a read of `sample` to `to` is going to leave its pages in the page cache.
+    #[must_use]
+    pub fn leaves_pages(&self, sample: SampleId, to: &Target) -> bool {
+        self.room.as_ref().is_some_and(|room| !to.is_kept() && room.has_room(sample, to.len()))
+    }
+
+    /// Notes that the page cache does not hold `sample`, which is read past it.
+    pub fn note_read_past(&self, sample: SampleId) {
+        if let Some(room) = &self.room {
+            room.note_gone(sample, self.index.size(sample));
+        }
     }
 
     /// The index with the positions of the samples.
@@ -136,10 +164,31 @@ impl FileSource {
 
 impl Source for FileSource {
     fn read(&self, sample: SampleId, to: &Target) -> Result<(), ReadError> {
-        self.read_with(sample, to.len(), |contents| match contents {
-            Contents::File(file, from) => to.read_from_file(file, from, self.page_cache),
+        let room = self.room.as_ref().filter(|_| !to.is_kept());
+        let leave = room.map_or(Leave::NoRoom, |room| room.try_leave(sample, to.len()));
+        let leaves_pages = leave != Leave::NoRoom;
+        let page_cache = if leaves_pages { PageCache::Keep } else { self.page_cache };
+        // What is compressed is read through the page cache in any case, and not counted.
+        let mut served = None;
+        let outcome = self.read_with(sample, to.len(), |contents| match contents {
+            Contents::File(file, from) => {
+                served = self.held(file, from, to.len());
+                let read = to.read_from_file(file, from, page_cache)?;
+                if !leaves_pages {
+                    self.drop_left(sample, file, from, to.len());
+                }
+                Ok(read)
+            }
             Contents::Memory(bytes) => to.write(Bytes(0), bytes).map(|()| to.len()),
-        })
+        });
+        if let Some(room) = &self.room {
+            if leave == Leave::Now && (outcome.is_err() || served.is_none_or(|it| it == to.len())) {
+                // Another program brought the pages, or there are none.
+                room.note_gone(sample, to.len());
+            }
+            room.note_served(served.filter(|_| outcome.is_ok()).unwrap_or_default());
+        }
+        outcome
     }
 
     fn read_ready(&self, sample: SampleId, to: &Target) -> bool {
@@ -152,8 +201,45 @@ impl Source for FileSource {
         };
         let Some(object) = object else { return false };
         let read = to.read_cached_from_file(&object, Bytes(extent.offset));
-        read.is_ok_and(|read| read == Some(to.len()))
-            && version_of(&object).is_ok_and(|found| found == indexed_version(&extent))
+        let is_read = read.is_ok_and(|read| read == Some(to.len()))
+            && version_of(&object).is_ok_and(|found| found == indexed_version(&extent));
+        if let Some(room) = self.room.as_ref().filter(|_| is_read) {
+            room.note_served(to.len());
+            if to.is_kept() {
+                self.drop_left(sample, &object, Bytes(extent.offset), to.len());
+            }
+        }
+        is_read
+    }
+
+    fn drop_pages(&self, sample: SampleId) {
+        if !self.room.as_ref().is_some_and(|room| room.is_left(sample)) {
+            return;
+        }
+        let extent = self.index.extent(sample);
+        let object = if is_shared(&extent) {
+            self.open_files.get(&extent.path)
+        } else {
+            open(&extent.path).map(Arc::new)
+        };
+        if let Ok(object) = object {
+            self.drop_left(sample, &object, Bytes(extent.offset), Bytes(extent.len));
+        }
+    }
+}
+
+impl FileSource {
+    /// Bytes of a sample that the page cache holds, as far as the kernel tells; `None` if it does not matter.
+    fn held(&self, object: &File, from: Bytes, len: Bytes) -> Option<Bytes> {
+        self.room.as_ref()?;
+        Some(cached(object.as_fd(), from, len).unwrap_or_default().min(len))
+    }
+
+    /// Drops the pages that reads of `sample` left, if they did.
+    fn drop_left(&self, sample: SampleId, object: &File, from: Bytes, len: Bytes) {
+        if self.room.as_ref().is_some_and(|room| room.note_gone(sample, len)) {
+            drop_pages(object.as_fd(), from, len);
+        }
     }
 }
 

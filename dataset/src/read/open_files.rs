@@ -12,7 +12,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fcntl_getfl, fcntl_setfl, openat2};
+use rustix::fs::{
+    Advice, CWD, Mode, OFlags, ResolveFlags, fadvise, fcntl_getfl, fcntl_setfl, openat2,
+};
 
 /// Files by path, at most `files_max` of them, each with data of type `T`.
 #[derive(Debug)]
@@ -39,6 +41,11 @@ impl<T> OpenFiles<T> {
     pub fn new(files_max: usize, open: fn(&Path) -> io::Result<T>) -> Self {
         let state = State { files: BTreeMap::new(), uses: 0 };
         Self { files_max, open, state: Mutex::new(state) }
+    }
+
+    /// The same, none open; further files are opened by `open`.
+    pub fn opened_with(self, open: fn(&Path) -> io::Result<T>) -> Self {
+        Self::new(self.files_max, open)
     }
 
     /// Returns the file at `path`, opened if needed, and keeps it open.
@@ -101,6 +108,18 @@ impl<T> State<T> {
 /// As `open(2)`.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, 0)
+}
+
+/// As [`open`], for samples in any order: a read brings its own pages into the page cache, and no others.
+///
+/// # Errors
+///
+/// As `open(2)`.
+pub fn open_for_parts(path: &Path) -> io::Result<File> {
+    let file = open(path)?;
+    // Only advice: without it the kernel reads ahead.
+    let _ = fadvise(&file, 0, None, Advice::Random);
+    Ok(file)
 }
 
 /// As [`open`], past the page cache.

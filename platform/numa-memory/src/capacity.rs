@@ -8,7 +8,7 @@
 //! Every function takes the root of the tree that holds `/proc` and `/sys`, so that tests can
 //! provide their own.
 
-mod cgroup;
+pub mod cgroup;
 mod zones;
 
 use std::{

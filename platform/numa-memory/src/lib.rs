@@ -57,12 +57,16 @@ pub use checksum::{Checksum, Stores};
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
 pub use lock::LockRefusal;
-pub use mapping::{Mapping, PageCache, RangeError, cached, read_cached_into, read_into};
+pub use mapping::{
+    Mapping, PageCache, RangeError, cached, drop_pages, read_cached_into, read_into,
+};
 pub use placement::Placement;
 pub use policy::Policy;
 #[cfg(any(test, feature = "fault-injection"))]
 pub use region::injection as late_holes;
-pub use region::{HugePages, Pages, Region, Request, SharedPool, SharedPoolRequest, Span};
+pub use region::{
+    HugePages, Pages, Region, RegionPart, Request, SharedPool, SharedPoolRequest, Span,
+};
 #[cfg(any(test, feature = "fault-injection"))]
 pub use slices::injection as late_slices;
 pub use slices::{SLICE, Slices};

@@ -26,7 +26,7 @@ use std::{
 use memmap2::{Advice, MmapRaw};
 use tierfeed_units::Bytes;
 
-pub use self::file::{PageCache, cached, read_cached_into, read_into};
+pub use self::file::{PageCache, cached, drop_pages, read_cached_into, read_into};
 use crate::{
     bus_errors::Watch,
     checksum::{self, Checksum, Stores},

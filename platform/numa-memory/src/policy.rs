@@ -4,7 +4,7 @@
 //! `libnuma-sys` does not build with current toolchains, so they are called through
 //! `libc::syscall`; constants that `libc` lacks are defined here with the header they come from.
 
-use std::{ffi::c_void, io, ptr};
+use std::{ffi::c_void, io, ops::Range, ptr};
 
 use memmap2::MmapRaw;
 use tierfeed_units::NumaNode;
@@ -57,13 +57,26 @@ impl Policy {
 /// As `mbind(2)`: `EINVAL` for a node without memory, `EPERM` under the seccomp profile of most
 /// container engines.
 pub(crate) fn bind(mapping: &MmapRaw, node: NumaNode, mode: Mode) -> io::Result<()> {
+    bind_range(mapping, 0..mapping.len(), node, mode)
+}
+
+/// As [`bind`], of a range of the mapping that starts at a page.
+///
+/// # Errors
+///
+/// As [`bind`], and `EINVAL` for a range that leaves the mapping.
+pub(crate) fn bind_range(
+    mapping: &MmapRaw,
+    range: Range<usize>,
+    node: NumaNode,
+    mode: Mode,
+) -> io::Result<()> {
+    let mbind = |mode| mbind_range(mapping, range.clone(), node, mode);
     match mode {
-        Mode::Strict => mbind(mapping, node, libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES),
-        Mode::Prefer => match mbind(mapping, node, MPOL_PREFERRED_MANY) {
+        Mode::Strict => mbind(libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES),
+        Mode::Prefer => match mbind(MPOL_PREFERRED_MANY) {
             // Linux before 5.15. For a set with one node both modes prefer the same.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                mbind(mapping, node, libc::MPOL_PREFERRED)
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => mbind(libc::MPOL_PREFERRED),
             outcome => outcome,
         },
     }
@@ -143,18 +156,31 @@ pub(crate) fn of_thread() -> io::Result<(libc::c_int, Vec<NumaNode>)> {
 }
 
 pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {
+    mbind_range(mapping, 0..mapping.len(), node, mode)
+}
+
+fn mbind_range(
+    mapping: &MmapRaw,
+    range: Range<usize>,
+    node: NumaNode,
+    mode: libc::c_int,
+) -> io::Result<()> {
+    if range.start > range.end || range.end > mapping.len() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
     let mask = mask_of(&[node])?;
     let flags: libc::c_uint = 0;
     // SAFETY:
-    // - The range is one live mapping: `mapping` owns it and is borrowed through the call.
+    // - The range lies in one live mapping, as was just checked: `mapping` owns it and is borrowed through
+    //   the call.
     // - `mask` is initialised and outlives the call. The kernel reads `maxnode - 1` bits, so
     //   `NODES_MAX + 1` makes it read all of `mask` and nothing beyond.
     // - `mbind` changes where pages will lie, never what they hold.
     let status = unsafe {
         libc::syscall(
             libc::SYS_mbind,
-            mapping.as_mut_ptr(),
-            mapping.len(),
+            mapping.as_mut_ptr().wrapping_add(range.start),
+            range.len(),
             mode,
             mask.as_ptr(),
             libc::c_ulong::from(NODES_MAX + 1),

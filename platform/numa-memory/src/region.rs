@@ -10,11 +10,13 @@
 mod give_back;
 mod holes;
 mod huge;
+mod parts;
 mod shared_pool;
 mod words;
 
 #[cfg(any(test, feature = "fault-injection"))]
 pub use give_back::injection;
+pub use parts::RegionPart;
 pub use shared_pool::{SharedPool, SharedPoolRequest, Span};
 
 use std::{
@@ -39,7 +41,7 @@ use crate::{
     mapping::Mapping,
     placement::{self, Placement},
     policy::{self, Mode, Policy},
-    region::holes::Holes,
+    region::{holes::Holes, parts::PlacedPart},
 };
 
 /// `MFD_NOEXEC_SEAL` of `linux/memfd.h`, Linux 6.3.
@@ -53,6 +55,8 @@ pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
     placement: Placement,
+    /// Empty if all of it lies in the same place.
+    parts: Vec<PlacedPart>,
     is_reserved: bool,
     holes: Holes,
 }
@@ -117,7 +121,12 @@ impl Region {
         populate(&mapping).map_err(failed(Step::Populate, len))?;
         let placement = verify(mapping.raw(), locality, policy)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        Ok(Self { mapping, fd, placement, is_reserved: false, holes: Holes::none() })
+        Ok(Self::of_one_part(mapping, fd, placement))
+    }
+
+    fn of_one_part(mapping: Mapping, fd: OwnedFd, placement: Placement) -> Self {
+        let holes = Holes::none();
+        Self { mapping, fd, placement, parts: Vec::new(), is_reserved: false, holes }
     }
 
     /// Maps and seals memory that has no pages yet: [`Self::populate`] allocates them, range by
@@ -138,9 +147,9 @@ impl Region {
             Locality::Anywhere => Placement::Anywhere,
             Locality::Numa(node) => Placement::Unverified { node, policy },
         };
-        let holes = Holes::none();
-        holes.change(|ranges| ranges.add(&give_back::pages_around(Bytes(0), len.0)));
-        Ok(Self { mapping, fd, placement, is_reserved: false, holes })
+        let region = Self::of_one_part(mapping, fd, placement);
+        region.holes.change(|ranges| ranges.add(&give_back::pages_around(Bytes(0), len.0)));
+        Ok(region)
     }
 
     /// Memory in reserved huge pages, rounded up to whole ones; `None` if there are too few, or not
@@ -161,7 +170,7 @@ impl Region {
         }
         let placement = verify(mapping.raw(), locality, policy).ok()?;
         seal(&fd).ok()?;
-        Some(Self { mapping, fd, placement, is_reserved: true, holes: Holes::none() })
+        Some(Self { is_reserved: true, ..Self::of_one_part(mapping, fd, placement) })
     }
 
     /// The kind of huge pages that hold the memory now.
@@ -186,6 +195,10 @@ impl Region {
     ///
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
     pub fn placement_now(&self) -> Result<Placement, AllocateError> {
+        if !self.parts.is_empty() {
+            self.verify_range(Bytes(0), self.mapping.len())?;
+            return Ok(self.placement);
+        }
         match self.placement {
             Placement::Anywhere => Ok(Placement::Anywhere),
             Placement::Verified { node, .. } => {
@@ -310,6 +323,21 @@ pub(crate) fn verify(
         Locality::Anywhere => Ok(Placement::Anywhere),
         Locality::Numa(node) => placement::judge(placement::find(raw, node), node, policy),
     }
+}
+
+/// The node that was requested for memory that lies there now.
+fn locality_of(placement: Placement) -> Locality {
+    match placement {
+        Placement::Anywhere => Locality::Anywhere,
+        Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
+            Locality::Numa(node)
+        }
+    }
+}
+
+fn as_usize(offset: Bytes, len: Bytes) -> io::Result<(usize, usize)> {
+    let convert = |it: Bytes| usize::try_from(it.0).map_err(|_| io::ErrorKind::InvalidInput);
+    Ok((convert(offset)?, convert(len)?))
 }
 
 fn seal(fd: &OwnedFd) -> io::Result<()> {

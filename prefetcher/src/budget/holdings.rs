@@ -175,6 +175,17 @@ enum Level {
     Calm,
 }
 
+/// Whether tasks wait because memory is short in a pool.
+pub(super) fn is_waiting_for_memory(free: Free, waiting: Option<Percent>) -> bool {
+    waiting_in(free, waiting) > WAITING_MAX
+}
+
+/// The share of the time in which tasks waited for the memory of a pool.
+fn waiting_in(free: Free, waiting: Option<Percent>) -> Percent {
+    let has_plenty = free.bytes.0 >= free.kept.0.saturating_mul(PLENTY);
+    waiting.filter(|_| !has_plenty).unwrap_or(Percent(0))
+}
+
 impl Holdings {
     /// Starts with the initial chunks of each tier and with staging as planned.
     #[must_use]
@@ -276,8 +287,7 @@ impl Holdings {
         if missing > 0 {
             return Level::Short(Bytes(missing), Reason::Short(Bytes(missing)));
         }
-        let has_plenty = free.bytes.0 >= free.kept.0.saturating_mul(PLENTY);
-        let waiting = self.waiting.filter(|_| !has_plenty).unwrap_or(Percent(0));
+        let waiting = waiting_in(free, self.waiting);
         if waiting > WAITING_MAX {
             return Level::Short(self.chunk, Reason::Waiting(waiting));
         }

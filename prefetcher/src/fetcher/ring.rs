@@ -5,7 +5,7 @@
 //! the disk requires, else through a bounce buffer and one copy.
 //!
 //! Only the usual case is handled here. Samples that a ring does not read (a file of its own, a compressed
-//! one, one that the page cache holds) and all failures (a file that is gone, shorter or changed since it
+//! one, one that the page cache holds or is going to hold) and all failures (a file that is gone, shorter or changed since it
 //! was indexed, an error, a short read) are handed to blocking threads ([`ThreadFetcher`]), which repeat the
 //! read and report the error. So both engines give the same bytes and the same errors.
 

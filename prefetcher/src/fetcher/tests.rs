@@ -17,7 +17,7 @@ use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_test_needs::{Need, skip};
 
 use super::*;
-use tierfeed_dataset::read::{FileSource, sample_sum::sum_of};
+use tierfeed_dataset::read::{FileSource, page_cache::PageCacheRoom, sample_sum::sum_of};
 
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -405,6 +405,28 @@ fn cold_records_are_read_by_the_ring() {
     assert_eq!(counts.samples + counts.handed_over, 100);
     assert!(counts.samples > 50, "{counts:?}");
     assert!(counts.reads <= counts.samples, "{counts:?}");
+}
+
+#[test]
+fn what_may_stay_in_the_page_cache_is_not_read_by_the_ring() {
+    let records = records(8192, 100);
+    records.make_cold();
+    if let Err(reason) = io_uring_available() {
+        return skip(Need::IoUring, reason);
+    }
+    if let Err(reason) = crate::fetcher::ring::is_for_rings(&records.source) {
+        return skip(Need::DirectIo, Choice::Threads(reason));
+    }
+    let room = Arc::new(PageCacheRoom::new(100));
+    let index = Arc::clone(records.source.index());
+    let source = Arc::new(FileSource::new(index, 4).with_room(Arc::clone(&room)));
+    let ring = ring(&source, 4);
+    room.set_limit(Bytes(40 * 8192));
+    check_all_by(&ring, &records, 8192, 64, 8192 + 64);
+    let counts = ring.counts();
+    assert_eq!(counts.samples + counts.handed_over, 100);
+    assert!(counts.handed_over >= 40, "{counts:?}");
+    assert_eq!(room.figures().left, Bytes(40 * 8192));
 }
 
 #[test]

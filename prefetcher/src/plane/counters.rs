@@ -9,6 +9,8 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
+use tierfeed_numa_memory::Placement;
+
 use crate::{
     recorder::Endpoint,
     tier::{Medium, WriteMode},
@@ -249,6 +251,8 @@ pub struct Usage {
 pub struct WriteModes {
     /// Staging memory; `None` before the first trainer.
     pub staging: Option<WriteMode>,
+    /// Where each part of the staging memory of a rank came to lie; empty before the first trainer.
+    pub staging_placements: Vec<Placement>,
     /// By tier, fastest first; `None` before its first chunk.
     pub tiers: Vec<Option<WriteMode>>,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{SampleId, TierId},
-    session::{Place, Retention, Slot},
+    session::{Held, Place, Retention, Slot},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::read::{ReadError, Sink};
@@ -144,8 +144,18 @@ impl PlaneState {
     }
 
     /// Copies a sample from a tier into staging.
-    pub(crate) fn promote(&self, answer: Answer, sample: SampleId, from: &Place, to: Slot) {
+    pub(crate) fn promote(
+        &self,
+        answer: Answer,
+        sample: SampleId,
+        from: &Place,
+        to: Slot,
+        held: Held,
+    ) {
         let outcome = self.promote_blocking(sample, from, to);
+        if held == Held::Retained && outcome.is_ok() {
+            self.drop_pages(sample);
+        }
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 
@@ -159,6 +169,9 @@ impl PlaneState {
         to: &Place,
     ) {
         let outcome = self.retain_blocking(sample, from, len, to);
+        if outcome.is_ok() {
+            self.drop_pages(sample);
+        }
         answer.give(Some(sample), outcome.map_err(Cause::from));
     }
 

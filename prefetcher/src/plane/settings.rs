@@ -8,6 +8,8 @@ use tierfeed_core::{
     units::Bytes,
 };
 
+use tierfeed_numa_memory::RegionPart;
+
 use crate::tier::{DirectoryError, TierSettings};
 
 /// Which copies are compared with the checksum of the bytes that the cold store delivered.
@@ -28,6 +30,8 @@ pub struct Settings {
     pub chunk: Bytes,
     /// Where batches are staged.
     pub staging: Locality,
+    /// Where the last bytes of each rank's staging memory lie instead, in the order of addresses.
+    pub staging_behind: Vec<RegionPart>,
     /// The most operations that the session has in flight; also the bound of every queue.
     pub operations_max: NonZeroUsize,
     /// Which copies are compared with their checksum.

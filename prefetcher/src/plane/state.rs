@@ -10,12 +10,12 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::{ChunkId, OpId, Rank, TierId},
+    id::{ChunkId, OpId, Rank, SampleId, TierId},
     session::Fault,
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_numa_memory::{HugePages, Pages, Region, Stores};
+use tierfeed_numa_memory::{HugePages, Pages, Placement, Region, RegionPart, Request, Stores};
 
 use crate::{
     plane::{
@@ -28,9 +28,9 @@ use crate::{
         summary::Summary,
     },
     recorder::Recorder,
-    tier::{Allocation, SpaceError, Store, Tier, TierSettings, WriteMode, allocate, faster_stores},
+    tier::{Allocation, SpaceError, Store, Tier, TierSettings, WriteMode, faster_stores},
 };
-use tierfeed_dataset::pace::Pace;
+use tierfeed_dataset::{pace::Pace, read::Source};
 use tierfeed_handoff::SharedTier;
 
 /// The callback that is called for every operation that ended.
@@ -41,15 +41,18 @@ pub(crate) struct PlaneState {
     tiers: Vec<CountedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
-    /// How the first arena is written, and the pages that it lies in.
-    arena_write_mode: OnceLock<(Stores, HugePages)>,
+    /// How the first arena is written, the pages that it lies in, and where each of its parts lies.
+    arena_write_mode: OnceLock<(Stores, HugePages, Vec<Placement>)>,
     staging: Locality,
+    staging_behind: Vec<RegionPart>,
     stopping: AtomicBool,
     faults: AtomicU64,
     abandoned: AtomicU64,
     failures: Failures,
     move_counters: MoveCounters,
     recorder: OnceLock<Arc<Recorder>>,
+    /// Whose pages are dropped when a tier keeps a sample.
+    cached_source: OnceLock<Arc<dyn Source>>,
     completed: Completed,
     pub(crate) verify: Verify,
     pub(crate) fetched: TrafficCounter,
@@ -81,12 +84,14 @@ impl PlaneState {
             arenas_held: Arc::default(),
             arena_write_mode: OnceLock::new(),
             staging: settings.staging,
+            staging_behind: settings.staging_behind.clone(),
             stopping: AtomicBool::new(false),
             faults: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
             failures: Failures::default(),
             move_counters: MoveCounters::new(settings.tiers.len()),
             recorder: OnceLock::new(),
+            cached_source: OnceLock::new(),
             completed,
             verify: settings.verify,
             fetched: TrafficCounter::default(),
@@ -113,9 +118,12 @@ impl PlaneState {
             return Err(SpaceError::Taken);
         }
         let name = format!("tierfeed-staging-{}", rank.0);
-        let region = allocate(&name, self.staging, len, Pages::Reserved)?;
-        let write_mode = || (faster_stores(&region, len, &self.pace), region.huge_pages());
-        let (stores, _) = *self.arena_write_mode.get_or_init(write_mode);
+        let request = Request { len, locality: self.staging, name: &name, pages: Pages::Reserved };
+        let region = Region::allocate_in_parts(&request, &self.staging_behind);
+        let region = Arc::new(region.map_err(SpaceError::Memory)?);
+        let write_mode =
+            || (faster_stores(&region, len, &self.pace), region.huge_pages(), region.placements());
+        let stores = self.arena_write_mode.get_or_init(write_mode).0;
         let store =
             Arc::new(Store::new(None, Allocation::Memory(region), len, &self.arenas_held, stores));
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).insert(rank, store);
@@ -153,6 +161,18 @@ impl PlaneState {
     pub(crate) fn tier(&self, tier: TierId) -> Result<&CountedTier, CopyError> {
         let unknown = CopyError::UnknownTier { tier, tiers: self.tiers.len() };
         self.tiers.get(usize::from(tier.0)).ok_or(unknown)
+    }
+
+    /// Drops the pages of samples that a tier keeps from now on; only the first source that is given is used.
+    pub(crate) fn drop_pages_with(&self, source: Arc<dyn Source>) {
+        self.cached_source.get_or_init(|| source);
+    }
+
+    /// Drops what reads of a sample left in the page cache, because a tier keeps it.
+    pub(crate) fn drop_pages(&self, sample: SampleId) {
+        if let Some(source) = self.cached_source.get() {
+            source.drop_pages(sample);
+        }
     }
 
     /// Records every operation from now on; only the first recorder that is given is used.
@@ -203,12 +223,14 @@ impl PlaneState {
     }
 
     pub(crate) fn write_modes(&self) -> WriteModes {
-        let of_memory = |(stores, pages): &(Stores, HugePages)| WriteMode::Memory {
-            stores: *stores,
-            pages: *pages,
+        let of_memory = |(stores, pages, _): &(Stores, HugePages, Vec<Placement>)| {
+            WriteMode::Memory { stores: *stores, pages: *pages }
         };
+        let staging = self.arena_write_mode.get();
         WriteModes {
-            staging: self.arena_write_mode.get().map(of_memory),
+            staging: staging.map(of_memory),
+            staging_placements: staging
+                .map_or_else(Vec::new, |(.., placements)| placements.clone()),
             tiers: self.tiers.iter().map(|counted| counted.tier.write_mode()).collect(),
         }
     }

@@ -12,6 +12,7 @@ mod faults;
 mod faulty_source;
 mod kept;
 mod lifetimes;
+mod page_cache;
 mod poison;
 mod rig;
 mod shared_tiers;

@@ -58,6 +58,7 @@ pub(crate) fn four_tiers(root: &Path) -> Settings {
         ],
         chunk: CHUNK,
         staging: Locality::Anywhere,
+        staging_behind: Vec::new(),
         operations_max: NonZeroUsize::new(256).unwrap(),
         verify: Verify::Shared,
     }

@@ -1,13 +1,14 @@
 //! Reads how much memory the control group of this process may still take.
 //!
 //! A limit may sit at any level above the process, so all levels are asked and the tightest wins.
-//! Page cache counts as used but the kernel gives it back before it refuses, so inactive file pages
-//! are reported beside the usage. Both versions of the interface are read; on hybrid systems the
+//! Page cache counts as used but the kernel gives it back before it refuses, so file pages that no
+//! process maps are reported beside the usage. Both versions of the interface are read; on hybrid systems the
 //! memory controller is in version 1.
 
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tierfeed_numa_memory::capacity::cgroup::droppable;
 
 use super::mount::Mount;
 use crate::sysroot::{ReadError, Sysroot, optional, parsed, strict_number};
@@ -112,12 +113,10 @@ fn levels(sysroot: Sysroot<'_>, mount: &Mount, group: &str) -> Vec<PathBuf> {
 }
 
 fn read_level(version: Version, path: PathBuf) -> Result<Option<CgroupMemory>, ReadError> {
-    let (limits, usage, inactive) = match version {
-        Version::V1 => {
-            (&["memory.limit_in_bytes"][..], "memory.usage_in_bytes", "total_inactive_file")
-        }
+    let (limits, usage, total) = match version {
+        Version::V1 => (&["memory.limit_in_bytes"][..], "memory.usage_in_bytes", "total_"),
         // Above `memory.high` the kernel slows the group down until it gave pages back.
-        Version::V2 => (&["memory.max", "memory.high"][..], "memory.current", "inactive_file"),
+        Version::V2 => (&["memory.max", "memory.high"][..], "memory.current", ""),
     };
     let mut limit_bytes = None;
     for name in limits {
@@ -129,7 +128,7 @@ fn read_level(version: Version, path: PathBuf) -> Result<Option<CgroupMemory>, R
         version,
         limit_bytes,
         usage_bytes,
-        reclaimable_bytes: statistic(&path.join("memory.stat"), inactive),
+        reclaimable_bytes: droppable(&statistics(&path), total),
         path,
     }))
 }
@@ -146,9 +145,6 @@ fn limit(text: &str) -> Option<Option<u64>> {
 /// Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.
 const UNLIMITED: u64 = 1 << 62;
 
-fn statistic(path: &Path, key: &str) -> u64 {
-    let text = optional(path).unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.parse().ok())
-        .unwrap_or(0)
+fn statistics(group: &Path) -> String {
+    optional(&group.join("memory.stat")).unwrap_or_default()
 }

@@ -4,14 +4,17 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use tierfeed_dataset::{
     Index,
-    read::{FileSource, Source, ThrottledSource},
+    read::{
+        FileSource, Source, ThrottledSource,
+        page_cache::{PageCacheFigures, PageCacheRoom},
+    },
     source::Location,
 };
 use tierfeed_prefetcher::{
     fetcher::{FILE_THREADS, Fetcher, ObjectCounters, READ_THREADS, ThreadFetcher, choose},
     plane::StartError,
 };
-use tierfeed_workload_analyzer::Job;
+use tierfeed_workload_analyzer::{Job, job::PageCache};
 
 use super::AgentError;
 use crate::dataset::reader;
@@ -26,6 +29,22 @@ pub(super) struct Cold {
     pub(super) engine: String,
     /// Counters of its requests; `None` if it reads files.
     pub(super) requests: Option<Arc<ObjectCounters>>,
+    /// The page cache that its reads may fill; `None` if they leave nothing there.
+    pub(super) page_cache: Option<Arc<PageCacheRoom>>,
+    /// The files whose pages are dropped when a tier keeps a sample.
+    pub(super) cached_files: Option<Arc<FileSource>>,
+}
+
+impl Cold {
+    /// The figures of the page cache; `None` if reads leave nothing there.
+    pub(super) fn page_cache_figures(&self) -> Option<PageCacheFigures> {
+        self.page_cache.as_deref().map(PageCacheRoom::figures)
+    }
+
+    /// A store that is read by `engine`, past the page cache.
+    fn read_by(engine: String) -> Self {
+        Self { engine, requests: None, page_cache: None, cached_files: None }
+    }
 }
 
 type Chosen = (Box<dyn Fetcher>, Cold);
@@ -39,13 +58,14 @@ pub(super) fn fetcher(
     if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.cold.speed) {
         let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
         let requests = Some(fetcher.counters());
-        return Ok((Box::new(fetcher), Cold { engine: "requests".to_owned(), requests }));
+        let cold = Cold { requests, ..Cold::read_by("requests".to_owned()) };
+        return Ok((Box::new(fetcher), cold));
     }
     let cold: Arc<dyn Source> = match &job.dataset.source {
         Location::Path(_) => {
             let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();
             if job.cold.speed.is_none() {
-                return by_files(&Arc::new(files), operations_max);
+                return by_files(files, job.cold.page_cache, operations_max);
             }
             Arc::new(files)
         }
@@ -57,14 +77,25 @@ pub(super) fn fetcher(
     };
     let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
     let failed = |source| StartError::Threads { threads: READ_THREADS, source };
-    let cold = Cold { engine: "threads".to_owned(), requests: None };
-    Ok((Box::new(fetcher.map_err(failed)?), cold))
+    Ok((Box::new(fetcher.map_err(failed)?), Cold::read_by("threads".to_owned())))
 }
 
 /// The engine that suits the files; the log states which one and why.
-fn by_files(files: &Arc<FileSource>, operations_max: NonZeroUsize) -> Result<Chosen, AgentError> {
+fn by_files(
+    files: FileSource,
+    page_cache: PageCache,
+    operations_max: NonZeroUsize,
+) -> Result<Chosen, AgentError> {
+    let room =
+        (page_cache == PageCache::Auto).then(|| Arc::new(PageCacheRoom::new(files.index().len())));
+    let files = Arc::new(match &room {
+        Some(room) => files.with_room(Arc::clone(room)),
+        None => files,
+    });
     let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
-    let (fetcher, choice) = choose(files, operations_max).map_err(failed)?;
+    let (fetcher, choice) = choose(&files, operations_max).map_err(failed)?;
     tracing::info!(engine = %choice, "cold files");
-    Ok((fetcher, Cold { engine: choice.to_string(), requests: None }))
+    let cached_files = room.is_some().then_some(files);
+    let cold = Cold { page_cache: room, cached_files, ..Cold::read_by(choice.to_string()) };
+    Ok((fetcher, cold))
 }

@@ -57,7 +57,8 @@ impl Limits {
 
     /// The tiers whose memory can be lent, as the ledger counts it: the first CXL tier only.
     pub(super) fn lends(&self) -> Option<(Kind, Bytes)> {
-        self.lender().map(|(_, tier)| (tier.settings.kind, tier.budget))
+        // What staging takes of the tier is not lent.
+        self.lender().map(|(_, tier)| (tier.settings.kind, tier.cache))
     }
 
     /// Chunks that a tier may have now, lent ones included.
@@ -140,6 +141,7 @@ mod tests {
     fn limits(tiers: Vec<TierLayout>, useful: &[u64]) -> Limits {
         let layout = Layout {
             arena: Bytes::mib(4),
+            staging: Vec::new(),
             tiers,
             left_out: Vec::new(),
             chunk: CHUNK,

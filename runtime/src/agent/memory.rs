@@ -116,6 +116,7 @@ impl Agent {
             staging: usage.arenas,
         };
         let changes = self.limits.read(&reading);
+        self.adapt_page_cache(available, self.limits.waiting());
         let state = MemoryState {
             batches: self.limits.batches(),
             waiting: self.limits.waiting(),

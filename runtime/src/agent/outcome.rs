@@ -4,10 +4,12 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
     fleet::{self, Applied, Origin, schedule::WriteRates},
+    order::Spec,
     session::Progress,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_dataset::{read::page_cache::PageCacheFigures, source::Location};
 use tierfeed_handoff::Server;
 use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
@@ -15,11 +17,12 @@ use tokio::time::timeout;
 
 use super::{Agent, AgentError, monitor::Monitor};
 use crate::{
-    layout::{self, Layout, LeftOut, Standing, TierLayout},
+    layout::{self, Layout, LeftOut, StagingPart, Standing, TierLayout},
     observe::report::{
-        ColdStoreEntry, Facts, ReaderStats, Report, ScratchEntry, StagingEntry, TierEntry,
-        WritersEntry, order_digest,
+        ColdStoreEntry, Facts, PageCacheEntry, ReaderStats, Report, ScratchEntry, StagingEntry,
+        StagingPartEntry, TierEntry, WritersEntry, order_digest,
     },
+    run_dir::RunDir,
 };
 
 /// A read that hangs in the kernel cannot be cancelled, and the report must not wait for it.
@@ -45,12 +48,13 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let scratch = end_scratch(monitor).await;
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
-    manager.end(&summary(progress, &agent.layout, &agent.began)).await;
+    let cached = agent.cold.page_cache_figures();
+    manager.end(&summary(progress, &agent.layout, &agent.began, cached)).await;
     if agent.is_superseded {
         return Ok(None);
     }
     let kinds: Vec<Kind> = agent.layout.tiers.iter().map(|it| it.settings.kind).collect();
-    let order = agent.assignment.order;
+    let (order, speed) = (agent.assignment.order, agent.job.cold.speed);
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
     let is_in_time = || agent.clock.now() < digest_until;
     let facts = Facts {
@@ -73,13 +77,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
-        staging: StagingEntry::of(used.as_ref().and_then(|(ways, _)| ways.staging)),
-        cold: agent.job.cold.speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
-        cold_store_emulated: agent.job.cold.speed.is_some(),
+        staging: staging(&agent.layout, order, used.as_ref().map(|(ways, _)| ways)),
+        cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
+        cold_store_emulated: speed.is_some(),
+        cold_engine: &agent.cold.engine,
         cold_store: cold_store(&agent.layout),
-        cold_engine: &agent.cold_engine,
         cold_reads_at_a_time: session.cold_window() as u64,
-        requests: agent.requests.as_ref().map(|counters| counters.figures()),
+        requests: agent.cold.requests.as_ref().map(|counters| counters.figures()),
+        page_cache: page_cache(&agent.job, agent.cold.page_cache_figures()),
         copyouts,
         step_time: agent.job.step_time,
         wall: agent.training.map_or(Nanoseconds(0), super::trainers::TrainingSpan::len),
@@ -90,14 +95,19 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         scratch,
     };
     let report = Report::of(facts, |sample| agent.index.object_name(sample));
-    report.write(&agent.run_dir.report())?;
-    if let Err(error) = report.write_page(&agent.run_dir.report_page()) {
-        tracing::warn!(%error, "there is no page of the report");
-    }
+    write(&report, &agent.run_dir)?;
     if let Some(Err(error)) = published.map(|it| it.clear()) {
         tracing::debug!(%error, "published orders are left behind");
     }
     Ok(Some(report))
+}
+
+fn write(report: &Report, run_dir: &RunDir) -> Result<(), AgentError> {
+    report.write(&run_dir.report())?;
+    if let Err(error) = report.write_page(&run_dir.report_page()) {
+        tracing::warn!(%error, "there is no page of the report");
+    }
+    Ok(())
 }
 
 fn cold_store(Layout { cold, .. }: &Layout) -> ColdStoreEntry {
@@ -136,6 +146,28 @@ async fn end_scratch(monitor: Monitor) -> Option<ScratchEntry> {
         tracing::warn!("the scratch of the job does not answer; it is left behind");
         None
     })
+}
+
+/// The page cache of a job whose cold store is files.
+fn page_cache(job: &Job, figures: Option<PageCacheFigures>) -> Option<PageCacheEntry> {
+    let is_files = matches!(job.dataset.source, Location::Path(_));
+    is_files.then(|| PageCacheEntry::of(job.cold.page_cache.name(), figures))
+}
+
+/// Staging memory as it was set up and came to lie.
+fn staging(layout: &Layout, order: Spec, ways: Option<&WriteModes>) -> StagingEntry {
+    let placement = |at: usize| Some(*ways?.staging_placements.get(at)?);
+    let part = |(at, part): (usize, &StagingPart)| {
+        let entry = StagingPartEntry {
+            tier: part.kind.name(),
+            bytes: part.len.0.saturating_mul(order.world.ranks_per_node.into()),
+            emulated: part.origin == Origin::Emulated,
+            placement: None,
+        };
+        entry.placed(placement(at))
+    };
+    let parts = layout.staging.iter().enumerate().map(part).collect();
+    StagingEntry::of(ways.and_then(|ways| ways.staging), parts)
 }
 
 /// Each tier as it was set up, with its use if that is known.
@@ -205,7 +237,12 @@ fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
 }
 
 /// The progress that the manager gets.
-pub(super) fn summary(progress: &Progress, layout: &Layout, began: &Applied) -> fleet::Progress {
+pub(super) fn summary(
+    progress: &Progress,
+    layout: &Layout,
+    began: &Applied,
+    cached: Option<PageCacheFigures>,
+) -> fleet::Progress {
     let epochs = &progress.epochs;
     let sum = |of: fn(&tierfeed_core::session::EpochProgress) -> u64| epochs.iter().map(of).sum();
     let tier_read = |(at, tier): (usize, &TierLayout)| {
@@ -217,6 +254,7 @@ pub(super) fn summary(progress: &Progress, layout: &Layout, began: &Applied) -> 
         samples: sum(|epoch| epoch.samples),
         handed_over: Bytes(sum(|epoch| epoch.demand.0)),
         cold_read: Bytes(sum(|epoch| epoch.cold.0)),
+        page_cache_read: cached.unwrap_or_default().served,
         tier_read: layout.tiers.iter().enumerate().map(tier_read).collect(),
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,

@@ -16,6 +16,7 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::Index;
 use tierfeed_handoff::{ClientEvent, Limits as ClientLimits, Server, SharedTier};
+use tierfeed_numa_memory::RegionPart;
 use tierfeed_prefetcher::{
     plane::{DataPlane, Settings as PlaneSettings, Verify},
     tier::Backing,
@@ -30,12 +31,13 @@ use super::{
     fetcher::{Cold, fetcher},
     join::Joined,
     observer::{self, Observer},
+    page_cache,
     published::PublishedOrders,
     scratch::Scratch,
 };
 use crate::{
     descriptors,
-    layout::{Layout, LeftOut, TierLayout},
+    layout::{Layout, LeftOut, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -60,6 +62,7 @@ pub(super) async fn agent(
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
     let (plane, cold) = start_plane(&job, &index, &layout, &completions)?;
+    page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
     let layout = announced(&job, layout, &plane.shared_tiers());
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
@@ -108,8 +111,7 @@ pub(super) async fn agent(
         briefing,
         session,
         plane,
-        cold_engine: cold.engine,
-        requests: cold.requests,
+        cold,
         server,
         clients,
         completions,
@@ -146,6 +148,9 @@ fn start_plane(
     let finished = completions.clone();
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+    if let Some(files) = &cold.cached_files {
+        plane.drop_pages_with(Arc::clone(files) as _);
+    }
     Ok((plane, cold))
 }
 
@@ -227,13 +232,18 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     PlaneSettings {
         tiers: layout.tiers.iter().map(|it| it.settings.clone()).collect(),
         chunk: layout.chunk,
-        staging: Locality::Anywhere,
+        staging: layout.staging.first().map_or(Locality::Anywhere, |part| part.locality),
+        staging_behind: layout.staging.iter().skip(1).map(region_part).collect(),
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: match job.verify {
             job::Verify::Shared => Verify::Shared,
             job::Verify::Always => Verify::Always,
         },
     }
+}
+
+fn region_part(part: &StagingPart) -> RegionPart {
+    RegionPart { len: part.len, locality: part.locality }
 }
 
 fn log_tier(place: &TierLayout) {

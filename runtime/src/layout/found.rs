@@ -20,7 +20,8 @@ use tierfeed_workload_analyzer::{Job, demand::Demand, job::JobScratch};
 
 use super::{
     Layout, LayoutError, LeftOut, Measured, Node, Overcommit, Standing, TierClaim, TierLayout,
-    direct, figures, staging_min, tier_claims, with_overcommit, writers,
+    direct, figures, staging::parts as staging_parts, staging_min, tier_claims, with_overcommit,
+    writers,
 };
 use crate::schedule::{self, COPY_THREADS, copy_threads, staging};
 
@@ -125,6 +126,7 @@ impl Found {
         }
         Layout {
             arena: schedule.arena,
+            staging: staging_parts(schedule, &tiers),
             tiers,
             left_out,
             chunk: schedule.chunk,

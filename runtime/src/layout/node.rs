@@ -317,6 +317,6 @@ fn whole_disk(device: u64) -> Option<PathBuf> {
     if is_partition { entry.parent().map(Path::to_owned) } else { Some(entry) }
 }
 
-pub(super) fn pool_of_numa(numa: NumaNode) -> Pool {
+pub(crate) fn pool_of_numa(numa: NumaNode) -> Pool {
     Pool(1 + numa.0.min(FIRST_DISK - 2))
 }

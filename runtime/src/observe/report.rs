@@ -7,6 +7,7 @@ mod direct;
 mod expansion;
 mod facts;
 mod page;
+mod page_cache;
 mod ranks;
 mod scratch;
 mod tier;
@@ -18,9 +19,10 @@ pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use expansion::ExpansionEntry;
 pub use facts::Facts;
+pub use page_cache::PageCacheEntry;
 pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
-pub use tier::{StagingEntry, TierEntry, WritersEntry};
+pub use tier::{StagingEntry, StagingPartEntry, TierEntry, WritersEntry};
 pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{
@@ -96,7 +98,7 @@ pub struct Report {
     pub direct_samples: u64,
     /// Bytes of `tier_read_bytes` that trainers read in place.
     pub direct_bytes: u64,
-    /// Bytes read from the cold store.
+    /// Bytes that no tier held and that were read from the cold store, page cache included.
     pub cold_read_bytes: u64,
     /// Bytes read for batches that no trainer took, or into tiers and then not used from there.
     pub wasted_bytes: u64,
@@ -130,6 +132,9 @@ pub struct Report {
     pub cold_engine: String,
     /// The most reads of the cold store in flight, at the end.
     pub cold_reads_at_a_time: u64,
+    /// The page cache of the files; absent if the cold store is a bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_cache: Option<PageCacheEntry>,
     /// The requests to a bucket; absent if the cold store is files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_requests: Option<RequestsEntry>,
@@ -283,6 +288,7 @@ impl Report {
             cold_store: facts.cold_store,
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
+            page_cache: facts.page_cache,
             object_requests: facts.requests.map(RequestsEntry::from),
             lease_copyouts: facts.copyouts,
             tiers: facts.tiers,
@@ -312,6 +318,8 @@ impl Report {
                 "requests: {requests}, {retries} repeated, {hedges} hedged, {hedges_won} of these in time"
             )
         }));
+        lines.extend(self.page_cache.and_then(|it| it.line(Bytes(self.cold_read_bytes))));
+        lines.extend(self.staging.places());
         lines.extend(self.staging.choice());
         lines.extend(self.tiers.iter().filter_map(TierEntry::choice));
         lines.extend(self.tiers.iter().filter_map(TierEntry::direct_use));

@@ -45,8 +45,10 @@ pub struct NodeStatus {
     pub samples: u64,
     /// Bytes of the batches handed over.
     pub handed_over_bytes: u64,
-    /// Bytes read from the cold store.
+    /// Bytes read from the cold store, page cache included.
     pub cold_read_bytes: u64,
+    /// The part of it that the page cache had.
+    pub page_cache_read_bytes: u64,
     /// Time for which its trainers waited, summed over ranks.
     pub stall_ns: u64,
     /// The number of failed operations.

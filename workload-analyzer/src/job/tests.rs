@@ -101,6 +101,7 @@ fn every_key_of_a_full_job_arrives() {
         cold: ColdStore {
             speed: emulated(1_000_000, 200_000_000),
             limited_by: policy::Saves::Bytes,
+            page_cache: PageCache::Off,
         },
         index: Some(PathBuf::from("jobs/train.index")),
         described: None,
@@ -148,7 +149,11 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
     let expected = Job {
         name: "small".to_owned(),
         dataset: Dataset::new(Location::Path(PathBuf::from("jobs/data")), Format::ImageFolder),
-        cold: ColdStore { speed: None, limited_by: policy::Saves::Bytes },
+        cold: ColdStore {
+            speed: None,
+            limited_by: policy::Saves::Bytes,
+            page_cache: PageCache::Auto,
+        },
         index: None,
         described: None,
         shuffle: Shuffle::Sequential,
@@ -340,6 +345,23 @@ fn a_source_is_limited_by_bytes_by_default() {
     check_text(
         &with("limited_by: iops"),
         "2: dataset.limited_by is `iops`; expected one of bytes, requests",
+    );
+}
+
+#[test]
+fn free_memory_caches_files_unless_the_job_or_an_emulated_speed_says_otherwise() {
+    let with = |keys| REQUIRED.replace("image-folder }", &format!("image-folder, {keys} }}"));
+    let page_cache = |keys| parse(&with(keys)).unwrap().cold.page_cache;
+    assert_eq!(page_cache("page_cache: auto"), PageCache::Auto);
+    assert_eq!(page_cache("page_cache: off"), PageCache::Off);
+    assert_eq!(page_cache("emulate: { latency: 1 ms, bandwidth: 1 MB/s }"), PageCache::Off);
+    assert_eq!(
+        page_cache("page_cache: auto, emulate: { latency: 1 ms, bandwidth: 1 MB/s }"),
+        PageCache::Off
+    );
+    check_text(
+        &with("page_cache: direct"),
+        "2: dataset.page_cache is `direct`; expected one of auto, off",
     );
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct DatasetFile {
     pub(crate) dataset: Option<Text>,
     pub(crate) emulate: Option<SpeedFile>,
     pub(crate) limited_by: Option<Text>,
+    pub(crate) page_cache: Option<Text>,
     pub(crate) index: Option<Text>,
     pub(crate) described: Option<DescribedFile>,
 }

@@ -8,7 +8,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tierfeed_core::units::{Bytes, Nanoseconds};
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::output::{FolderAndFormat, Format};
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.
@@ -64,6 +64,9 @@ pub(crate) enum Bench {
     /// A training on photographs whose cold store the kernel throttles, beside the least time that any
     /// loader needs. Needs root: the photographs are copied to an image on a loop device.
     EndToEnd(BenchEndToEnd),
+    /// A training on a few large files of a slow disk, through tierfeed and through DataLoader with the page
+    /// cache. Needs root: the files lie on an image on a loop device.
+    NoHarm(BenchNoHarm),
     /// Objects of an S3 server on loopback, through tierfeed and through other clients.
     Objects(BenchObjects),
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
@@ -132,6 +135,49 @@ pub(crate) struct BenchEndToEnd {
     /// How long a step takes.
     #[arg(long, value_name = "TIME", default_value = "100 ms")]
     pub(crate) step: Nanoseconds,
+    #[command(flatten)]
+    pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchNoHarm {
+    /// A Python with torch and tierfeed.
+    #[arg(long, value_name = "FILE", default_value = "python3")]
+    pub(crate) python: PathBuf,
+    /// One round of three epochs, at twice the rate: it takes less than a minute.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The number of files.
+    #[arg(long, value_name = "NUMBER", default_value_t = 96,
+          value_parser = clap::value_parser!(u64).range(8..=100_000))]
+    pub(crate) files: u64,
+    /// The size of a file.
+    #[arg(long, value_name = "SIZE", default_value = "4 MB")]
+    pub(crate) file: Bytes,
+    /// Files in a batch.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) batch_size: u64,
+    /// How long a step takes.
+    #[arg(long, value_name = "TIME", default_value = "100 ms")]
+    pub(crate) step: Nanoseconds,
+    /// How fast the disk is read.
+    #[arg(long, value_name = "RATE", default_value = "60 MB/s")]
+    pub(crate) rate: BytesPerSecond,
+    /// The size of main memory and of CXL memory, an emulated one.
+    #[arg(long, value_name = "SIZE", default_value = "160 MiB")]
+    pub(crate) tier: Bytes,
+    /// Epochs of a turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) epochs: u32,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub(crate) rounds: usize,
+    /// Workers of DataLoader.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    pub(crate) workers: usize,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

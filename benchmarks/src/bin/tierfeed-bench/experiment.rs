@@ -4,10 +4,10 @@ use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, 
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    control_plane, copy, direct, end_to_end, handoff, import, index, io, objects, pauses, phases,
-    policies, reader, tiers_accuracy, tiers_contended,
+    control_plane, copy, direct, end_to_end, handoff, import, index, io, no_harm, objects, pauses,
+    phases, policies, reader, tiers_accuracy, tiers_contended,
 };
-use tierfeed_core::id::NumaNode;
+use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
 use tierfeed_harness::{
     environment,
@@ -19,8 +19,8 @@ use tierfeed_harness::{
 use crate::arguments::{
     Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
     BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
-    BenchObjects, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
-    DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
+    BenchNoHarm, BenchObjects, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy,
+    BenchTiersContended, DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -40,6 +40,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Lobster(it) => lobster(&it),
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
+        Bench::NoHarm(it) => no_harm(it),
         Bench::Io(it) => cold_files(it),
         Bench::Chaos(it) => exec_chaos("tierfeed-bench chaos", None, &it),
         Bench::ControlPlane(it) => control_plane(it),
@@ -164,6 +165,29 @@ fn phases(arguments: BenchPhases) -> Result<(), Failure> {
     let settings = phases::Settings { programs: Programs::find()?, folder: output.folder(), data };
     let outcome = phases::run(&settings).map_err(Failure::Work)?;
     output.print(&outcome, phases::table)?;
+    passed(outcome.judged())
+}
+
+fn no_harm(arguments: BenchNoHarm) -> Result<(), Failure> {
+    let BenchNoHarm { python, quick, files, file, batch_size, step, rate, tier, .. } = arguments;
+    let BenchNoHarm { epochs, rounds, workers, output, .. } = arguments;
+    let settings = no_harm::Settings {
+        programs: Programs::find()?,
+        python,
+        folder: output.folder(),
+        files,
+        file,
+        batch_size,
+        step: Duration::from_nanos(step.0),
+        rate: if quick { BytesPerSecond(rate.0 * 2) } else { rate },
+        tier,
+        epochs: if quick { 3 } else { epochs },
+        rounds: if quick { 1 } else { rounds },
+        workers,
+    };
+    let outcome = no_harm::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, no_harm::table)?;
     passed(outcome.judged())
 }
 

@@ -9,6 +9,7 @@ use nix::{sys::stat::Mode, unistd::mkfifo};
 use tempfile::TempDir;
 use tierfeed_core::{session::Fault, tier::Locality};
 use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_test_needs::{Need, skip};
 
 use super::*;
 
@@ -241,4 +242,104 @@ fn a_file_of_many_samples_is_read_without_a_wait_once_it_is_open() {
     if let Some(found) = read_ready(&source, RECORD) {
         assert_eq!(found, bytes(RECORD * RECORDS, 0)[..RECORD]);
     }
+}
+
+/// Records of one page each, on the disk and not in the page cache; `None` where pages cannot be dropped.
+fn cold_pages() -> Option<(TempDir, Arc<PageCacheRoom>, FileSource)> {
+    const PAGE: usize = 4096;
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("records");
+    fs::write(&path, bytes(PAGE * RECORDS, 0)).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    drop_pages(file.as_fd(), Bytes(0), Bytes(0));
+    match cached(file.as_fd(), Bytes(0), Bytes(0)) {
+        Ok(Bytes(0)) => (),
+        Ok(left) => {
+            skip(Need::DirectIo, format!("{left} stay in the page cache"));
+            return None;
+        }
+        Err(error) => {
+            skip(Need::Cachestat, error);
+            return None;
+        }
+    }
+    let room = Arc::new(PageCacheRoom::new(u32::try_from(RECORDS).unwrap()));
+    let format = Format::Raw(Raw::of_records(Bytes(PAGE as u64)));
+    let source = FileSource::new(index(root.path(), format), 4).with_room(Arc::clone(&room));
+    Some((root, room, source))
+}
+
+fn page_target(is_kept: bool) -> Target {
+    let (len, locality) = (Bytes(4096), Locality::Anywhere);
+    let request = Request { len, locality, name: "test", pages: Pages::Small };
+    let region = Arc::new(Region::allocate(&request).unwrap());
+    if is_kept { Target::summed(region, Bytes(0), len) } else { Target::new(region, Bytes(0), len) }
+}
+
+/// The samples of which the page cache holds the page.
+fn cached_samples(root: &TempDir) -> Vec<u64> {
+    let file = fs::File::open(root.path().join("records")).unwrap();
+    let is_cached =
+        |sample: &u64| cached(file.as_fd(), Bytes(sample * 4096), Bytes(4096)).unwrap() > Bytes(0);
+    (0..RECORDS as u64).filter(is_cached).collect()
+}
+
+#[test]
+fn reads_leave_their_own_pages_up_to_the_limit_and_none_beyond() {
+    let Some((root, room, source)) = cold_pages() else { return };
+    room.set_limit(Bytes(2 * 4096));
+    for sample in [3, 1, 0] {
+        source.read(SampleId(sample), &page_target(false)).unwrap();
+    }
+    assert_eq!(cached_samples(&root), [1, 3]);
+    assert_eq!(room.figures().left, Bytes(2 * 4096));
+    assert_eq!(room.figures().served, Bytes(0), "all of it came from the disk");
+    source.read(SampleId(1), &page_target(false)).unwrap();
+    assert!(source.read_ready(SampleId(3), &page_target(false)));
+    assert_eq!(room.figures().served, Bytes(2 * 4096));
+    assert_eq!(room.figures().served_samples, 2);
+}
+
+#[test]
+fn a_sample_that_a_tier_keeps_leaves_no_pages_and_loses_those_that_reads_left() {
+    let Some((root, room, source)) = cold_pages() else { return };
+    room.set_limit(Bytes(1 << 20));
+    source.read(SampleId(4), &page_target(true)).unwrap();
+    assert!(cached_samples(&root).is_empty());
+    for sample in 0..3 {
+        source.read(SampleId(sample), &page_target(false)).unwrap();
+    }
+    source.read(SampleId(0), &page_target(true)).unwrap();
+    assert!(source.read_ready(SampleId(1), &page_target(true)));
+    source.drop_pages(SampleId(2));
+    assert!(cached_samples(&root).is_empty());
+    assert_eq!(room.figures().left, Bytes(0));
+    assert_eq!(room.figures().served, Bytes(2 * 4096), "they came from there once more");
+}
+
+#[test]
+fn pages_that_another_program_brought_are_used_and_stay() {
+    let Some((root, room, source)) = cold_pages() else { return };
+    let mut page = [0; 4096];
+    fs::File::open(root.path().join("records")).unwrap().read_at(&mut page, 4096).unwrap();
+    let before = cached_samples(&root);
+    assert!(before.contains(&1));
+    room.set_limit(Bytes(1 << 20));
+    source.read(SampleId(1), &page_target(true)).unwrap();
+    source.drop_pages(SampleId(1));
+    assert_eq!(cached_samples(&root), before);
+    assert_eq!(room.figures().served, Bytes(4096));
+    assert_eq!(room.figures().left, Bytes(0));
+}
+
+#[test]
+fn what_is_left_in_the_page_cache_of_an_object_that_changed_is_not_handed_out() {
+    let Some((root, room, source)) = cold_pages() else { return };
+    room.set_limit(Bytes(1 << 20));
+    source.read(SampleId(0), &page_target(false)).unwrap();
+    rewrite(&root.path().join("records"), &bytes(4096 * RECORDS, 1));
+    assert!(!source.read_ready(SampleId(0), &page_target(false)));
+    let outcome = source.read(SampleId(0), &page_target(false));
+    assert!(matches!(outcome, Err(ReadError::Changed { .. })), "{outcome:?}");
 }

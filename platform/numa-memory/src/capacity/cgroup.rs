@@ -10,8 +10,8 @@ use tierfeed_units::Bytes;
 /// The least headroom of all groups from this process's own up to the root, if each keeps `kept` of
 /// its limit free; `None` without limit.
 ///
-/// File pages that the group can drop at once count as free. Shared memory counts as used from its
-/// first touch, so chunks are part of it.
+/// File pages that no process maps count as free, because the group can drop them. Shared memory
+/// counts as used from its first touch, so chunks are part of it.
 pub(crate) fn headroom(sysroot: &Path, kept: fn(Bytes) -> Bytes) -> Option<Bytes> {
     let groups = fs::read_to_string(sysroot.join("proc/self/cgroup")).ok()?;
     groups.lines().filter_map(|line| headroom_of_line(sysroot, line, kept)).min()
@@ -22,21 +22,18 @@ struct Files {
     mount: &'static str,
     limit: &'static str,
     usage: &'static str,
-    droppable: &'static str,
+    /// The prefix of the figures that include the groups below.
+    total: &'static str,
 }
 
 const VERSION_1: Files = Files {
     mount: "sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
-    droppable: "total_inactive_file",
+    total: "total_",
 };
-const VERSION_2: Files = Files {
-    mount: "sys/fs/cgroup",
-    limit: "memory.max",
-    usage: "memory.current",
-    droppable: "inactive_file",
-};
+const VERSION_2: Files =
+    Files { mount: "sys/fs/cgroup", limit: "memory.max", usage: "memory.current", total: "" };
 
 /// Reads a line such as `4:memory:/slurm/job_7` (version 1) or `0::/user.slice` (version 2).
 fn headroom_of_line(sysroot: &Path, line: &str, kept: fn(Bytes) -> Bytes) -> Option<Bytes> {
@@ -58,12 +55,25 @@ fn headroom_of(directory: &Path, files: &Files, kept: fn(Bytes) -> Bytes) -> Opt
     let limit = number_in(&directory.join(files.limit))?;
     let usage = number_in(&directory.join(files.usage))?;
     let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-    let droppable = stat.lines().find_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        (name == files.droppable).then(|| value.trim().parse::<u64>().ok())?
-    });
-    let held = usage.saturating_sub(droppable.unwrap_or(0));
+    let held = usage.saturating_sub(droppable(&stat, files.total));
     Some(Bytes(limit.saturating_sub(held).saturating_sub(kept(Bytes(limit)).0)))
+}
+
+/// Bytes of file pages that no process maps, from `memory.stat`.
+///
+/// Files that are read often are active, and yet page cache. What is mapped of them, such as programs, is
+/// not separated there from mapped shared memory, of which no more can be mapped than there is.
+#[must_use]
+pub fn droppable(stat: &str, prefix: &str) -> u64 {
+    let figure = |name: &str| {
+        let value = stat.lines().find_map(|line| {
+            line.strip_prefix(prefix)?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()
+        });
+        value.unwrap_or(0_u64)
+    };
+    let mapped = figure(if prefix.is_empty() { "file_mapped" } else { "mapped_file" });
+    let programs = mapped.saturating_sub(figure("shmem"));
+    figure("inactive_file").saturating_add(figure("active_file").saturating_sub(programs))
 }
 
 fn number_in(path: &PathBuf) -> Option<u64> {

@@ -176,7 +176,7 @@ unsafe fn read_to(
         }
     };
     if was_cold && flags == 0 {
-        drop_cached(file, file_offset, read);
+        drop_pages(file, file_offset, read);
     }
     Ok(read)
 }
@@ -275,8 +275,10 @@ fn is_cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) -> bool {
 /// The number is the same on every architecture of Linux; the table of `libc` lacks it.
 const SYS_CACHESTAT: libc::c_long = 451;
 
+/// Drops the whole pages of a range of `file` from the page cache, unless they are mapped or dirty.
+///
 /// Only advice, so its errors are ignored.
-fn drop_cached(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) {
+pub fn drop_pages(file: BorrowedFd<'_>, offset: Bytes, len: Bytes) {
     let Ok(start) = file_position(offset, 0) else { return };
     let Ok(len) = libc::off_t::try_from(len.0) else { return };
     // SAFETY: no memory is named, and `file` is open: it is borrowed.

@@ -7,17 +7,17 @@
 //! Code that lets the kernel pin pages of a region uses [`Region::pin_around`], and checks
 //! [`Region::version`] before each use of them ([`super::holes`]).
 
-use std::{io, path::Path};
+use std::io;
 
 use nix::{fcntl::FallocateFlags, sys::stat::fstat};
 use tierfeed_units::{Bytes, Locality};
 
 use super::{
-    Region, allocate_range, failed,
+    Region, allocate_range, as_usize, failed,
     holes::{Range, Ranges},
+    locality_of,
 };
 use crate::{
-    capacity::{self, Purpose},
     error::{AllocateError, Step},
     placement::{self, Placement},
     policy::Policy,
@@ -86,7 +86,7 @@ impl Region {
         if self.is_reserved {
             return Ok(false);
         }
-        let _claim = capacity::claim(Path::new("/"), self.locality(), len, Purpose::Other)?;
+        let _claims = self.claim_parts(offset, len)?;
         self.take_or_punch(offset, end)?;
         Ok(true)
     }
@@ -111,15 +111,6 @@ impl Region {
             }
             taken
         })
-    }
-
-    fn locality(&self) -> Locality {
-        match self.placement {
-            Placement::Anywhere => Locality::Anywhere,
-            Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
-                Locality::Numa(node)
-            }
-        }
     }
 
     fn punch(&self, ranges: &mut Ranges, hole: &Range) -> Result<(), AllocateError> {
@@ -150,17 +141,23 @@ impl Region {
         let taken = allocate_range(&self.fd, FallocateFlags::empty(), offset, len);
         taken.map_err(failed(Step::Reserve, len))?;
         self.mapping.populate(offset, len).map_err(failed(Step::Populate, len))?;
-        self.verify_range(offset, len, self.locality())
+        self.verify_range(offset, len)
     }
 
-    fn verify_range(
+    /// Reads back where a range lies, part by part.
+    pub(super) fn verify_range(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
+        let mut parts = self.parts_within(offset, len).into_iter();
+        parts.try_for_each(|it| self.verify_part(it.start, it.len, it.placement))
+    }
+
+    fn verify_part(
         &self,
         offset: Bytes,
         len: Bytes,
-        locality: Locality,
+        wanted: Placement,
     ) -> Result<(), AllocateError> {
-        let Locality::Numa(node) = locality else { return Ok(()) };
-        let policy = match self.placement {
+        let Locality::Numa(node) = locality_of(wanted) else { return Ok(()) };
+        let policy = match wanted {
             Placement::Unverified { policy, .. } => policy,
             Placement::Verified { .. } | Placement::Anywhere => Policy::Applied,
         };
@@ -184,11 +181,6 @@ fn whole_pages_in(offset: Bytes, end: u64) -> Range {
 pub(super) fn pages_around(offset: Bytes, end: u64) -> Range {
     let page = placement::page_bytes() as u64;
     offset.0 - offset.0 % page..end.next_multiple_of(page)
-}
-
-fn as_usize(offset: Bytes, len: Bytes) -> io::Result<(usize, usize)> {
-    let convert = |it: Bytes| usize::try_from(it.0).map_err(|_| io::ErrorKind::InvalidInput);
-    Ok((convert(offset)?, convert(len)?))
 }
 
 /// Delays the release of memory, for tests of concurrent accesses.
@@ -246,14 +238,15 @@ mod tests {
     fn a_range_that_lies_elsewhere_is_found_out() {
         let region = region(Locality::Numa(NumaNode(0)));
         let (here, absent) = (NumaNode(0), NumaNode(999));
-        region.verify_range(HALF, HALF, Locality::Numa(here)).unwrap();
-        let error = region.verify_range(HALF, HALF, Locality::Numa(absent)).unwrap_err();
+        let on = |node| Placement::Unverified { node, policy: Policy::Applied };
+        region.verify_part(HALF, HALF, on(here)).unwrap();
+        let error = region.verify_part(HALF, HALF, on(absent)).unwrap_err();
         assert!(
             matches!(error, AllocateError::Misplaced { pages_sampled: 16, pages_on_node: 0, .. }),
             "{error}"
         );
         region.give_back(HALF, HALF).unwrap();
-        let error = region.verify_range(HALF, HALF, Locality::Numa(here)).unwrap_err();
+        let error = region.verify_part(HALF, HALF, on(here)).unwrap_err();
         assert!(matches!(error, AllocateError::Misplaced { .. }), "nothing lies nowhere: {error}");
     }
 

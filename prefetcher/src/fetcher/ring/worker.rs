@@ -152,10 +152,14 @@ impl Worker {
         if !is_for_ring(&extent, &fetch.to) {
             return Err(fetch);
         }
-        match self.state.files.get(&extent.path) {
-            Ok(direct) => pieces(fetch, extent, direct),
-            Err(_) => Err(fetch),
+        if self.state.source.leaves_pages(fetch.sample, &fetch.to) {
+            return Err(fetch);
         }
+        let Ok(direct) = self.state.files.get(&extent.path) else { return Err(fetch) };
+        let sample = fetch.sample;
+        let pieces = pieces(fetch, extent, direct)?;
+        self.state.source.note_read_past(sample);
+        Ok(pieces)
     }
 
     /// Submits runs until the ring or the bounce buffers are full.

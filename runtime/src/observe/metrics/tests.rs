@@ -10,6 +10,7 @@ use tierfeed_core::{
     tier::Kind,
     units::Bytes,
 };
+use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
     plane::{Counters, Moves, TierUsage, Traffic, Usage},
@@ -119,6 +120,12 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         batches_max: 6,
         copyouts: 5,
         requests,
+        page_cache: Some(PageCacheFigures {
+            limit: Bytes(500),
+            left: Bytes(300),
+            served_samples: 2,
+            served: Bytes(250),
+        }),
         cold_window: 12,
         pauses: &pauses,
         memory: &Footprint {
@@ -177,6 +184,9 @@ fn has(line: &str) {
 fn figures_are_sums_over_epochs_and_tiers_of_one_kind_are_one() {
     has("tierfeed_batches_total 8");
     has("tierfeed_misses_total 2");
+    has("tierfeed_page_cache_read_bytes_total 250");
+    has("tierfeed_page_cache_left_bytes 300");
+    has("tierfeed_page_cache_limit_bytes 500");
     has("tierfeed_read_bytes_total{tier=\"cold\",source=\"file\"} 1100");
     has("tierfeed_read_bytes_total{tier=\"cxl-memory\",source=\"cache\"} 900");
     has("tierfeed_hits_total{tier=\"cxl-memory\"} 10");

@@ -9,6 +9,7 @@ use tierfeed_core::{
     tier::Kind,
     units::Bytes,
 };
+use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
     plane::{Counters, Moves, Usage},
@@ -41,6 +42,8 @@ pub struct View<'a> {
     pub copyouts: u64,
     /// The requests to a bucket; `None` if the cold store is files.
     pub requests: Option<ObjectFigures>,
+    /// What the page cache holds and served; `None` if reads leave nothing there.
+    pub page_cache: Option<PageCacheFigures>,
     /// Reads of the cold store that may be in flight now.
     pub cold_window: usize,
     /// The pauses of the agent's loop.
@@ -76,6 +79,7 @@ impl View<'_> {
             self.tiers(),
             self.links(),
             self.requests(),
+            self.page_cache(),
             self.pauses(),
         ];
         Families(groups.into_iter().flatten().collect())
@@ -312,6 +316,20 @@ impl View<'_> {
             count("object_hedges_won", "Hedges that brought the last byte", it.hedges_won),
             count("object_split", "Samples read by several requests", it.split),
             bytes("object_discarded", "Bytes that came and were of no use", it.discarded),
+        ]
+    }
+
+    fn page_cache(&self) -> Vec<Family> {
+        let Some(it) = self.page_cache else { return Vec::new() };
+        let gauge = |name, help, value: Bytes| {
+            let mut family = Family::new(name, help, Some(Unit::Bytes), FamilyKind::Gauge);
+            family.add(Labels::new(), Value::Count(value.0));
+            family
+        };
+        vec![
+            bytes("page_cache_read", "Bytes read cold that the page cache had", it.served),
+            gauge("page_cache_left", "What reads left in the page cache", it.left),
+            gauge("page_cache_limit", "What they may leave there now", it.limit),
         ]
     }
 

@@ -12,7 +12,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    ColdStoreEntry, EpochEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
+    ColdStoreEntry, EpochEntry, PageCacheEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
     advice::RunFigures,
     seconds,
     verdict::{self, Batches, ReaderStats, StallSummary},
@@ -66,6 +66,8 @@ pub struct Facts<'a> {
     pub cold_store: ColdStoreEntry,
     /// The most reads of the cold store in flight, at the end.
     pub cold_reads_at_a_time: u64,
+    /// The page cache; `None` if the cold store is a bucket.
+    pub page_cache: Option<PageCacheEntry>,
     /// The requests to a bucket.
     pub requests: Option<ObjectFigures>,
     /// Batches that trainers went on with as copies.

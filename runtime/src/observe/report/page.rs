@@ -113,6 +113,10 @@ impl Report {
                 ),
             ),
             ("read cold", Bytes(self.cold_read_bytes).to_string()),
+            (
+                "of that, from the page cache",
+                Bytes(self.page_cache.map_or(0, |it| it.read_bytes)).to_string(),
+            ),
             ("of that, into tiers ahead of staging", Bytes(self.ahead_bytes()).to_string()),
             ("read in vain", Bytes(self.wasted_bytes).to_string()),
             (

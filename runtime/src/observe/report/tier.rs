@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_numa_memory::{HugePages, Stores};
+use tierfeed_numa_memory::{HugePages, Placement, Stores};
 use tierfeed_prefetcher::{plane::TierTraffic, tier::WriteMode};
 
 use super::DirectEntry;
@@ -67,25 +67,65 @@ pub struct WritersEntry {
 }
 
 /// Staging memory in the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct StagingEntry {
+    /// Where it lies, of all ranks together: in main memory, and in other memory tiers if that holds no batch.
+    pub parts: Vec<StagingPartEntry>,
     /// As [`TierEntry::stored`]; `None` if no trainer connected.
     pub stored: Option<&'static str>,
     /// As [`TierEntry::pages`]; `None` if no trainer connected.
     pub pages: Option<&'static str>,
 }
 
-impl StagingEntry {
-    /// The staging memory of the first rank.
+/// The staging memory that the budget of one tier holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StagingPartEntry {
+    /// The kind of the tier.
+    pub tier: &'static str,
+    /// Bytes of all ranks together.
+    pub bytes: u64,
+    /// Whether the tier is emulated; its speed is not imposed on staging.
+    pub emulated: bool,
+    /// `anywhere` if no NUMA node was asked for, `verified` if it was read back there, `unverified` if the
+    /// kernel does not tell; `None` if no trainer connected.
+    pub placement: Option<&'static str>,
+}
+
+impl StagingPartEntry {
+    /// The same, read back after the allocation.
     #[must_use]
-    pub fn of(way: Option<WriteMode>) -> Self {
+    pub fn placed(self, placement: Option<Placement>) -> Self {
+        let name = |placement| match placement {
+            Placement::Anywhere => "anywhere",
+            Placement::Verified { .. } => "verified",
+            Placement::Unverified { .. } => "unverified",
+        };
+        Self { placement: placement.map(name), ..self }
+    }
+}
+
+impl StagingEntry {
+    /// Staging memory in `parts`, stored as that of the first rank.
+    #[must_use]
+    pub fn of(way: Option<WriteMode>, parts: Vec<StagingPartEntry>) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
-        Self { stored, pages }
+        Self { parts, stored, pages }
+    }
+
+    /// A line of text on where it lies; `None` if that is main memory alone.
+    #[must_use]
+    pub fn places(&self) -> Option<String> {
+        let part = |part: &StagingPartEntry| {
+            let emulated = if part.emulated { " (emulated)" } else { "" };
+            format!("{} in {}{emulated}", Bytes(part.bytes), part.tier)
+        };
+        let parts: Vec<_> = self.parts.iter().map(part).collect();
+        (parts.len() > 1).then(|| format!("staging: {}", parts.join(", ")))
     }
 
     /// A line of text; `None` if no trainer connected.
     #[must_use]
-    pub fn choice(self) -> Option<String> {
+    pub fn choice(&self) -> Option<String> {
         Some(format!("staging: {}", words(self.stored?, self.pages).join(", ")))
     }
 }
@@ -215,10 +255,10 @@ mod tests {
         assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
         let staging = WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
         assert_eq!(
-            StagingEntry::of(Some(staging)).choice().unwrap(),
+            StagingEntry::of(Some(staging), Vec::new()).choice().unwrap(),
             "staging: stores through the caches, reserved huge pages"
         );
-        assert_eq!(StagingEntry::of(None).choice(), None, "no trainer came");
+        assert_eq!(StagingEntry::of(None, Vec::new()).choice(), None, "no trainer came");
     }
 
     #[test]

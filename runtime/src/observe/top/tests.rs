@@ -19,6 +19,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
         samples: batches * 32,
         handed_over_bytes: batches * 1_000_000,
         cold_read_bytes: batches * 250_000,
+        page_cache_read_bytes: 0,
         stall_ns: stall_ms * 1_000_000,
         faults: 3,
         lent_chunks: 0,

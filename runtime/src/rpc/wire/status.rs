@@ -101,6 +101,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             samples: progress.samples,
             handed_over_bytes: progress.handed_over.0,
             cold_read_bytes: progress.cold_read.0,
+            page_cache_read_bytes: progress.page_cache_read.0,
             stall_ns: progress.stall.0,
             faults: progress.faults,
             lent_chunks: status.lent_chunks,

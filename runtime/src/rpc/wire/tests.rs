@@ -93,7 +93,7 @@ prop_compose! {
 
 prop_compose! {
     fn any_scheduled()(
-        (offered, copy_threads, cache) in any::<(u32, u32, u64)>(),
+        (offered, copy_threads, cache, staging) in any::<(u32, u32, u64, u64)>(),
         role in prop::sample::select(Role::ALL.to_vec()),
         wish in prop::sample::select(Wish::ALL.to_vec()),
         (is_direct, costs) in any::<(Option<bool>, Option<(u64, u64)>)>(),
@@ -109,7 +109,8 @@ prop_compose! {
             reason: if is_direct { Reason::Costs } else { Reason::OneLength },
             costs,
         });
-        ScheduledTier { offered, role, cache: Bytes(cache), copy_threads, direct, reason }
+        let (cache, staging) = (Bytes(cache), Bytes(staging));
+        ScheduledTier { offered, role, cache, staging, copy_threads, direct, reason }
     }
 }
 
@@ -229,7 +230,7 @@ prop_compose! {
 prop_compose! {
     fn any_progress()(
         (batches, samples, handed_over, cold_read) in any::<(u64, u64, u64, u64)>(),
-        (stall, faults) in any::<(u64, u64)>(),
+        (stall, faults, page_cache_read) in any::<(u64, u64, u64)>(),
         tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
         applied in prop::collection::vec(any::<(u32, u32)>(), 0..4),
     ) -> Progress {
@@ -239,6 +240,7 @@ prop_compose! {
             samples,
             handed_over: Bytes(handed_over),
             cold_read: Bytes(cold_read),
+            page_cache_read: Bytes(page_cache_read),
             tier_read: tier_read.into_iter().map(read).collect(),
             stall: Nanoseconds(stall),
             faults,

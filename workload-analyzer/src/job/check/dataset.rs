@@ -8,7 +8,7 @@ use tierfeed_dataset::Dataset;
 use super::Check;
 use crate::{
     job::{
-        ColdStore, Described, JobError, Reason,
+        ColdStore, Described, JobError, PageCache, Reason,
         described::{DATASET_BYTES_MAX, MEAN_BYTES_MAX},
         keys::{DatasetKeys, KeyError, parse_size},
     },
@@ -25,9 +25,13 @@ impl Check<'_> {
     }
 
     pub(super) fn cold_store(&self, typed: &DatasetFile) -> Result<ColdStore, JobError> {
+        let speed = self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?;
+        let page_cache = self.page_cache(typed.page_cache.as_ref())?;
         Ok(ColdStore {
-            speed: self.speed(&["dataset", "emulate"], typed.emulate.as_ref())?,
+            speed,
             limited_by: self.limited_by(typed.limited_by.as_ref())?,
+            // What memory caches is not as slow as the store that is emulated.
+            page_cache: if speed.is_some() { PageCache::Off } else { page_cache },
         })
     }
 
@@ -43,6 +47,18 @@ impl Check<'_> {
             _ => {
                 let reason = Reason::NotOneOf { allowed: "bytes, requests" };
                 Err(self.invalid(&["dataset", "limited_by"], &typed.0, reason))
+            }
+        }
+    }
+
+    fn page_cache(&self, typed: Option<&Text>) -> Result<PageCache, JobError> {
+        let Some(typed) = typed else { return Ok(PageCache::Auto) };
+        match typed.0.as_str() {
+            "auto" => Ok(PageCache::Auto),
+            "off" => Ok(PageCache::Off),
+            _ => {
+                let reason = Reason::NotOneOf { allowed: "auto, off" };
+                Err(self.invalid(&["dataset", "page_cache"], &typed.0, reason))
             }
         }
     }
