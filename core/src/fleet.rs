@@ -35,9 +35,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 pub use ledger::{Denial, Ledger};
 pub use message::{
-    Applied, Assignment, Direction, Infeasible, Notice, Origin, Progress, Refusal, Registration,
+    Applied, Assignment, Direction, Infeasible, Notice, Progress, Refusal, Registration,
 };
 
+pub use self::schedule::Origin;
 use self::schedule::{Offer, Schedule};
 use crate::{
     id::{Epoch, NodeId},

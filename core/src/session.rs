@@ -42,6 +42,7 @@ mod deadlines;
 mod decisions;
 mod dependencies;
 mod edf_scheduler;
+mod entry;
 mod in_place;
 mod jump_budget;
 mod look_ahead;

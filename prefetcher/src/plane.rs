@@ -94,7 +94,9 @@ impl DataPlane {
         let state = Arc::new(state);
         let copies = Arc::new(copies.collect::<Result<_, _>>()?);
         let space = lanes("space", NonZeroUsize::MIN, None)?;
-        let population = PopulationThread::start(Arc::clone(&state));
+        let of_thread = Arc::clone(&state);
+        let populate = move || of_thread.population.run(|failure| drop(of_thread.note(failure)));
+        let population = PopulationThread::start(populate);
         let threads = NonZeroUsize::MIN;
         let population = population.map_err(|source| StartError::Threads { threads, source })?;
         Ok(Self { state, copies, fetcher, space, _population: population })

@@ -11,15 +11,6 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// Whether a tier is the hardware that its name promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The hardware of that name.
-    Real,
-    /// Other hardware that emulates it.
-    Emulated,
-}
-
 /// An agent that wants to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {

@@ -7,7 +7,6 @@
 use alloc::{string::String, vec::Vec};
 use core::fmt;
 
-use super::message::Origin;
 use crate::{
     id::{Epoch, NumaNode},
     retention::in_place::{Choice, Pace, Rates},
@@ -33,6 +32,15 @@ impl Figures {
     pub fn none() -> Self {
         Self { from: String::from("none"), ..Self::default() }
     }
+}
+
+/// Whether a tier is the hardware that its name promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The hardware of that name.
+    Real,
+    /// Other hardware that emulates it.
+    Emulated,
 }
 
 /// Where the bytes of a tier lie.

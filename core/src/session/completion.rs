@@ -5,7 +5,8 @@ use alloc::{collections::VecDeque, vec::Vec};
 use super::{
     Answer, Fault, Held, OnError, Operation, Retention, Session,
     deadlines::BatchNumber,
-    operations::{EntryRef, PendingOp, Started, Work},
+    entry::EntryRef,
+    operations::{PendingOp, Started, Work},
     staging::Claim,
 };
 use crate::{

@@ -7,7 +7,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::operations::EntryRef;
+use super::entry::EntryRef;
 use crate::id::{SampleId, TierId};
 
 /// What was decided in each epoch.
@@ -50,7 +50,7 @@ impl Decisions {
 ///
 /// # Source
 ///
-/// The finalizer of SplitMix64: Steele, Lea and Flood, Fast splittable pseudorandom number generators,
+/// The finalizer of `SplitMix64`: Steele, Lea and Flood, Fast splittable pseudorandom number generators,
 /// OOPSLA 2014, doi 10.1145/2660193.2660195.
 fn mixed(seed: u64, word: u64) -> u64 {
     let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(word);

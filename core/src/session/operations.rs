@@ -14,28 +14,15 @@ use super::{
     deadlines::{BatchNumber, Deadlines},
     dependencies::{Access, Accesses, Dependencies, Mode},
     edf_scheduler::{Channel, EdfScheduler, Transfer, WindowSlot},
+    entry::EntryRef,
     op_table::OpTable,
 };
 use crate::{
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
     place::Place,
-    retention::cache::Due,
     space::Piece,
     units::{Bytes, Nanoseconds},
 };
-
-/// One sample of a batch, by its index in [`crate::batch::Batch::entries`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EntryRef {
-    pub(super) batch: BatchId,
-    pub(super) index: usize,
-}
-
-impl From<Due> for EntryRef {
-    fn from(Due { batch, index }: Due) -> Self {
-        Self { batch, index: index as usize }
-    }
-}
 
 /// What a planned operation does once nothing blocks it.
 #[derive(Debug, Clone, PartialEq, Eq)]

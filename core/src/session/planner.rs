@@ -16,7 +16,7 @@ use alloc::{
     vec::Vec,
 };
 
-use super::{Settings, operations::EntryRef};
+use super::{Settings, entry::EntryRef};
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId},
     order::Spec,

@@ -2,10 +2,7 @@
 
 use super::{
     Held, LookAhead, Operation, Origin, Place, Refusal, Retention, Session, Slot,
-    deadlines::BatchNumber,
-    in_place,
-    operations::{EntryRef, Work},
-    planner::Reading,
+    deadlines::BatchNumber, entry::EntryRef, in_place, operations::Work, planner::Reading,
     staging::Claim,
 };
 use crate::{

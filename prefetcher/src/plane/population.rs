@@ -26,10 +26,7 @@ use tierfeed_core::{
 };
 
 use crate::{
-    plane::{
-        failure::{Cause, Failure},
-        state::PlaneState,
-    },
+    plane::failure::{Cause, Failure},
     tier::{SpaceError, Store},
 };
 
@@ -93,6 +90,16 @@ impl Population {
         self.changed.notify_all();
     }
 
+    /// Allocates slices until [`Self::stop`]; `note` gets each failure.
+    pub(crate) fn run(&self, note: impl Fn(Failure)) {
+        while let Some(store) = self.begin_turn() {
+            let populated = catch_unwind(AssertUnwindSafe(|| store.ensure_next()));
+            // After a panic, the slices are left to the operations that need them.
+            let outcome = populated.unwrap_or(Ok(Bytes(0)));
+            self.end_turn(store, outcome).into_iter().for_each(&note);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // No code under this lock panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,14 +142,13 @@ impl Population {
 }
 
 impl PopulationThread {
-    /// Starts the thread for the chunks of a data plane.
+    /// Starts the thread, which executes `run`.
     ///
     /// # Errors
     ///
     /// If the system refuses a thread.
-    pub(crate) fn start(state: Arc<PlaneState>) -> io::Result<Self> {
-        let thread = Builder::new().name("chunks".to_owned());
-        Ok(Self(Some(thread.spawn(move || state.populate_chunks())?)))
+    pub(crate) fn start(run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        Ok(Self(Some(Builder::new().name("chunks".to_owned()).spawn(run)?)))
     }
 }
 
@@ -150,18 +156,5 @@ impl Drop for PopulationThread {
     fn drop(&mut self) {
         // The thread catches panics, so it ends without one.
         let _ = self.0.take().map(JoinHandle::join);
-    }
-}
-
-impl PlaneState {
-    fn populate_chunks(&self) {
-        while let Some(store) = self.population.begin_turn() {
-            let populated = catch_unwind(AssertUnwindSafe(|| store.ensure_next()));
-            // After a panic, the slices are left to the operations that need them.
-            let outcome = populated.unwrap_or(Ok(Bytes(0)));
-            if let Some(failure) = self.population.end_turn(store, outcome) {
-                self.note(failure);
-            }
-        }
     }
 }
