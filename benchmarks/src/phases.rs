@@ -185,13 +185,12 @@ struct EpochPrediction {
 /// If the folder cannot be written, or a run fails.
 pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let photographs = match &settings.data {
-            Some(data) => data.clone(),
-            None => {
-                let data = folder.join("photographs");
-                files::write_image_folder(&data, 500)?;
-                data
-            }
+        let photographs = if let Some(data) = &settings.data {
+            data.clone()
+        } else {
+            let data = folder.join("photographs");
+            files::write_image_folder(&data, 500)?;
+            data
         };
         let small = folder.join("small");
         for number in 0..SMALL_FILES {

@@ -38,9 +38,9 @@ impl FromStr for NodesReport {
         };
         let wrong = || NodesError(list.to_owned());
         let range = |text: &str| {
-            let (first, last) = text.split_once('-').unwrap_or((text, text));
-            let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-            (first <= last).then_some(first..=last)
+            let (from, to) = text.split_once('-').unwrap_or((text, text));
+            let (from, to) = (from.parse::<u32>().ok()?, to.parse::<u32>().ok()?);
+            (from <= to).then_some(from..=to)
         };
         let nodes = list.split(',').map(range).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
         Ok(Self { nodes: Some(nodes), file: file.into() })

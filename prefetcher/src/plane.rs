@@ -95,7 +95,12 @@ impl DataPlane {
         let copies = Arc::new(copies.collect::<Result<_, _>>()?);
         let space = lanes("space", NonZeroUsize::MIN, None)?;
         let of_thread = Arc::clone(&state);
-        let populate = move || of_thread.population.run(|failure| drop(of_thread.note(failure)));
+        let populate = move || {
+            of_thread.population.run(|failure| {
+                // The fault is for operations; here the failure is only counted and kept.
+                let _fault = of_thread.note(failure);
+            });
+        };
         let population = PopulationThread::start(populate);
         let threads = NonZeroUsize::MIN;
         let population = population.map_err(|source| StartError::Threads { threads, source })?;

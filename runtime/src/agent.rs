@@ -316,7 +316,7 @@ impl Agent {
         let progress = outcome::summary(
             self.session.progress(),
             &self.layout,
-            &self.began,
+            self.began,
             self.cold.page_cache_figures(),
         );
         let observed = Box::new(self.session.observed());

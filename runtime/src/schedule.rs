@@ -151,12 +151,12 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         None => vec![Bytes(0); placed.len()],
     };
     let beyond: u64 = staged.iter().map(|part| part.0).sum();
-    let cache = |(tier, staged): (&FoundTier, Bytes)| match tier.kind {
-        Kind::MainMemory => split.cache,
-        _ => {
-            let taken = staged.0.saturating_mul(terms.ranks.into());
-            Bytes(tier.budget.0.saturating_sub(tier.beside.0).saturating_sub(taken))
+    let cache = |(tier, staged): (&FoundTier, Bytes)| {
+        if tier.kind == Kind::MainMemory {
+            return split.cache;
         }
+        let taken = staged.0.saturating_mul(terms.ranks.into());
+        Bytes(tier.budget.0.saturating_sub(tier.beside.0).saturating_sub(taken))
     };
     let with_staged = placed.iter().zip(&staged).filter(|(it, _)| it.role != Role::LeftOut);
     let caches = with_staged.map(|(it, staged)| cache((it.found, *staged)));

@@ -40,15 +40,6 @@ fn a_job_for_several_nodes_is_not_for_run() {
 }
 
 #[test]
-fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
-    let fixture = Fixture::new();
-    let text = fs::read_to_string(fixture.job()).unwrap();
-    let text = text.replace("main-memory: { size: 3 MiB }", "main-memory: { size: 256 KiB }");
-    fs::write(fixture.job(), text).unwrap();
-    refused(&fixture, &["plan", "job.yaml"], "tiers.main-memory: 256 KiB cannot hold a batch of");
-}
-
-#[test]
 fn a_command_that_does_not_exist_is_named() {
     let fixture = Fixture::new();
     let mut run = fixture.tierfeed(&["run", "job.yaml", "--", "/no/such/program"]);

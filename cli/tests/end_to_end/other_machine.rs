@@ -44,8 +44,8 @@ fn expand(path: &str) -> Vec<String> {
     let Some((head, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
     let (list, tail) = rest.split_once('}').unwrap();
     let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        first.parse::<u32>().unwrap()..=last.parse::<u32>().unwrap()
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        from.parse::<u32>().unwrap()..=to.parse::<u32>().unwrap()
     };
     let numbers = list.split(',').flat_map(range);
     numbers.flat_map(|number| expand(&format!("{head}{number}{tail}"))).collect()

@@ -122,7 +122,7 @@ fn a_directory_on_the_disk_of_the_dataset_is_left_out_and_the_report_says_so() {
     let folder = fixture.path("tier");
     let storage = format!("  storage: {{ path: {}, size: 4 MiB }}\n", folder.display());
     fs::create_dir(&folder).unwrap();
-    fs::write(fixture.job(), text.replace(&emulated[..], "") + &storage).unwrap();
+    fs::write(fixture.job(), text.replace(emulated, "") + &storage).unwrap();
     let report = ran(&fixture);
     let storage = report["tiers"].as_array().unwrap().last().unwrap();
     assert_eq!((&storage["name"], &storage["use"]), (&"storage".into(), &"left-out".into()));

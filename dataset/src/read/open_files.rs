@@ -44,6 +44,7 @@ impl<T> OpenFiles<T> {
     }
 
     /// The same, none open; further files are opened by `open`.
+    #[must_use]
     pub fn opened_with(self, open: fn(&Path) -> io::Result<T>) -> Self {
         Self::new(self.files_max, open)
     }

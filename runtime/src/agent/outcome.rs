@@ -49,7 +49,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
     let cached = agent.cold.page_cache_figures();
-    manager.end(&summary(progress, &agent.layout, &agent.began, cached)).await;
+    manager.end(&summary(progress, &agent.layout, agent.began, cached)).await;
     if agent.is_superseded {
         return Ok(None);
     }
@@ -240,7 +240,7 @@ fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
 pub(super) fn summary(
     progress: &Progress,
     layout: &Layout,
-    began: &Applied,
+    began: Applied,
     cached: Option<PageCacheFigures>,
 ) -> fleet::Progress {
     let epochs = &progress.epochs;
@@ -258,7 +258,7 @@ pub(super) fn summary(
         tier_read: layout.tiers.iter().enumerate().map(tier_read).collect(),
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,
-        applied: applied(progress, *began),
+        applied: applied(progress, began),
     }
 }
 

@@ -75,14 +75,11 @@ pub(super) async fn agent(
     let socket = run_dir.agent_socket();
     let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
-    let node_number = assignment.node.0;
     // Written after the agent listens, so that trainers that find the file can connect.
-    TrainerFile { socket, job: job_file, index: index_path, node: node_number, scratch: own }
+    TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    let Schedule { generation, look_ahead: room, .. } = assignment.schedule;
-    let began = Applied { generation, epoch: assignment.order.start.epoch };
-    let from = began.epoch;
-    session.handle(SessionEvent::Scheduled { generation, from, room }, clock.now());
+    let budget_bytes = layout.memory_budget(&node).0;
+    let began = follow_schedule(&mut session, &assignment, clock.now());
     Ok(Agent {
         began,
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
@@ -90,10 +87,7 @@ pub(super) async fn agent(
         limits: limits_of_tiers,
         monitor: Monitor::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
         observer,
-        footprint: Footprint {
-            budget_bytes: layout.memory_budget(&node).0,
-            ..Footprint::default()
-        },
+        footprint: Footprint { budget_bytes, ..Footprint::default() },
         connections: std::collections::BTreeMap::new(),
         readers: Readers::default(),
         starvation: Starvation::default(),
@@ -124,6 +118,14 @@ pub(super) async fn agent(
         pauses: Pauses::default(),
         shutdown,
     })
+}
+
+/// Has the session follow the schedule that the agent got; returns since when it does.
+fn follow_schedule(session: &mut Session, assignment: &Assignment, now: Nanoseconds) -> Applied {
+    let Schedule { generation, look_ahead: room, .. } = assignment.schedule;
+    let from = assignment.order.start.epoch;
+    session.handle(SessionEvent::Scheduled { generation, from, room }, now);
+    Applied { generation, epoch: from }
 }
 
 /// Where published orders are written; those of an earlier run are removed.

@@ -56,10 +56,10 @@ pub(crate) struct ScheduleLog {
 impl ScheduleLog {
     /// Starts to append to the file at `path`. Must be called within a tokio runtime.
     pub(crate) fn start(path: PathBuf) -> Self {
-        let (lines, mut waiting) = mpsc::channel::<String>(LINES_MAX);
+        let (lines, mut queue) = mpsc::channel::<String>(LINES_MAX);
         let file = path.clone();
         let writing = tokio::task::spawn_blocking(move || {
-            while let Some(line) = waiting.blocking_recv() {
+            while let Some(line) = queue.blocking_recv() {
                 if let Err(error) = append(&file, &line) {
                     let path = file.display();
                     tracing::warn!(%path, %error, "the run cannot be replayed: a line is missing");

@@ -151,7 +151,7 @@ fn a_directory_on_the_disk_of_the_dataset_is_left_out() {
 #[test]
 fn the_use_of_a_tier_follows_from_policy_and_look_ahead() {
     let role = |policy, look_ahead, limits_writes| {
-        let terms = Terms { policy, look_ahead, limits_writes, ..terms() };
+        let terms = Terms { policy, limits_writes, look_ahead, ..terms() };
         let uses = uses(&terms, &offer(None));
         (uses[0].1, uses[3].1)
     };

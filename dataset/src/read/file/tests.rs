@@ -247,8 +247,8 @@ fn a_file_of_many_samples_is_read_without_a_wait_once_it_is_open() {
 /// Records of one page each, on the disk and not in the page cache; `None` where pages cannot be dropped.
 fn cold_pages() -> Option<(TempDir, Arc<PageCacheRoom>, FileSource)> {
     const PAGE: usize = 4096;
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("records");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("records");
     fs::write(&path, bytes(PAGE * RECORDS, 0)).unwrap();
     let file = fs::File::open(&path).unwrap();
     file.sync_all().unwrap();
@@ -266,8 +266,8 @@ fn cold_pages() -> Option<(TempDir, Arc<PageCacheRoom>, FileSource)> {
     }
     let room = Arc::new(PageCacheRoom::new(u32::try_from(RECORDS).unwrap()));
     let format = Format::Raw(Raw::of_records(Bytes(PAGE as u64)));
-    let source = FileSource::new(index(root.path(), format), 4).with_room(Arc::clone(&room));
-    Some((root, room, source))
+    let source = FileSource::new(index(folder.path(), format), 4).with_room(Arc::clone(&room));
+    Some((folder, room, source))
 }
 
 fn page_target(is_kept: bool) -> Target {
@@ -287,12 +287,12 @@ fn cached_samples(root: &TempDir) -> Vec<u64> {
 
 #[test]
 fn reads_leave_their_own_pages_up_to_the_limit_and_none_beyond() {
-    let Some((root, room, source)) = cold_pages() else { return };
+    let Some((folder, room, source)) = cold_pages() else { return };
     room.set_limit(Bytes(2 * 4096));
     for sample in [3, 1, 0] {
         source.read(SampleId(sample), &page_target(false)).unwrap();
     }
-    assert_eq!(cached_samples(&root), [1, 3]);
+    assert_eq!(cached_samples(&folder), [1, 3]);
     assert_eq!(room.figures().left, Bytes(2 * 4096));
     assert_eq!(room.figures().served, Bytes(0), "all of it came from the disk");
     source.read(SampleId(1), &page_target(false)).unwrap();
@@ -303,42 +303,42 @@ fn reads_leave_their_own_pages_up_to_the_limit_and_none_beyond() {
 
 #[test]
 fn a_sample_that_a_tier_keeps_leaves_no_pages_and_loses_those_that_reads_left() {
-    let Some((root, room, source)) = cold_pages() else { return };
+    let Some((folder, room, source)) = cold_pages() else { return };
     room.set_limit(Bytes(1 << 20));
     source.read(SampleId(4), &page_target(true)).unwrap();
-    assert!(cached_samples(&root).is_empty());
+    assert!(cached_samples(&folder).is_empty());
     for sample in 0..3 {
         source.read(SampleId(sample), &page_target(false)).unwrap();
     }
     source.read(SampleId(0), &page_target(true)).unwrap();
     assert!(source.read_ready(SampleId(1), &page_target(true)));
     source.drop_pages(SampleId(2));
-    assert!(cached_samples(&root).is_empty());
+    assert!(cached_samples(&folder).is_empty());
     assert_eq!(room.figures().left, Bytes(0));
     assert_eq!(room.figures().served, Bytes(2 * 4096), "they came from there once more");
 }
 
 #[test]
 fn pages_that_another_program_brought_are_used_and_stay() {
-    let Some((root, room, source)) = cold_pages() else { return };
+    let Some((folder, room, source)) = cold_pages() else { return };
     let mut page = [0; 4096];
-    fs::File::open(root.path().join("records")).unwrap().read_at(&mut page, 4096).unwrap();
-    let before = cached_samples(&root);
+    fs::File::open(folder.path().join("records")).unwrap().read_at(&mut page, 4096).unwrap();
+    let before = cached_samples(&folder);
     assert!(before.contains(&1));
     room.set_limit(Bytes(1 << 20));
     source.read(SampleId(1), &page_target(true)).unwrap();
     source.drop_pages(SampleId(1));
-    assert_eq!(cached_samples(&root), before);
+    assert_eq!(cached_samples(&folder), before);
     assert_eq!(room.figures().served, Bytes(4096));
     assert_eq!(room.figures().left, Bytes(0));
 }
 
 #[test]
 fn what_is_left_in_the_page_cache_of_an_object_that_changed_is_not_handed_out() {
-    let Some((root, room, source)) = cold_pages() else { return };
+    let Some((folder, room, source)) = cold_pages() else { return };
     room.set_limit(Bytes(1 << 20));
     source.read(SampleId(0), &page_target(false)).unwrap();
-    rewrite(&root.path().join("records"), &bytes(4096 * RECORDS, 1));
+    rewrite(&folder.path().join("records"), &bytes(4096 * RECORDS, 1));
     assert!(!source.read_ready(SampleId(0), &page_target(false)));
     let outcome = source.read(SampleId(0), &page_target(false));
     assert!(matches!(outcome, Err(ReadError::Changed { .. })), "{outcome:?}");

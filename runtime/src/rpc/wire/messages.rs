@@ -132,10 +132,10 @@ pub(crate) fn from_reply(
     mut reply: pb::ReportReply,
 ) -> Result<(Direction, Option<Schedule>), WireError> {
     let schedule = reply.schedule.take().map(Schedule::try_from).transpose()?;
-    Ok((to_direction(reply)?, schedule))
+    Ok((to_direction(&reply)?, schedule))
 }
 
-pub(crate) fn to_direction(reply: pb::ReportReply) -> Result<Direction, WireError> {
+pub(crate) fn to_direction(reply: &pb::ReportReply) -> Result<Direction, WireError> {
     match reply.direction() {
         pb::Direction::Continue => Ok(Direction::Continue),
         pb::Direction::Drain => Ok(Direction::Drain),

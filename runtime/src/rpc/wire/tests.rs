@@ -408,9 +408,9 @@ fn directions_survive_the_wire() {
     let all = [Direction::Continue, Direction::Drain, Direction::Superseded, Direction::Unknown];
     for direction in all {
         let reply = pb::ReportReply { direction: from_direction(direction).into(), schedule: None };
-        assert_eq!(to_direction(reply), Ok(direction));
+        assert_eq!(to_direction(&reply), Ok(direction));
     }
-    let error = to_direction(pb::ReportReply { direction: 9, schedule: None }).unwrap_err();
+    let error = to_direction(&pb::ReportReply { direction: 9, schedule: None }).unwrap_err();
     assert_eq!(error, WireError::Unknown { field: "direction", value: "9".into() });
 }
 
