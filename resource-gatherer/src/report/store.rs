@@ -37,7 +37,7 @@ pub fn write(report: &Report, path: &Path) -> Result<(), StoreError> {
     write_json(report, path)
 }
 
-/// As [`write`](self::write), any document.
+/// Writes any document as [`write()`] does a report.
 pub(crate) fn write_json(document: &impl Serialize, path: &Path) -> Result<(), StoreError> {
     let unwritable = |source| StoreError::Unwritable(path.to_owned(), source);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
