@@ -1,11 +1,11 @@
-"""Trains on whole files through tierfeed or through DataLoader; a step takes its time without a processor.
+"""Trains on whole files through tierfeed or through DataLoader; steps take time, and no processor.
 
-Run by `tierfeed-bench no-harm`, once for each turn. Both sides read the same files in the order of the same
-sampler and hand over batches of tensors, whose first and last byte is looked at. The seconds of each epoch,
-from before its first batch to the end of its last step, go to the result file as a list.
+Run by `tierfeed-bench no-harm`, once for each turn. Both sides read the same files in the order of the
+same sampler and hand over batches of tensors, whose first and last byte is looked at. The seconds of
+each epoch, from before its first batch to the end of its last step, go to the result file as a list.
 
-Arguments: `tierfeed` or `dataloader`, folder with the files, batch size, epochs, seconds of a step, workers
-of DataLoader, result file.
+Arguments: `tierfeed` or `dataloader`, folder with the files, batch size, epochs, seconds of a step,
+workers of DataLoader, result file.
 """
 
 import json
