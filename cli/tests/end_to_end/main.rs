@@ -21,6 +21,7 @@ mod memory;
 mod metrics;
 mod network;
 mod order;
+mod own_ram_disk;
 mod prediction;
 mod pressure;
 mod restart;

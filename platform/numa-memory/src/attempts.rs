@@ -57,11 +57,11 @@ pub fn attempt(call: Call, node: NumaNode) -> io::Result<()> {
     let page = MmapRaw::from(page);
     match call {
         Call::GetMempolicy => get_mempolicy(),
-        Call::Mbind => policy::mbind(&page, node, libc::MPOL_BIND),
-        Call::PreferredMany => policy::mbind(&page, node, MPOL_PREFERRED_MANY),
-        Call::WeightedInterleave => policy::mbind(&page, node, MPOL_WEIGHTED_INTERLEAVE),
+        Call::Mbind => policy::mbind(&page, node, libc::MPOL_BIND, 0),
+        Call::PreferredMany => policy::mbind(&page, node, MPOL_PREFERRED_MANY, 0),
+        Call::WeightedInterleave => policy::mbind(&page, node, MPOL_WEIGHTED_INTERLEAVE, 0),
         Call::HomeNode => {
-            policy::mbind(&page, node, libc::MPOL_BIND)?;
+            policy::mbind(&page, node, libc::MPOL_BIND, 0)?;
             set_home_node(&page, node)
         }
         Call::MovePages => policy::nodes_of(&[page.as_ptr().cast()]).map(|_| ()),

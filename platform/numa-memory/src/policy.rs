@@ -15,6 +15,9 @@ pub(crate) const MPOL_PREFERRED_MANY: libc::c_int = 5;
 /// `MPOL_WEIGHTED_INTERLEAVE` of `linux/mempolicy.h`, Linux 6.9.
 pub(crate) const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 
+/// `MPOL_MF_MOVE` of `linux/mempolicy.h`.
+const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
+
 /// Node numbers that fit in the mask: `CONFIG_NODES_SHIFT` is at most 10.
 pub(crate) const NODES_MAX: u32 = 1024;
 
@@ -28,6 +31,8 @@ pub(crate) enum Mode {
     /// It kills the process (`constraint=CONSTRAINT_MEMORY_POLICY`): only for memory of a
     /// measurement, and only after the node's room was checked.
     Strict,
+    /// As [`Self::Prefer`], and it moves the pages that only this process has mapped.
+    Move,
 }
 
 /// Whether the kernel accepted a memory policy.
@@ -50,7 +55,7 @@ impl Policy {
     }
 }
 
-/// Sets the policy of a mapping that is not touched yet. It moves no page.
+/// Sets the policy of a mapping. Only [`Mode::Move`] moves pages that were touched before.
 ///
 /// # Errors
 ///
@@ -58,14 +63,19 @@ impl Policy {
 /// container engines.
 pub(crate) fn bind(mapping: &MmapRaw, node: NumaNode, mode: Mode) -> io::Result<()> {
     match mode {
-        Mode::Strict => mbind(mapping, node, libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES),
-        Mode::Prefer => match mbind(mapping, node, MPOL_PREFERRED_MANY) {
-            // Linux before 5.15. For a set with one node both modes prefer the same.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                mbind(mapping, node, libc::MPOL_PREFERRED)
-            }
-            outcome => outcome,
-        },
+        Mode::Strict => mbind(mapping, node, libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES, 0),
+        Mode::Prefer => prefer(mapping, node, 0),
+        Mode::Move => prefer(mapping, node, MPOL_MF_MOVE),
+    }
+}
+
+fn prefer(mapping: &MmapRaw, node: NumaNode, flags: libc::c_uint) -> io::Result<()> {
+    match mbind(mapping, node, MPOL_PREFERRED_MANY, flags) {
+        // Linux before 5.15. For a set with one node both modes prefer the same.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            mbind(mapping, node, libc::MPOL_PREFERRED, flags)
+        }
+        outcome => outcome,
     }
 }
 
@@ -142,9 +152,13 @@ pub(crate) fn of_thread() -> io::Result<(libc::c_int, Vec<NumaNode>)> {
     Ok((mode, (0..NODES_MAX).filter(is_in).map(NumaNode).collect()))
 }
 
-pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {
+pub(crate) fn mbind(
+    mapping: &MmapRaw,
+    node: NumaNode,
+    mode: libc::c_int,
+    flags: libc::c_uint,
+) -> io::Result<()> {
     let mask = mask_of(&[node])?;
-    let flags: libc::c_uint = 0;
     // SAFETY:
     // - The range is one live mapping: `mapping` owns it and is borrowed through the call.
     // - `mask` is initialised and outlives the call. The kernel reads `maxnode - 1` bits, so

@@ -22,6 +22,7 @@ use std::{
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -31,7 +32,7 @@ use nix::{
     sys::memfd::{MFdFlags, memfd_create},
     unistd::ftruncate,
 };
-use tierfeed_units::{Bytes, Locality};
+use tierfeed_units::{Bytes, Locality, NumaNode};
 
 use crate::{
     capacity::{self, Purpose},
@@ -52,7 +53,7 @@ const MFD_NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SE
 pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
-    placement: Placement,
+    placement: Mutex<Placement>,
     is_reserved: bool,
     holes: Holes,
 }
@@ -115,7 +116,7 @@ impl Region {
         allocate_range(&fd, FallocateFlags::empty(), Bytes(0), len)
             .map_err(failed(Step::Reserve, len))?;
         populate(&mapping).map_err(failed(Step::Populate, len))?;
-        let placement = verify(mapping.raw(), locality, policy)?;
+        let placement = Mutex::new(verify(mapping.raw(), locality, policy)?);
         seal(&fd).map_err(failed(Step::Seal, len))?;
         Ok(Self { mapping, fd, placement, is_reserved: false, holes: Holes::none() })
     }
@@ -134,10 +135,7 @@ impl Region {
         }
         let (fd, mapping, policy) = map(request)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        let placement = match locality {
-            Locality::Anywhere => Placement::Anywhere,
-            Locality::Numa(node) => Placement::Unverified { node, policy },
-        };
+        let placement = Mutex::new(Placement::before_touch(locality, policy));
         let holes = Holes::none();
         holes.change(|ranges| ranges.add(&give_back::pages_around(Bytes(0), len.0)));
         Ok(Self { mapping, fd, placement, is_reserved: false, holes })
@@ -159,7 +157,7 @@ impl Region {
             // A control group allows fewer of them than the host has.
             return None;
         }
-        let placement = verify(mapping.raw(), locality, policy).ok()?;
+        let placement = Mutex::new(verify(mapping.raw(), locality, policy).ok()?);
         seal(&fd).ok()?;
         Some(Self { mapping, fd, placement, is_reserved: true, holes: Holes::none() })
     }
@@ -173,10 +171,33 @@ impl Region {
         self.mapping.huge_page_bytes().map_or(HugePages::Unknown, HugePages::Transparent)
     }
 
-    /// The placement at the allocation; unverified for memory that was only reserved then.
+    /// The placement at the allocation, or after it was moved; unverified for memory that was only
+    /// reserved then.
     #[must_use]
     pub fn placement(&self) -> Placement {
-        self.placement
+        *self.lock_placement()
+    }
+
+    /// Moves the pages that no other process has touched near `node`, where later ones are allocated
+    /// too, and reads the placement back. Accesses meanwhile wait for their page.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::AbsentNode`], and [`AllocateError::System`] if the system refuses. The memory
+    /// keeps its content after an error too.
+    pub fn move_near(&self, node: NumaNode) -> Result<Placement, AllocateError> {
+        let len = self.mapping.len();
+        let raw = self.mapping.raw();
+        // What an io_uring pinned does not move; it pins again under the next version.
+        let policy =
+            self.holes.change(|_| set_policy(raw, Locality::Near(node), len, Mode::Move))?;
+        let placement = verify(raw, Locality::Near(node), policy)?;
+        *self.lock_placement() = placement;
+        Ok(placement)
+    }
+
+    fn lock_placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The placement now. The kernel moves memory on its own: to a slower node if demotion is
@@ -186,15 +207,8 @@ impl Region {
     ///
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
     pub fn placement_now(&self) -> Result<Placement, AllocateError> {
-        match self.placement {
-            Placement::Anywhere => Ok(Placement::Anywhere),
-            Placement::Verified { node, .. } => {
-                verify(self.mapping.raw(), Locality::Numa(node), Policy::Applied)
-            }
-            Placement::Unverified { node, policy } => {
-                verify(self.mapping.raw(), Locality::Numa(node), policy)
-            }
-        }
+        let placement = self.placement();
+        verify(self.mapping.raw(), placement.locality(), placement.policy())
     }
 
     /// The memfd, to send to a process that will map it.
@@ -258,7 +272,7 @@ pub(crate) fn set_policy(
     len: Bytes,
     mode: Mode,
 ) -> Result<Policy, AllocateError> {
-    let Locality::Numa(node) = locality else { return Ok(Policy::Applied) };
+    let Some(node) = locality.node() else { return Ok(Policy::Applied) };
     match policy::bind(raw, node, mode) {
         Ok(()) => Ok(Policy::Applied),
         Err(error) if policy::is_denied(&error) => Ok(Policy::Denied),
@@ -306,10 +320,7 @@ pub(crate) fn verify(
     locality: Locality,
     policy: Policy,
 ) -> Result<Placement, AllocateError> {
-    match locality {
-        Locality::Anywhere => Ok(Placement::Anywhere),
-        Locality::Numa(node) => placement::judge(placement::find(raw, node), node, policy),
-    }
+    placement::judge(locality, policy, |node| placement::find(raw, node))
 }
 
 fn seal(fd: &OwnedFd) -> io::Result<()> {

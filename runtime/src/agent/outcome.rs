@@ -1,14 +1,16 @@
 //! The end of an agent: it stops its threads and tasks and writes the report.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
     fleet::{self, Applied, Origin, schedule::WriteRates},
+    id::Rank,
     session::Progress,
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_handoff::Server;
+use tierfeed_numa_memory::Placement;
 use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
@@ -36,13 +38,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     drop(clients);
     lending.abort_all();
     let mut footprint = agent.footprint;
-    let used = end_threads(server, plane).await.map(|(usage, ways, counters)| {
-        footprint.note(&usage, agent.loans.granted());
-        (ways, counters)
-    });
+    let used = end_threads(server, plane).await;
+    if let Some(used) = &used {
+        footprint.note(&used.usage, agent.loans.granted());
+    }
     let copyouts = agent.observer.copyouts;
     agent.observer.end();
     let scratch = end_scratch(monitor).await;
+    drop(agent.ram_disk);
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
     manager.end(&summary(progress, &agent.layout, &agent.began)).await;
@@ -73,7 +76,12 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
-        staging: StagingEntry::of(used.as_ref().and_then(|(ways, _)| ways.staging)),
+        staging: StagingEntry::of(
+            used.as_ref().and_then(|used| used.write_modes.staging),
+            agent
+                .sockets
+                .entries(&used.as_ref().map_or_else(BTreeMap::new, |it| it.placements.clone())),
+        ),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
         cold_store: cold_store(&agent.layout),
@@ -108,11 +116,24 @@ fn cold_store(Layout { cold, .. }: &Layout) -> ColdStoreEntry {
     }
 }
 
+/// What the data plane held and did.
+struct Used {
+    usage: Usage,
+    write_modes: WriteModes,
+    counters: Counters,
+    placements: BTreeMap<Rank, Placement>,
+}
+
 /// Ends the threads of hand-off and data plane; returns what the data plane held, if they ended in time.
-async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, WriteModes, Counters)> {
+async fn end_threads(server: Server, plane: DataPlane) -> Option<Used> {
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let ended = (plane.usage(), plane.write_modes(), plane.counters());
+        let ended = Used {
+            usage: plane.usage(),
+            write_modes: plane.write_modes(),
+            counters: plane.counters(),
+            placements: plane.staging_placements(),
+        };
         plane.shutdown();
         ended
     });
@@ -139,18 +160,13 @@ async fn end_scratch(monitor: Monitor) -> Option<ScratchEntry> {
 }
 
 /// Each tier as it was set up, with its use if that is known.
-fn tiers(
-    job: &Job,
-    layout: &Layout,
-    progress: &Progress,
-    used: Option<&(WriteModes, Counters)>,
-) -> Vec<TierEntry> {
+fn tiers(job: &Job, layout: &Layout, progress: &Progress, used: Option<&Used>) -> Vec<TierEntry> {
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, tier): (usize, &TierLayout)| {
         let planned = planned(tier, layout::writes_per_epoch(job, tier.settings.kind));
         match used
-            .and_then(|(ways, counters)| Some((*ways.tiers.get(at)?, counters.tiers.get(at)?)))
+            .and_then(|used| Some((*used.write_modes.tiers.get(at)?, used.counters.tiers.get(at)?)))
         {
             Some((way, traffic)) => planned.used(way, traffic, most(at).unwrap_or_default()),
             None => planned,

@@ -20,7 +20,7 @@ pub use expansion::ExpansionEntry;
 pub use facts::Facts;
 pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
-pub use tier::{StagingEntry, TierEntry, WritersEntry};
+pub use tier::{RankPlacementEntry, StagingEntry, TierEntry, WritersEntry};
 pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{

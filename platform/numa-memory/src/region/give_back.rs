@@ -19,8 +19,7 @@ use super::{
 use crate::{
     capacity::{self, Purpose},
     error::{AllocateError, Step},
-    placement::{self, Placement},
-    policy::Policy,
+    placement,
 };
 
 /// The unit of `st_blocks` of `stat(2)`, in bytes.
@@ -114,12 +113,7 @@ impl Region {
     }
 
     fn locality(&self) -> Locality {
-        match self.placement {
-            Placement::Anywhere => Locality::Anywhere,
-            Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
-                Locality::Numa(node)
-            }
-        }
+        self.placement().locality()
     }
 
     fn punch(&self, ranges: &mut Ranges, hole: &Range) -> Result<(), AllocateError> {
@@ -159,14 +153,9 @@ impl Region {
         len: Bytes,
         locality: Locality,
     ) -> Result<(), AllocateError> {
-        let Locality::Numa(node) = locality else { return Ok(()) };
-        let policy = match self.placement {
-            Placement::Unverified { policy, .. } => policy,
-            Placement::Verified { .. } | Placement::Anywhere => Policy::Applied,
-        };
         let (start, count) = as_usize(offset, len).map_err(failed(Step::Reserve, len))?;
-        let found = placement::find_within(self.mapping.raw(), start, count, node);
-        placement::judge(found, node, policy).map(drop)
+        let find = |node| placement::find_within(self.mapping.raw(), start, count, node);
+        placement::judge(locality, self.placement().policy(), find).map(drop)
     }
 
     fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {

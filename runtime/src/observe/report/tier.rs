@@ -66,26 +66,42 @@ pub struct WritersEntry {
     pub two_bytes_per_s: u64,
 }
 
+/// Where the batches of a rank were staged, on a host with CPUs on several NUMA nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RankPlacementEntry {
+    /// The rank.
+    pub rank: u32,
+    /// The NUMA node near which its staging memory is.
+    pub numa_node: u32,
+    /// What decided it: `spread`, `likely-gpu`, `cpus-of-trainer` or `gpu-of-trainer`.
+    pub because: &'static str,
+    /// The share of its pages that the kernel found there at the end; `None` if it does not tell.
+    pub on_node_percent: Option<u64>,
+}
+
 /// Staging memory in the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct StagingEntry {
     /// As [`TierEntry::stored`]; `None` if no trainer connected.
     pub stored: Option<&'static str>,
     /// As [`TierEntry::pages`]; `None` if no trainer connected.
     pub pages: Option<&'static str>,
+    /// Where the batches of each rank were staged; empty on a host with CPUs on one NUMA node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankPlacementEntry>,
 }
 
 impl StagingEntry {
     /// The staging memory of the first rank.
     #[must_use]
-    pub fn of(way: Option<WriteMode>) -> Self {
+    pub fn of(way: Option<WriteMode>, ranks: Vec<RankPlacementEntry>) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
-        Self { stored, pages }
+        Self { stored, pages, ranks }
     }
 
     /// A line of text; `None` if no trainer connected.
     #[must_use]
-    pub fn choice(self) -> Option<String> {
+    pub fn choice(&self) -> Option<String> {
         Some(format!("staging: {}", words(self.stored?, self.pages).join(", ")))
     }
 }
@@ -215,10 +231,10 @@ mod tests {
         assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
         let staging = WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
         assert_eq!(
-            StagingEntry::of(Some(staging)).choice().unwrap(),
+            StagingEntry::of(Some(staging), Vec::new()).choice().unwrap(),
             "staging: stores through the caches, reserved huge pages"
         );
-        assert_eq!(StagingEntry::of(None).choice(), None, "no trainer came");
+        assert_eq!(StagingEntry::of(None, Vec::new()).choice(), None, "no trainer came");
     }
 
     #[test]
