@@ -25,6 +25,9 @@ const RANKS: u32 = 2;
 /// One process takes the batches of all ranks in turn, so the only chance is in what a policy drops while
 /// the cold store is late. Measured: up to 0.013 in an epoch on a loaded machine.
 const DRIFT_MAX: f64 = 0.03;
+/// Where a policy decides by what lies in a tier, samples that wait there ahead of their use decide too, and
+/// when they are there depends on the cold store. Measured: up to 0.07.
+const AHEAD_DRIFT_MAX: f64 = 0.12;
 /// Samples do not fill tiers to the last byte.
 const OVER_LEAST_MAX: f64 = 1.03;
 /// The time of an epoch with `gap` over the larger of computing and reading what has to be read. A machine
@@ -92,7 +95,7 @@ impl Outcome {
                     .map(|bytes| bytes as f64);
             let off = (cold - predicted).abs() / predicted;
             let what = format!("{policy}, epoch {epoch}: off the prediction by");
-            judged = judged.at_most(&what, off, DRIFT_MAX);
+            judged = judged.at_most(&what, off, drift_max(policy));
             if policy == policy::Kind::Gap.name() {
                 let what = format!("{policy}, epoch {epoch}: cold bytes over the least");
                 judged = judged.at_most(&what, cold / least, OVER_LEAST_MAX);
@@ -102,6 +105,12 @@ impl Outcome {
         }
         judged
     }
+}
+
+fn drift_max(policy: &str) -> f64 {
+    use policy::Kind::{Gap, NoPfs, Pinned};
+    let is_fixed = [Gap, NoPfs, Pinned, policy::Kind::None].iter().any(|it| it.name() == policy);
+    if is_fixed { DRIFT_MAX } else { AHEAD_DRIFT_MAX }
 }
 
 #[derive(Debug, Deserialize)]

@@ -27,7 +27,7 @@ const THREAD_GROWTH_MAX: u64 = 16;
 const CHUNKS_IN_FLIGHT: u64 = 1 << 20;
 
 /// Files that may stay in a run directory: a restarted process uses them again.
-const KEPT_FILES: [&str; 10] = [
+const KEPT_FILES: [&str; 11] = [
     "agent.lock",
     "manager.lock",
     "begun",
@@ -38,6 +38,7 @@ const KEPT_FILES: [&str; 10] = [
     "report.json",
     "token",
     "trainer.json",
+    "schedules.jsonl",
 ];
 
 /// The resources of a process at a moment without faults.
