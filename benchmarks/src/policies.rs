@@ -108,8 +108,8 @@ impl Outcome {
 }
 
 fn drift_max(policy: &str) -> f64 {
-    use policy::Kind::{Gap, NoPfs, Pinned};
-    let is_fixed = [Gap, NoPfs, Pinned, policy::Kind::None].iter().any(|it| it.name() == policy);
+    use policy::Kind::{Gap, Pinned};
+    let is_fixed = [Gap, Pinned, policy::Kind::None].iter().any(|it| it.name() == policy);
     if is_fixed { DRIFT_MAX } else { AHEAD_DRIFT_MAX }
 }
 
