@@ -1,4 +1,4 @@
-//! A host that nobody probed is calibrated at the start of its first run, and only then.
+//! A host without a probe report is calibrated at the start of its first run, and only then.
 
 use std::{fs, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Idle phases of a training are used to read ahead, into whatever room the tiers have.
+//! Idle phases of a training are used to read ahead, into free room of the tiers.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A number for what a session decided in each epoch, whatever the time was: from where each sample was
+//! A number for what a session decided in each epoch, independent of time: from where each sample was
 //! read, and where it stays.
 //!
 //! What is fetched ahead counts as read from the cold store, because time decides only whether it comes

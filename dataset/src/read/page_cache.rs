@@ -9,7 +9,7 @@
 //! 1. With a limit of 0, which is the one at the start, no read leaves pages.
 //! 2. A sample whose copy a tier keeps has no pages here, except those of other programs.
 //!
-//! The kernel may drop pages at any time and tells nobody. The sample counts as left until it is read again.
+//! The kernel may drop pages at any time without notice. The sample counts as left until it is read again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -68,7 +68,7 @@ pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes
     Ok(headroom.map_or(unreserved, |headroom| headroom.min(unreserved)))
 }
 
-/// Free memory less watermarks and reserve, whatever the control groups allow.
+/// Free memory less watermarks and reserve; limits of control groups are not considered.
 fn unreserved_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes> {
     let (free, total) = match locality {
         Locality::Anywhere => {
