@@ -2,15 +2,16 @@
 
 #![expect(clippy::cast_precision_loss, reason = "bytes of a small dataset")]
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, process::Command};
 
 use serde_json::Value;
 use tierfeed_core::retention::policy::Kind;
 
-use crate::fixture::{EPOCHS, Fixture, assert_ended, example};
+use crate::fixture::{EPOCHS, Fixture, assert_ended, example, trainer};
 
-/// How far cold bytes of a run may lie from the prediction where ranks do not wait for each other.
-const FREE_DRIFT_MAX: f64 = 0.05;
+/// How far cold bytes of a run may lie from the prediction where ranks do not wait for each other and age
+/// decides: a rank that other programs hold up for some steps changes what is oldest.
+const FREE_DRIFT_MAX: f64 = 0.08;
 
 /// The same for policies whose choice hardly depends on the turns of ranks.
 const FREE_DRIFT_MAX_GAP: f64 = 0.01;
@@ -96,13 +97,26 @@ fn the_simulator_predicts_every_policy_to_the_byte_where_ranks_are_in_lock_step(
     }
 }
 
+/// A run whose ranks begin together, and then each go their own pace. The prediction lets them begin together:
+/// one that begins 0.1 s after the other moves what `fifo` reads by 6 %, 0.2 s by 20 %.
+fn run_from_one_start(fixture: &Fixture) -> Command {
+    let both_are_there = "touch \"$0.$RANK\"; until [ -e \"$0.0\" ] && [ -e \"$0.1\" ]; do sleep 0.01; done; \
+                          exec \"$@\"";
+    let start = fixture.path("start");
+    let mut run = fixture.tierfeed(&["run"]);
+    run.arg(fixture.job()).arg("--run-dir").arg(fixture.run_dir());
+    run.args(["--", "sh", "-c", both_are_there]).arg(&start);
+    run.arg(trainer()).arg(fixture.path("log")).arg("5000");
+    run
+}
+
 #[test]
 fn ranks_that_do_not_wait_for_each_other_read_nearly_as_much_as_predicted() {
     let fixture = fixture();
     for policy in [Kind::Gap, Kind::None, Kind::Fifo, Kind::DeepMemory] {
         write_job(&fixture, policy);
         let predicted = predicted(&fixture, policy);
-        assert_ended(&fixture.run(5_000).output().unwrap(), 0);
+        assert_ended(&run_from_one_start(&fixture).output().unwrap(), 0);
         let measured = cold_bytes(&fixture.report());
         assert!(measured.keys().eq(predicted.keys()), "{policy}: {measured:?}, {predicted:?}");
         let off = drift(measured.values().sum(), predicted.values().sum());
@@ -111,7 +125,9 @@ fn ranks_that_do_not_wait_for_each_other_read_nearly_as_much_as_predicted() {
             _ => FREE_DRIFT_MAX,
         };
         assert!(off <= off_max, "{policy}: off by {off:.3}: {measured:?}, {predicted:?}");
-        fs::remove_file(fixture.path("log")).unwrap();
+        for file in ["log", "start.0", "start.1"] {
+            fs::remove_file(fixture.path(file)).unwrap();
+        }
     }
 }
 
