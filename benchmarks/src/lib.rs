@@ -7,6 +7,7 @@ pub mod copy;
 pub mod direct;
 pub mod end_to_end;
 pub mod handoff;
+pub mod hogged;
 pub mod import;
 pub mod index;
 pub mod io;

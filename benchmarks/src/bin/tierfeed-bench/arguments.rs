@@ -67,6 +67,9 @@ pub(crate) enum Bench {
     /// A training on a few large files of a slow disk, through tierfeed and through DataLoader with the page
     /// cache. Needs root: the files lie on an image on a loop device.
     NoHarm(BenchNoHarm),
+    /// A default job beside a hog that leaves 1 GiB, and beside one that comes and goes, with the least time that
+    /// the memory permits. Needs root: both run in a memory group.
+    Hogged(FolderAndFormat),
     /// Objects of an S3 server on loopback, through tierfeed and through other clients.
     Objects(BenchObjects),
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.

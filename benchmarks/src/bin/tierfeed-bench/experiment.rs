@@ -4,8 +4,8 @@ use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, 
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    control_plane, copy, direct, end_to_end, handoff, import, index, io, no_harm, objects, pauses,
-    phases, policies, reader, tiers_accuracy, tiers_contended,
+    control_plane, copy, direct, end_to_end, handoff, hogged, import, index, io, no_harm, objects,
+    pauses, phases, policies, reader, tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -13,6 +13,7 @@ use tierfeed_harness::{
     environment,
     failure::Failure,
     judgement::Judgement,
+    output::FolderAndFormat,
     programs::{self, Programs},
 };
 
@@ -41,6 +42,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::NoHarm(it) => no_harm(it),
+        Bench::Hogged(it) => hogged(&it),
         Bench::Io(it) => cold_files(it),
         Bench::Chaos(it) => exec_chaos("tierfeed-bench chaos", None, &it),
         Bench::ControlPlane(it) => control_plane(it),
@@ -188,6 +190,14 @@ fn no_harm(arguments: BenchNoHarm) -> Result<(), Failure> {
     let outcome = no_harm::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     output.print(&outcome, no_harm::table)?;
+    passed(outcome.judged())
+}
+
+fn hogged(output: &FolderAndFormat) -> Result<(), Failure> {
+    let settings = hogged::Settings { programs: Programs::find()?, folder: output.folder() };
+    let outcome = hogged::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, hogged::table)?;
     passed(outcome.judged())
 }
 

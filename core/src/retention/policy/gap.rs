@@ -182,7 +182,7 @@ impl Gap {
         }
         match tier {
             Some(tier) => self.growth.take_in(tier, len),
-            None => self.growth.take(len),
+            None => self.growth.take(len, residency),
         }
     }
 
@@ -221,10 +221,12 @@ impl Growth {
         self.as_of = residency.resizes();
     }
 
-    /// The fastest tier that has grown enough for a sample; the sample takes that room.
-    fn take(&mut self, len: Bytes) -> Option<TierId> {
-        let tier = self.free.iter().position(|free| *free >= len)?;
-        self.take_in(TierId(u8::try_from(tier).ok()?), len)
+    /// The fastest tier that has grown enough for a sample; the sample takes that room. Where the room is taken
+    /// already, by what grew into it in the epoch before, it is left to those samples until they are read.
+    fn take(&mut self, len: Bytes, residency: &Residency) -> Option<TierId> {
+        let mut grown = residency.tiers().zip(&self.free).filter(|(_, free)| **free >= len);
+        let (tier, _) = grown.find(|(tier, _)| residency.free(*tier) >= len)?;
+        self.take_in(tier, len)
     }
 
     /// As [`Self::take`], for one tier only.

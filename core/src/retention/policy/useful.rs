@@ -15,7 +15,8 @@ pub struct Reach {
 }
 
 /// The bytes of each tier that are worth filling if an epoch reads every byte of `dataset` once on
-/// one node, the trainer computes for `compute`, and all tiers are read at the same time.
+/// one node, the trainer computes for `compute`, and all tiers are read at the same time. A tier may
+/// hold less now and grow, so its capacity is no limit here.
 ///
 /// A slow and large tier delivers less in an epoch than it can hold: reading the rest from it would
 /// take longer than from the cold store.
@@ -32,7 +33,7 @@ pub fn useful(
     compute: Nanoseconds,
 ) -> Vec<Bytes> {
     let time = least_time(dataset, tiers, cold, compute);
-    tiers.iter().map(|tier| tier.within(time)).collect()
+    tiers.iter().map(|tier| tier.readable_within(time)).collect()
 }
 
 fn least_time(
@@ -57,11 +58,16 @@ fn least_time(
 impl Reach {
     /// Bytes that it delivers within `time`.
     fn within(self, time: Nanoseconds) -> Bytes {
+        self.readable_within(time).min(self.capacity)
+    }
+
+    /// Bytes that it would deliver within `time` if it held enough.
+    fn readable_within(self, time: Nanoseconds) -> Bytes {
         if self.rate.0 == 0 {
-            return self.capacity;
+            return Bytes(u64::MAX);
         }
         let bytes = u128::from(self.rate.0) * u128::from(time.0) / 1_000_000_000;
-        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).min(self.capacity.0))
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 }
 
@@ -75,11 +81,13 @@ mod tests {
         Reach { capacity: Bytes(capacity), rate: BytesPerSecond(rate) }
     }
 
+    const ALL: Bytes = Bytes(u64::MAX);
+
     #[test]
-    fn a_tier_that_keeps_up_is_filled() {
-        let tiers = [reach(300, 0), reach(200, 200)];
+    fn a_tier_that_keeps_up_is_filled_however_much_it_grows() {
+        let tiers = [reach(300, 0), reach(200, 250)];
         let useful = useful(Bytes(1000), &tiers, BytesPerSecond(600), SECOND);
-        assert_eq!(useful, [Bytes(300), Bytes(200)]);
+        assert_eq!(useful, [ALL, Bytes(250)]);
     }
 
     #[test]
@@ -87,15 +95,15 @@ mod tests {
         let tiers = [reach(300, 0), reach(700, 100)];
         // 300 at once, 100 from the slow tier, 600 cold: all in the second that the trainer computes.
         let of = useful(Bytes(1000), &tiers, BytesPerSecond(600), SECOND);
-        assert_eq!(of, [Bytes(300), Bytes(100)]);
+        assert_eq!(of, [ALL, Bytes(100)]);
         // Half of the cold rate: 300 + 100 T + 300 T = 1000 at T = 1.75 s.
         let of = useful(Bytes(1000), &tiers, BytesPerSecond(300), SECOND);
-        assert_eq!(of, [Bytes(300), Bytes(175)]);
+        assert_eq!(of, [ALL, Bytes(175)]);
     }
 
     #[test]
     fn nothing_known_limits_nothing() {
         let of = useful(Bytes(1000), &[reach(900, 0)], BytesPerSecond(0), Nanoseconds(0));
-        assert_eq!(of, [Bytes(900)]);
+        assert_eq!(of, [ALL]);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     order::{Position, Shuffle, Spec, World},
     retention::{
         future_accesses::FutureAccesses,
-        policy::{Aim, Kind, Policy, Read, Saves, Setting},
+        policy::{Aim, Kind, Need, Policy, Preparation, Read, Saves, Setting},
         replay::Replay,
         residency::Residency,
     },
@@ -332,4 +332,53 @@ fn left_behind(from: u32, to: u32) -> usize {
 fn a_trainer_that_goes_elsewhere_leaves_nothing_behind() {
     assert_eq!(left_behind(5, 12), 0, "forwards");
     assert_eq!(left_behind(15, 3), 0, "backwards");
+}
+
+/// Hits of each epoch where the one tier gets another size in the middle of an epoch, and each epoch is planned
+/// while the one before is read.
+fn hits_with_a_resize(from: u64, to: u64, during: Epoch) -> Vec<usize> {
+    let setting = setting(equal(2_000), World { nodes: 1, ranks_per_node: 1 }, 6, &[from]);
+    let mut gap = Gap::new(&setting);
+    let mut future = FutureAccesses::new(setting.order, NodeId(0), gap.lookahead() + 1);
+    let mut residency =
+        Residency::new(Arc::clone(&setting.sizes), setting.capacities.iter().copied());
+    let mut hits = vec![0; 6];
+    for epoch in (0..6).map(Epoch) {
+        future.prepare(epoch);
+        let steps = setting.order.steps_in(epoch);
+        for step in (0..steps).map(Step) {
+            if (epoch, step.0) == (during, steps / 2) {
+                residency.resize(TierId(0), Bytes((2_000 << 16) * to / 100));
+            }
+            let batch = BatchId { epoch, step, rank: Rank(0) };
+            for (index, sample) in future.batch(batch).unwrap().iter().enumerate() {
+                let at = future.read_of(batch, index);
+                hits[epoch.0 as usize] += usize::from(residency.tier_of(*sample).is_some());
+                gap.read(Read { sample: *sample, at }, &future, &mut residency);
+            }
+            let next = Epoch(epoch.0 + 1);
+            if step.0 == 0
+                && next.0 < 6
+                && let Preparation::Job(job) = gap.prepare(next, Need::Soon, &future, &residency)
+            {
+                gap.prepared(job.run());
+            }
+        }
+    }
+    hits
+}
+
+#[test]
+fn room_that_comes_while_an_epoch_runs_is_used_from_then_on() {
+    for hits in [hits_with_a_resize(20, 30, Epoch(0)), hits_with_a_resize(20, 30, Epoch(2))] {
+        let grown = hits.iter().position(|hits| *hits > 450).unwrap();
+        assert!(grown <= 3, "{hits:?}");
+        assert!(hits[grown..].iter().all(|hits| *hits >= 595), "{hits:?}");
+    }
+}
+
+#[test]
+fn room_that_goes_costs_no_more_than_it_held() {
+    let hits = hits_with_a_resize(30, 20, Epoch(2));
+    assert!(hits[3..].iter().all(|hits| *hits >= 395), "{hits:?}");
 }

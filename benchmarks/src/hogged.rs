@@ -1,0 +1,375 @@
+//! `tierfeed-bench hogged`: a default job on a node whose memory others hold, beside the least time that any
+//! loader needs with the memory that was there.
+//!
+//! All runs in a memory group, so that `tierfeed hog` makes the group tight and not the machine. First the hog
+//! leaves an amount from before the start to the end; then it comes and goes while the training runs. The job
+//! names no tiers: it gets its share of what is free, which changes with the hog.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod least_cold;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use tierfeed_core::units::Bytes;
+use tierfeed_harness::{
+    cgroup,
+    clock::{now, pause},
+    files,
+    judgement::Judgement,
+    programs::Programs,
+};
+
+use self::least_cold::{Epoch, Room, least_cold};
+use crate::memory_group::MemoryGroup;
+
+/// The most time over the bound of the whole training.
+pub const OVER_BOUND_MAX: f64 = 1.05;
+
+/// What a machine that does other work beside the bench adds to the ratio.
+const NOISE: f64 = 0.05;
+
+const GROUP: Bytes = Bytes::mib(2560);
+const LEFT: Bytes = Bytes::mib(1024);
+/// What a job without `tiers:` takes of the free memory.
+const SHARE: f64 = 0.2;
+
+const FILES: u64 = 2_000;
+const FILE: Bytes = Bytes(400_000);
+const BATCH: u64 = 16;
+const COLD_MB_PER_S: u32 = 100;
+const STEP_MS: u64 = 40;
+const EPOCHS: u32 = 6;
+
+/// The hog that comes and goes holds memory in a part of the training.
+const COMES_AFTER: Duration = Duration::from_secs(9);
+const STAYS: Duration = Duration::from_secs(12);
+
+/// Between two looks at what the hog holds.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The programs that it starts.
+    pub programs: Programs,
+    /// Where files are made, and removed afterwards.
+    pub folder: std::path::PathBuf,
+}
+
+/// The outcome, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Bytes of the dataset.
+    pub dataset_bytes: u64,
+    /// The limit of the memory group.
+    pub group_bytes: u64,
+    /// One for each way to hog.
+    pub trainings: Vec<Training>,
+}
+
+/// A training and its epochs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Training {
+    /// When the hog holds memory.
+    pub hog: &'static str,
+    /// The most that it held.
+    pub hogged_bytes_max: u64,
+    /// The epochs.
+    pub epochs: Vec<Row>,
+    /// Time of all epochs over their bounds.
+    pub ratio: f64,
+    /// The order that the ranks were given.
+    pub order_digest: String,
+}
+
+/// One epoch.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Its number.
+    pub epoch: u32,
+    /// How long it took.
+    pub time_s: f64,
+    /// The longer of computing, and of reading the fewest bytes.
+    pub bound_s: f64,
+    /// Read from the cold store.
+    pub cold_read_bytes: u64,
+    /// The fewest with the job's share of the memory that was there, without what is staged.
+    pub least_cold_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    epochs: Vec<EpochReport>,
+    order_digest: String,
+    staging: Staging,
+}
+
+#[derive(Debug, Deserialize)]
+struct Staging {
+    parts: Vec<StagingPart>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StagingPart {
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct EpochReport {
+    cold_read_bytes: u64,
+}
+
+/// When the hog holds memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hogging {
+    FromTheStart,
+    ComesAndGoes,
+}
+
+impl Hogging {
+    const ALL: [Self; 2] = [Self::FromTheStart, Self::ComesAndGoes];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::FromTheStart => "from the start",
+            Self::ComesAndGoes => "comes and goes",
+        }
+    }
+}
+
+impl Outcome {
+    /// The time of each training beside its bound, and that all had one order.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let mut judged = Judgement::default();
+        for training in &self.trainings {
+            let what = format!("hog {}: time over the bound", training.hog);
+            judged = judged.at_most(&what, training.ratio, OVER_BOUND_MAX + NOISE);
+        }
+        let digests = self.trainings.windows(2);
+        match digests.filter(|pair| pair[0].order_digest != pair[1].order_digest).count() {
+            0 => judged,
+            _ => judged.verdict("the order depends on the hog".to_owned(), "missed"),
+        }
+    }
+}
+
+/// Makes the files, trains beside a hog in both ways, removes the files.
+///
+/// # Errors
+///
+/// If no memory group can be made (this needs root), the folder cannot be written, or a training fails.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    files::in_folder(&settings.folder, |folder| {
+        let data = folder.join("data");
+        for number in 0..FILES {
+            let file = data.join(format!("class{}", number % 10)).join(format!("{number:04}.jpg"));
+            files::write_noise(&file, number, FILE.0)?;
+        }
+        let job = folder.join("job.yaml");
+        fs::write(&job, job_text(&data))?;
+        let group = MemoryGroup::make()?;
+        group.limit(GROUP)?;
+        let mut trainings = Vec::new();
+        for hogging in Hogging::ALL {
+            step(&format!("a training beside a hog that leaves {LEFT}: {}", hogging.name()));
+            trainings.push(train(&settings.programs, &group, folder, &job, hogging)?);
+        }
+        Ok(Outcome { dataset_bytes: FILES * FILE.0, group_bytes: GROUP.0, trainings })
+    })
+}
+
+/// What is looked at while a training runs.
+#[derive(Debug)]
+struct Watched {
+    /// What the hog held, by time.
+    hogged: Vec<(Instant, u64)>,
+    /// When the last batch was read.
+    end: Instant,
+}
+
+fn train(
+    programs: &Programs,
+    group: &MemoryGroup,
+    folder: &Path,
+    job: &Path,
+    hogging: Hogging,
+) -> anyhow::Result<Training> {
+    let (run_dir, times) = (folder.join(hogging.name()), folder.join("times.json"));
+    let mut hog = match hogging {
+        Hogging::FromTheStart => Some(start_hog(programs, group, None)?),
+        Hogging::ComesAndGoes => None,
+    };
+    let begun = now();
+    let mut training = cgroup::command_in(group.path(), &programs.tierfeed);
+    training.args(["run", "--launch", "once", "--run-dir"]).arg(&run_dir).arg(job);
+    training.arg("--").arg(&programs.own).args(["reader", "--step"]);
+    training.arg(format!("{STEP_MS} ms")).arg("--record").arg(&times);
+    let mut training = training.stdout(std::io::stderr()).spawn()?;
+    let mut watched = Watched { hogged: Vec::new(), end: begun };
+    let status = loop {
+        if let Some(status) = training.try_wait()? {
+            break status;
+        }
+        if hogging == Hogging::ComesAndGoes && hog.is_none() && now() >= begun + COMES_AFTER {
+            hog = Some(start_hog(programs, group, Some(STAYS))?);
+        }
+        watched.hogged.push((now(), hog.as_ref().map_or(0, resident_bytes)));
+        if !times.exists() {
+            watched.end = now();
+        }
+        pause(LOOK_EVERY);
+    };
+    if let Some(hog) = &mut hog {
+        hog.kill()?;
+        hog.wait()?;
+    }
+    ensure!(status.success(), "the training failed ({status}); its messages are above");
+    let seconds: Vec<f64> = serde_json::from_str(&fs::read_to_string(&times)?)?;
+    fs::remove_file(&times)?;
+    let report: Report = serde_json::from_str(&fs::read_to_string(run_dir.join("report.json"))?)?;
+    compare(hogging, &seconds, report, &watched)
+}
+
+/// Starts a hog, and waits until it holds what it shall if it is there from the start.
+fn start_hog(
+    programs: &Programs,
+    group: &MemoryGroup,
+    time: Option<Duration>,
+) -> anyhow::Result<Child> {
+    let mut hog: Command = cgroup::command_in(group.path(), &programs.tierfeed);
+    hog.args(["hog", "--leave", &LEFT.to_string()]);
+    if let Some(time) = time {
+        hog.args(["--for", &format!("{} s", time.as_secs())]);
+    }
+    let hog = hog.stdout(Stdio::null()).spawn().context("tierfeed hog")?;
+    let most = (GROUP.0 - LEFT.0) / 10 * 9;
+    let until = now() + Duration::from_secs(30);
+    while time.is_none() && resident_bytes(&hog) < most {
+        ensure!(now() < until, "the hog holds {} after 30 s", Bytes(resident_bytes(&hog)));
+        pause(LOOK_EVERY);
+    }
+    Ok(hog)
+}
+
+/// What a process holds; nothing once it has ended.
+fn resident_bytes(process: &Child) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+fn compare(
+    hogging: Hogging,
+    seconds: &[f64],
+    report: Report,
+    watched: &Watched,
+) -> anyhow::Result<Training> {
+    ensure!(
+        seconds.len() == EPOCHS as usize && report.epochs.len() == seconds.len(),
+        "{} epochs were timed, and {} reported",
+        seconds.len(),
+        report.epochs.len()
+    );
+    let dataset = (FILES * FILE.0) as f64;
+    let start = watched.end - Duration::from_secs_f64(seconds.iter().sum());
+    // Batches that wait for the trainer are part of the share, and no cache.
+    let staged = report.staging.parts.iter().map(|part| part.bytes as f64).sum::<f64>();
+    let room = |(time, hogged): &(Instant, u64)| Room {
+        from_s: time.saturating_duration_since(start).as_secs_f64(),
+        bytes: SHARE * GROUP.0.saturating_sub(*hogged) as f64 - staged,
+    };
+    let rooms: Vec<_> = watched.hogged.iter().map(room).collect();
+    let mut begins_s = 0.0;
+    let epochs: Vec<_> = seconds
+        .iter()
+        .map(|takes_s| {
+            let epoch = Epoch { begins_s, takes_s: *takes_s };
+            begins_s += takes_s;
+            epoch
+        })
+        .collect();
+    let compute_s = (FILES.div_ceil(BATCH) * STEP_MS) as f64 / 1000.0;
+    let rows: Vec<Row> = (0..)
+        .zip(&epochs)
+        .zip(least_cold(dataset, &rooms, &epochs))
+        .zip(report.epochs)
+        .map(|(((epoch, took), least), read)| Row {
+            epoch,
+            time_s: took.takes_s,
+            bound_s: compute_s.max(least / (f64::from(COLD_MB_PER_S) * 1e6)),
+            cold_read_bytes: read.cold_read_bytes,
+            least_cold_bytes: least as u64,
+        })
+        .collect();
+    let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
+    Ok(Training {
+        hog: hogging.name(),
+        hogged_bytes_max: watched.hogged.iter().map(|it| it.1).max().unwrap_or(0),
+        ratio: sum(|row| row.time_s) / sum(|row| row.bound_s),
+        epochs: rows,
+        order_digest: report.order_digest,
+    })
+}
+
+fn job_text(data: &Path) -> String {
+    format!(
+        "name: bench-hogged\n\
+         dataset:\n  source: {data}\n  format: image-folder\n\
+         \x20 emulate: {{ latency: 1 ms, bandwidth: {COLD_MB_PER_S} MB/s }}\n\
+         order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
+         batch_size: {BATCH}\n\
+         step_time: {STEP_MS} ms\n",
+        data = data.display(),
+    )
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut text = format!(
+        "dataset {:.1} MiB, memory group of {}, of which the hog leaves {LEFT}; cold store emulated\n",
+        mib(outcome.dataset_bytes),
+        Bytes(outcome.group_bytes)
+    );
+    for training in &outcome.trainings {
+        _ = writeln!(
+            text,
+            "hog {}, {:.0} MiB at most: {:.3} x the bound\n\
+             {:>8}{:>10}{:>10}{:>8}{:>16}{:>16}",
+            training.hog,
+            mib(training.hogged_bytes_max),
+            training.ratio,
+            "epoch",
+            "time",
+            "bound",
+            "ratio",
+            "cold, run",
+            "least"
+        );
+        for row in &training.epochs {
+            _ = writeln!(
+                text,
+                "{:>8}{:>8.2} s{:>8.2} s{:>8.3}{:>12.1} MiB{:>12.1} MiB",
+                row.epoch,
+                row.time_s,
+                row.bound_s,
+                row.time_s / row.bound_s,
+                mib(row.cold_read_bytes),
+                mib(row.least_cold_bytes)
+            );
+        }
+    }
+    text
+}
