@@ -56,6 +56,7 @@ else
   bench limits
   bench lobster
   bench idle
+  bench hogged
   part fuzz scripts/fuzz.sh
 fi
 

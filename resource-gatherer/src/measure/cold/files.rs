@@ -85,7 +85,7 @@ fn read(extent: &FileExtent, progress: &Progress) -> io::Result<()> {
             outcome => outcome?,
         };
         if count > 0 {
-            progress.arrived(Bytes(count as u64))?;
+            progress.arrived(wanted(extent, at, count as u64))?;
         }
         // At the end of the file, which direct I/O reads to its last byte.
         if count < len {
@@ -95,6 +95,13 @@ fn read(extent: &FileExtent, progress: &Progress) -> io::Result<()> {
         piece = PIECE;
     }
     Ok(())
+}
+
+/// How many of the `count` bytes that were read at `at` belong to what is read of an extent: a small sample is
+/// one of many in the unit that direct I/O reads, and the store gives samples no faster for that.
+fn wanted(extent: &FileExtent, at: u64, count: u64) -> Bytes {
+    let end = extent.offset.saturating_add(extent.len.min(EXTENT_MAX));
+    Bytes(end.min(at + count).saturating_sub(extent.offset.max(at)))
 }
 
 /// Whether reads of the file go past the page cache from now on, as far as the file system says.
@@ -150,6 +157,16 @@ mod tests {
             // A file system without direct I/O, whose page cache holds what was just written.
             Err(error) => assert!(matches!(error, ColdError::NoAnswer(_) | ColdError::Failed(_))),
         }
+    }
+
+    #[test]
+    fn only_bytes_of_the_sample_count() {
+        let extent = FileExtent { path: PathBuf::new(), offset: 4_000, len: 200 };
+        assert_eq!(wanted(&extent, 0, 4_096), Bytes(96));
+        assert_eq!(wanted(&extent, 4_096, 4_096), Bytes(104));
+        assert_eq!(wanted(&extent, 8_192, 4_096), Bytes(0));
+        let whole = FileExtent { len: 1 << 30, ..extent };
+        assert_eq!(wanted(&whole, 4_096, 1 << 20), Bytes(1 << 20));
     }
 
     #[test]
