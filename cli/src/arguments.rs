@@ -280,10 +280,10 @@ pub(crate) struct MachineReports {
 /// The speed of the cold store, where the job file does not impose one.
 #[derive(Debug, Args)]
 pub(crate) struct Cold {
-    /// The rate of the cold store, such as "500 MB/s" [default: unlimited].
+    /// The rate of the cold store, such as "500 MB/s" [default: as measured, else unlimited].
     #[arg(long, value_name = "RATE")]
     pub(crate) cold_bandwidth: Option<BytesPerSecond>,
-    /// The latency of the cold store, such as "2 ms" [default: none].
+    /// The latency of the cold store, such as "2 ms" [default: as measured, else none].
     #[arg(long, value_name = "TIME")]
     pub(crate) cold_latency: Option<Nanoseconds>,
 }

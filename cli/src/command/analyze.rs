@@ -11,6 +11,7 @@ use std::{
 use anyhow::Context;
 use serde::Serialize;
 use tierfeed_core::{
+    fleet::schedule::Figures,
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -76,11 +77,12 @@ fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
         let layout = machine.layout(&file, &demand)?;
         let free = free_memory(&machine.node, &layout);
         let analysis = Analysis::of(job, &sums, &demand, free);
-        let cold = cold_speed(job, &arguments.cold);
+        let cold = cold_speed(job, &arguments.cold, &layout.cold);
         let supply = supply(job, &layout, &analysis, machine.measured(), cold);
         let verdict = demand::verdict(&demand, &supply);
         let advice = demand::advice(&demand, &supply);
-        Ok(Case { machine, layout, analysis, verdict, advice })
+        let cold = measured_cold(job, &arguments.cold, &layout.cold);
+        Ok(Case { machine, layout, analysis, verdict, advice, cold })
     });
     let cases = cases.collect::<Result<Vec<_>, Failure>>()?;
     if arguments.json {
@@ -101,6 +103,8 @@ struct Case<'a> {
     analysis: Analysis,
     verdict: Verdict,
     advice: Vec<Advice>,
+    /// About the speed of the cold store.
+    cold: Option<String>,
 }
 
 impl Case<'_> {
@@ -124,7 +128,7 @@ impl Case<'_> {
     }
 
     fn print(&self, job: &Job, demand: &Demand, observed: Option<Observed>) -> Result<(), Failure> {
-        let Self { machine, layout, analysis, verdict, advice } = self;
+        let Self { machine, layout, analysis, verdict, advice, cold } = self;
         if let Some(name) = &machine.name {
             output::lines(&format!("{:<20}{}", "machine", name.text()))?;
         }
@@ -140,6 +144,9 @@ impl Case<'_> {
         }
         if job.described.is_some() {
             output::lines(&format!("{:<20}the dataset is described, not here", "note"))?;
+        }
+        if let Some(note) = cold {
+            output::lines(&format!("{:<20}{note}", "note"))?;
         }
         match emulated(layout).as_slice() {
             [] => Ok(()),
@@ -197,17 +204,24 @@ fn reads_per_s(tier: &TierLayout, measured: Option<&Report>) -> Option<u64> {
     tiers.iter().find(|other| other.kind == tier.settings.kind)?.random_read_iops
 }
 
+/// A sentence about the speed of the cold store where it is a measured one.
+pub(crate) fn measured_cold(job: &Job, cold: &Cold, measured: &Figures) -> Option<String> {
+    let is_told = job.cold.speed.is_some() || cold.cold_bandwidth.is_some();
+    let rate = measured.bandwidth.filter(|_| !is_told)?;
+    Some(format!("the cold store gives {rate}: {}", measured.from))
+}
+
 /// Free main memory minus the budgets of the tiers.
 fn free_memory(node: &Node, layout: &Layout) -> Bytes {
     let free = node.host_memory();
     Bytes(free.0.saturating_sub(layout.memory_budget(node).0))
 }
 
-/// The cold store's speed: imposed by the job, else by option.
-pub(crate) fn cold_speed(job: &Job, cold: &Cold) -> Speed {
+/// The cold store's speed: imposed by the job, else by option, else as measured.
+pub(crate) fn cold_speed(job: &Job, cold: &Cold, measured: &Figures) -> Speed {
     job.cold.speed.unwrap_or(Speed {
-        latency: cold.cold_latency.unwrap_or(Nanoseconds(0)),
-        bandwidth: cold.cold_bandwidth.unwrap_or(BytesPerSecond(0)),
+        latency: cold.cold_latency.or(measured.latency).unwrap_or(Nanoseconds(0)),
+        bandwidth: cold.cold_bandwidth.or(measured.bandwidth).unwrap_or(BytesPerSecond(0)),
     })
 }
 

@@ -30,7 +30,7 @@ use tierfeed_runtime::{
 use tierfeed_workload_analyzer::demand::Demand;
 
 use super::{
-    analyze::{cold_speed, emulated},
+    analyze::{cold_speed, emulated, measured_cold},
     machine::{Machine, MachineName},
 };
 use crate::{
@@ -133,6 +133,8 @@ struct PlanInputs {
     /// The machine that is planned for, if not this host.
     machine: Option<MachineName>,
     emulated: Vec<&'static str>,
+    /// About the speed of the cold store, where it is a measured one.
+    measured_cold: Option<String>,
 }
 
 impl PlanInputs {
@@ -145,11 +147,12 @@ impl PlanInputs {
         let step_time = arguments.step_time.or(sized.job().step_time);
         let demand = Demand::at(sized.job(), &sized.sums, step_time).map_err(Failure::input)?;
         let measured = machine.measured().cloned();
-        let cold = cold_speed(sized.job(), &arguments.cold);
+        let cold = cold_speed(sized.job(), &arguments.cold, &layout.cold);
         let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
         let emulated = emulated(layout);
+        let measured_cold = measured_cold(sized.job(), &arguments.cold, &layout.cold);
         let machine = machine.name;
-        Ok(Self { sized, step_time, demand, site, measured, machine, emulated })
+        Ok(Self { sized, step_time, demand, site, measured, machine, emulated, measured_cold })
     }
 
     /// The simulator's model of a node, with the steps and idle phases of the job.
@@ -166,7 +169,8 @@ impl PlanInputs {
     fn notes(&self) -> Vec<String> {
         let machine = self.machine.iter().map(|name| name.text().to_owned());
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
-        let mut notes: Vec<_> = machine.chain(emulated).collect();
+        let measured_cold = self.measured_cold.clone();
+        let mut notes: Vec<_> = machine.chain(emulated).chain(measured_cold).collect();
         if self.site.cold == predict::UNLIMITED {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());

@@ -169,4 +169,17 @@ fn a_cold_store_that_is_not_emulated_is_measured_and_its_reads_are_not_those_of_
     }
     let bytes = |key: &str| report[key].as_u64().unwrap();
     assert!(bytes("cold_read_bytes") <= bytes("bytes") + bytes("wasted_bytes"), "{report:#}");
+    for (command, options, names_figures) in [
+        ("analyze", &[][..], is_known),
+        ("plan", &["--simulate"], is_known),
+        ("plan", &["--simulate", "--cold-bandwidth", "1 GB/s"], false),
+    ] {
+        let mut plan = fixture.tierfeed(&[command]);
+        plan.arg(fixture.job()).args(options).env("XDG_STATE_HOME", fixture.path("state"));
+        let output = plan.output().unwrap();
+        assert_ended(&output, 0);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let named = text.contains("the cold store gives ") && text.contains(": calibration ");
+        assert_eq!(named, names_figures, "{command} {options:?}: {text}");
+    }
 }

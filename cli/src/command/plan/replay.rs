@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tierfeed_core::units::Nanoseconds;
+use tierfeed_core::{fleet::schedule::Figures, units::Nanoseconds};
 use tierfeed_runtime::{predict::replay::Recorded, run_dir::RunDir};
 
 use crate::{
@@ -18,7 +18,7 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, run_dir: &Path) -> Result<
     let run_dir = RunDir::open(run_dir).map_err(Failure::input)?;
     let job = sized.job();
     let recorded = Recorded::read(&run_dir.schedule_log(), node).map_err(Failure::input)?;
-    let cold = cold_speed(job, &arguments.cold);
+    let cold = cold_speed(job, &arguments.cold, &Figures::default());
     let site = recorded.site(job, &sized.demand, cold).map_err(Failure::input)?;
     let step_time = arguments.step_time.or(job.step_time);
     let pause = job.trainer.pause.map(|pause| pause.in_steps(sized.order.steps_per_epoch()));
