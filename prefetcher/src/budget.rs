@@ -146,15 +146,17 @@ pub fn allot(claims: &[Claim], free: &BTreeMap<Pool, Free>) -> Result<Vec<Bytes>
     Ok(claims.iter().map(&mut budget_of).collect())
 }
 
-/// The new budget of a tier that asked for a share, when it holds `held` and `free` is left beside it.
+/// The new budget of a tier that asked for a share, when it holds `held`, `others` that asked for a share of the
+/// same memory hold so much, and `free` is left beside them.
 ///
-/// Without the tier, `held` and `free` together would be free; the new budget is the share of that sum, but
-/// leaves at least `free.kept` free. A result within one `chunk` of `held` returns `held`, so that noise
+/// Without all these tiers the sum would be free, as at the start of the job ([`allot`]); the new budget is the
+/// share of that sum, but leaves at least `free.kept` free. A result within one `chunk` of `held` returns `held`, so that noise
 /// changes nothing.
 #[must_use]
-pub fn adapt(share: Percent, held: Bytes, free: Free, chunk: Bytes) -> Bytes {
-    let whole = held.0.saturating_add(free.bytes.0);
-    let wanted = share.of(Bytes(whole)).0.min(whole.saturating_sub(free.kept.0));
+pub fn adapt(share: Percent, held: Bytes, others: Bytes, free: Free, chunk: Bytes) -> Bytes {
+    let at_most = held.0.saturating_add(free.bytes.0);
+    let whole = at_most.saturating_add(others.0);
+    let wanted = share.of(Bytes(whole)).0.min(at_most.saturating_sub(free.kept.0));
     let is_pressed = free.bytes < free.kept;
     if !is_pressed && wanted.abs_diff(held.0) < chunk.0 { held } else { Bytes(wanted) }
 }
@@ -231,10 +233,17 @@ mod tests {
         let held = Bytes::mib(200);
         let chunk = Bytes::mib(16);
         let twenty = Percent::DEFAULT;
-        assert_eq!(adapt(twenty, held, free(810, 100), chunk), held);
-        assert_eq!(adapt(twenty, held, free(1_800, 100), chunk), Bytes::mib(400));
-        assert_eq!(adapt(twenty, held, free(50, 100), chunk), Bytes::mib(50));
-        assert_eq!(adapt(Percent(100), held, free(50, 100), chunk), Bytes::mib(150));
+        assert_eq!(adapt(twenty, held, Bytes(0), free(810, 100), chunk), held);
+        assert_eq!(adapt(twenty, held, Bytes(0), free(1_800, 100), chunk), Bytes::mib(400));
+        assert_eq!(adapt(twenty, held, Bytes(0), free(50, 100), chunk), Bytes::mib(50));
+        assert_eq!(adapt(Percent(100), held, Bytes(0), free(50, 100), chunk), Bytes::mib(150));
+    }
+
+    #[test]
+    fn shares_of_one_memory_are_as_large_full_as_they_were_granted() {
+        let half = Percent::new(45).unwrap();
+        let held = Bytes::mib(450);
+        assert_eq!(adapt(half, held, held, free(100, 50), Bytes::mib(16)), held);
     }
 
     prop_compose! {
@@ -280,11 +289,12 @@ mod tests {
         fn an_adapted_budget_leaves_what_must_stay_free(
             percent in 0_u8..=100,
             held in 0_u64..10_000,
+            others in 0_u64..10_000,
             bytes in 0_u64..10_000,
             kept in 0_u64..2_000,
         ) {
             let now = Free { bytes: Bytes(bytes), kept: Bytes(kept) };
-            let budget = adapt(Percent(percent), Bytes(held), now, Bytes(16)).0;
+            let budget = adapt(Percent(percent), Bytes(held), Bytes(others), now, Bytes(16)).0;
             prop_assert!(budget <= (held + bytes).saturating_sub(kept) || budget == held);
             prop_assert!(bytes >= kept || budget <= (held + bytes).saturating_sub(kept));
         }

@@ -371,10 +371,10 @@ impl Holdings {
         reading: &Reading,
         reasons: &mut [Option<Reason>],
     ) {
-        let chunk = self.chunk;
+        let (chunk, of_shares) = (self.chunk, self.held_by_shares(pool, reading));
         for ((tier, now), reason) in self.tiers.iter_mut().zip(&reading.tiers).zip(reasons) {
-            let Some(budget) = tier.share_of(*now, free, chunk).filter(|_| tier.limit.pool == pool)
-            else {
+            let budget = tier.share_of(*now, of_shares, free, chunk);
+            let Some(budget) = budget.filter(|_| tier.limit.pool == pool) else {
                 continue;
             };
             if budget < tier.budget {
@@ -382,6 +382,14 @@ impl Holdings {
                 reason.get_or_insert(Reason::Share);
             }
         }
+    }
+
+    /// Bytes that all tiers with a share hold of a pool.
+    fn held_by_shares(&self, pool: Pool, reading: &Reading) -> Bytes {
+        let tiers = self.tiers.iter().zip(&reading.tiers);
+        let of_shares =
+            tiers.filter(|(tier, _)| tier.limit.pool == pool && tier.limit.share.is_some());
+        Bytes(of_shares.map(|(tier, now)| tier.held(*now, self.chunk).0).sum())
     }
 
     /// Bytes that are allowed in a pool but not held yet.
@@ -416,9 +424,17 @@ impl Holdings {
             return;
         }
         let chunk = self.chunk;
+        let pools = reading.free.keys();
+        let of_shares: BTreeMap<Pool, Bytes> =
+            pools.map(|pool| (*pool, self.held_by_shares(*pool, reading))).collect();
         for ((tier, now), reason) in self.tiers.iter_mut().zip(&reading.tiers).zip(reasons) {
-            let Some(free) = reading.free.get(&tier.limit.pool) else { continue };
-            let wanted = tier.share_of(*now, *free, chunk).unwrap_or(tier.limit.chunks_max);
+            let pool = tier.limit.pool;
+            let (Some(free), Some(of_shares)) = (reading.free.get(&pool), of_shares.get(&pool))
+            else {
+                continue;
+            };
+            let share = tier.share_of(*now, *of_shares, *free, chunk);
+            let wanted = share.unwrap_or(tier.limit.chunks_max);
             let missing = wanted.min(tier.limit.chunks_max).saturating_sub(tier.budget);
             // A quarter of the difference at a time: reaches any size soon and shows early if it is too much.
             let spare = spare.get(&tier.limit.pool).copied().unwrap_or(0);
@@ -440,12 +456,25 @@ impl Tier {
         self.budget.saturating_sub(self.lent)
     }
 
-    /// The chunks of its share now; `None` for a tier with a fixed size.
-    fn share_of(&self, now: TierReading, free: Free, chunk: Bytes) -> Option<u32> {
-        let share = self.limit.share?;
+    /// Bytes of its share that are taken: its chunks, lent ones, and staging.
+    fn held(&self, now: TierReading, chunk: Bytes) -> Bytes {
         let lent = u64::from(self.lent) * chunk.0;
-        let held = Bytes(now.held.0 + self.limit.beside.0 + lent);
-        let budget = adapt(share, held, free, chunk);
+        Bytes(now.held.0 + self.limit.beside.0 + lent)
+    }
+
+    /// The chunks of its share now, where all shares of its memory together hold `of_shares`; `None` for a tier
+    /// with a fixed size.
+    fn share_of(
+        &self,
+        now: TierReading,
+        of_shares: Bytes,
+        free: Free,
+        chunk: Bytes,
+    ) -> Option<u32> {
+        let share = self.limit.share?;
+        let held = self.held(now, chunk);
+        let others = Bytes(of_shares.0.saturating_sub(held.0));
+        let budget = adapt(share, held, others, free, chunk);
         if budget == held {
             // Within the noise: the budget stays.
             return Some(self.budget);

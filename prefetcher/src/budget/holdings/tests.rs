@@ -126,6 +126,16 @@ fn staging_grows_back_first_and_only_after_calm() {
 }
 
 #[test]
+fn two_shares_of_one_memory_stay_as_they_were_granted() {
+    let shares = [tier(DRAM, Some(45), 450), tier(DRAM, Some(45), 450)];
+    let mut holdings = Holdings::new(Bytes::mib(1), staging(), &shares);
+    // All of 1000 MiB but what is free now.
+    let full = reading(&holdings, 1, 100);
+    let changes = holdings.read(&full);
+    assert_eq!(changes, [], "{changes:?}");
+}
+
+#[test]
 fn a_share_follows_what_the_job_itself_takes() {
     let mut limit = tier(DRAM, Some(20), 40);
     limit.chunks_max = 1000;
