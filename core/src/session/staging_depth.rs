@@ -6,6 +6,8 @@
 //! few latencies and transfers as its service time. Its waiting time follows Lindley's recursion
 //! `W' = max(0, W + X - step)`, which is computed on a grid until it settles. The least `n` with
 //! `P(W + X < (n - 1) steps)`, on all threads at once, above what is asked for is the answer.
+//! Where there are more threads than reads in a step, groups of threads take the steps in turn, no more
+//! groups than it takes: a group then has several steps for the reads of one.
 //!
 //! Where the grid is coarser than the truth it errs towards late: a time between two points of the grid
 //! is split between them so that its mean stays and its spread grows, what leaves the grid never comes
@@ -75,7 +77,7 @@ pub enum Shortfall {
         add threads, cache more, or accept stalls"
     )]
     TooSlow {
-        /// The mean time for which a step keeps a thread busy.
+        /// The mean time for which a step keeps a thread busy, by step.
         busy: Nanoseconds,
         /// The duration of a step.
         step_time: Nanoseconds,
@@ -117,10 +119,31 @@ pub fn least(
         return Ok(Depth { batches: 1, in_time: PerMillion::ALL });
     }
     let lanes = link.threads.get().min(load.reads);
-    let together = Bytes(load.read_len.0.saturating_mul(u64::from(lanes)));
-    let transfer = link.throughput.at(lanes).time_for(together);
-    let lane = Lane { reads: load.reads.div_ceil(lanes), transfer, latency: link.latency };
-    let busy = lane.busy();
+    let most = link.threads.get() / lanes;
+    let mut groups = 1;
+    loop {
+        let found = with_groups(load, link, wanted, staged_max, groups);
+        if found.is_ok() || groups == most {
+            return found;
+        }
+        groups = (groups * 2).min(most);
+    }
+}
+
+/// As [`least`], where so many groups of threads take the steps in turn.
+fn with_groups(
+    load: &Load,
+    link: &Link<'_>,
+    wanted: PerMillion,
+    staged_max: u32,
+    groups: u32,
+) -> Result<Depth, Shortfall> {
+    let lanes = link.threads.get().min(load.reads);
+    let threads = lanes * groups;
+    let together = Bytes(load.read_len.0.saturating_mul(u64::from(threads)));
+    let transfer = link.throughput.at(threads).time_for(together);
+    let lane = Lane { reads: load.reads.div_ceil(lanes), transfer, latency: link.latency, groups };
+    let busy = Nanoseconds(lane.busy().0 / u64::from(groups));
     if busy >= load.step_time {
         return Err(Shortfall::TooSlow { busy, step_time: load.step_time });
     }
@@ -145,6 +168,8 @@ struct Lane<'a> {
     reads: u32,
     transfer: Nanoseconds,
     latency: &'a LatencyQuantiles,
+    /// It takes the reads of every so many-th step.
+    groups: u32,
 }
 
 impl Lane<'_> {
@@ -159,7 +184,8 @@ impl Lane<'_> {
         let service = grid.sum_of(self.reads, self.latency, self.transfer);
         let mut waiting = Pmf::at_once(grid);
         for _ in 0..STEPS_MAX {
-            let next = waiting.and_then(&service).after_a_step();
+            let after = waiting.and_then(&service);
+            let next = (0..self.groups).fold(after, |time, _| time.after_a_step());
             let is_settled = next.is_close_to(&waiting);
             waiting = next;
             if is_settled {

@@ -59,6 +59,21 @@ fn without_spread_the_depth_is_the_time_that_a_batch_takes() {
 }
 
 #[test]
+fn where_there_are_more_threads_than_reads_several_steps_are_read_at_a_time() {
+    let throughput = Throughput::constant(BytesPerSecond(1_000_000_000));
+    let constant = LatencyQuantiles::constant(Nanoseconds(30 * MS));
+    let load = Load { reads: 2, read_len: Bytes(40_000), step_time: Nanoseconds(10 * MS) };
+    let depth =
+        |threads| least(&load, &link(&throughput, &constant, threads), PerMillion::ALL, 100);
+    assert!(matches!(depth(2), Err(Shortfall::TooSlow { .. })), "30 ms in each step");
+    assert!(matches!(depth(4), Err(Shortfall::TooSlow { .. })), "30 ms in two steps");
+    for threads in [8, 9, 64] {
+        let found = depth(threads).unwrap();
+        assert_eq!(found.batches, 5, "30 ms and more are in time four steps of 10 ms ahead");
+    }
+}
+
+#[test]
 fn nothing_to_read_needs_no_batch_ahead() {
     let throughput = Throughput::constant(BytesPerSecond(1));
     let constant = LatencyQuantiles::constant(Nanoseconds(MS));
