@@ -23,6 +23,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -101,6 +102,7 @@ fn sessions(criterion: &mut Criterion) {
     let speed =
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     let model = Model {
+        cold_threads: None,
         cold: speed(1_000_000, 1_000_000_000),
         tiers: vec![speed(350, 20_000_000_000)],
         step_time: Nanoseconds(50_000_000),
@@ -177,6 +179,7 @@ fn registrations(criterion: &mut Criterion) {
         batch: Bytes::mib(32),
         batch_samples: 256,
         sample: Bytes(115_000),
+        cold_threads: NonZeroU32::MIN,
         step_time: None,
         depth_max: None,
         chunk: None,

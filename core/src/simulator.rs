@@ -14,7 +14,7 @@ mod trace;
 mod trainer;
 
 use alloc::vec::Vec;
-use core::ops::ControlFlow;
+use core::{num::NonZeroU32, ops::ControlFlow};
 
 pub use late_start::{LateStart, warm_up};
 pub use machine::{LinkModel, Machine, Pause};
@@ -42,6 +42,8 @@ use crate::{
 pub struct Model {
     /// The speed of the cold store.
     pub cold: Speed,
+    /// The reads of the cold store that run at the same time at most; `None` for no limit.
+    pub cold_threads: Option<NonZeroU32>,
     /// The cache tiers, as in [`Settings::tiers`].
     pub tiers: Vec<Speed>,
     /// What a training step computes, loading excluded.

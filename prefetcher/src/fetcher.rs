@@ -33,7 +33,7 @@ pub use objects::{
 };
 pub use reason::{Reason, Trial};
 pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
-pub use threads::{READ_THREADS, ThreadFetcher};
+pub use threads::ThreadFetcher;
 pub use tierfeed_dataset::read::Target;
 
 /// An engine that reads a cold store for the data plane.

@@ -38,8 +38,9 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_dataset::source;
 use tierfeed_handoff::SHARED_TIERS_MAX;
-use tierfeed_prefetcher::fetcher::READ_THREADS;
+use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
 use tierfeed_resource_gatherer::classify::RATIO_MAX;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
@@ -66,6 +67,8 @@ pub struct Terms {
     pub batch_samples: u32,
     /// The mean length of a sample.
     pub sample: Bytes,
+    /// Reads of the cold store that an agent carries out at the same time.
+    pub cold_threads: NonZeroU32,
     /// How long a step computes; `None` if it is not known.
     pub step_time: Option<Nanoseconds>,
     /// The most batches that are staged ahead; `None` if the job does not say.
@@ -100,6 +103,7 @@ impl Terms {
             batch,
             batch_samples: samples,
             sample: Bytes(demand.batch_mean.0 / u64::from(samples.max(1))),
+            cold_threads: cold_threads(job),
             step_time: demand.step_time,
             depth_max: job.prefetch_batches,
             chunk: job.chunk,
@@ -329,17 +333,34 @@ fn windows(terms: &Terms, cold: &Figures) -> LinkWindows {
         let bytes = u128::from(rate) * u128::from(latency.0) / 1_000_000_000;
         u32::try_from(bytes.div_ceil(u128::from(terms.sample.0.max(1)))).unwrap_or(u32::MAX)
     });
-    LinkWindows { cold: usual.cold.max(in_flight.unwrap_or(0).min(usual.cold_max)), ..usual }
+    LinkWindows {
+        cold: usual.cold.max(in_flight.unwrap_or(0).min(usual.cold_max)),
+        cold_threads: terms.cold_threads.get(),
+        ..usual
+    }
 }
+
+/// So many threads the window of the cold store suffices for at first: eight reads keep most single devices busy,
+/// and the window follows what is observed.
+const READS_AT_FIRST: NonZeroU32 = NonZeroU32::new(8).expect("8 is not 0");
 
 /// The operations at a time where nothing is known of the links.
 pub(crate) fn usual_windows() -> LinkWindows {
-    let usual = Windows::for_threads(count(READ_THREADS), count(COPY_THREADS));
+    let usual = Windows::for_threads(READS_AT_FIRST, count(COPY_THREADS));
     LinkWindows {
         cold: usual.cold.get(),
         cold_max: usual.cold_max().get(),
-        cold_threads: count(READ_THREADS).get(),
+        cold_threads: READS_AT_FIRST.get(),
         tier: usual.tier.get(),
+    }
+}
+
+/// The reads of a job's cold store that run at the same time: a bucket is asked by so many requests, files are
+/// read by so many threads at least, and an emulated cold store by these too.
+fn cold_threads(job: &Job) -> NonZeroU32 {
+    match (&job.cold.speed, &job.dataset.source) {
+        (None, source::Location::Bucket(_)) => count(REQUESTS_MAX),
+        _ => count(FILE_THREADS),
     }
 }
 

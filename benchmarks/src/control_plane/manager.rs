@@ -1,6 +1,6 @@
 //! A client of a real manager, as an agent is one.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, num::NonZeroU32, path::Path};
 
 use anyhow::Context as _;
 use tierfeed_core::{
@@ -70,6 +70,7 @@ fn terms() -> Terms {
         batch: Bytes::mib(32),
         batch_samples: 256,
         sample: Bytes(115_000),
+        cold_threads: NonZeroU32::MIN,
         step_time: None,
         depth_max: None,
         chunk: None,

@@ -100,7 +100,7 @@ impl Machine {
 impl From<&Model> for Machine {
     fn from(model: &Model) -> Self {
         Self {
-            cold: model.cold.into(),
+            cold: LinkModel { threads: model.cold_threads, ..model.cold.into() },
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
             step_time: LatencyQuantiles::constant(model.step_time),
             pause: model.pause,

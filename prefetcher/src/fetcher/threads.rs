@@ -19,10 +19,6 @@ use tierfeed_numa_memory::lanes::Lanes;
 use crate::fetcher::{Fetch, Fetcher};
 use tierfeed_dataset::read::Source;
 
-/// The default number of threads that read the cold store: cold files need parallel reads, and eight keep
-/// most single devices busy.
-pub const READ_THREADS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
-
 /// The most threads that copy cached bytes: one for each CPU, and no more than saturate the memory of a
 /// node.
 const COPY_THREADS_MAX: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");

@@ -11,7 +11,7 @@ use tierfeed_dataset::{
     source::Location,
 };
 use tierfeed_prefetcher::{
-    fetcher::{FILE_THREADS, Fetcher, ObjectCounters, READ_THREADS, ThreadFetcher, choose},
+    fetcher::{FILE_THREADS, Fetcher, ObjectCounters, ThreadFetcher, choose},
     plane::StartError,
 };
 use tierfeed_workload_analyzer::{Job, job::PageCache};
@@ -75,8 +75,8 @@ pub(super) fn fetcher(
         Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
         None => cold,
     };
-    let fetcher = ThreadFetcher::start(source, READ_THREADS, operations_max);
-    let failed = |source| StartError::Threads { threads: READ_THREADS, source };
+    let fetcher = ThreadFetcher::start(source, FILE_THREADS, operations_max);
+    let failed = |source| StartError::Threads { threads: FILE_THREADS, source };
     Ok((Box::new(fetcher.map_err(failed)?), Cold::read_by("threads".to_owned())))
 }
 

@@ -1,14 +1,11 @@
 //! The least staging depth by the latency and bandwidth of the cold store.
 
-use std::num::NonZeroU32;
-
 use tierfeed_core::{
     latency_quantiles::LatencyQuantiles,
     session::staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
     throughput::Throughput,
     units::Bytes,
 };
-use tierfeed_prefetcher::fetcher::READ_THREADS;
 use tierfeed_workload_analyzer::demand::Demand;
 
 use super::{UNLIMITED, node_model::NodeModel};
@@ -28,8 +25,7 @@ pub fn least(demand: &Demand, site: &NodeModel) -> Option<Result<Depth, Shortfal
         read_len: Bytes(demand.batch_mean.0 / u64::from(demand.batch_samples.max(1))),
         step_time,
     };
-    let threads = NonZeroU32::try_from(READ_THREADS).unwrap_or(NonZeroU32::MAX);
-    let link = Link { throughput: &throughput, latency: &latency, threads };
+    let link = Link { throughput: &throughput, latency: &latency, threads: site.cold_threads() };
     let deepest = staging_depth::deepest(site.arena, demand.batch_mean).clamp(1, DEPTH_MAX);
     Some(staging_depth::least(&load, &link, IN_TIME, deepest))
 }

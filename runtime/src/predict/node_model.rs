@@ -5,7 +5,7 @@
 
 mod change;
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use tierfeed_core::{
     fleet::{
@@ -257,7 +257,14 @@ impl NodeModel {
     #[must_use]
     pub fn model(&self, step_time: Nanoseconds) -> Model {
         let tiers = self.tiers.iter().map(|tier| tier.speed).collect();
-        Model { cold: self.cold, tiers, step_time, pause: None }
+        let cold_threads = Some(self.cold_threads());
+        Model { cold: self.cold, cold_threads, tiers, step_time, pause: None }
+    }
+
+    /// Reads of the cold store that run at the same time.
+    #[must_use]
+    pub fn cold_threads(&self) -> NonZeroU32 {
+        NonZeroU32::new(self.windows.cold_threads).unwrap_or(NonZeroU32::MIN)
     }
 
     /// The inputs of the closed forms.

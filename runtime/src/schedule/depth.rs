@@ -5,8 +5,6 @@
 //! at least the default. What the job file names is an upper bound. Without these figures it is the depth,
 //! else the default is.
 
-use std::num::NonZeroU32;
-
 use tierfeed_core::{
     fleet::schedule::Figures,
     latency_quantiles::{LatencyQuantiles, PerMillion},
@@ -14,7 +12,6 @@ use tierfeed_core::{
     throughput::Throughput,
     units::Bytes,
 };
-use tierfeed_prefetcher::fetcher::READ_THREADS;
 use tierfeed_workload_analyzer::job::STAGED_BATCHES;
 
 use super::Terms;
@@ -42,8 +39,7 @@ pub(super) fn depth(terms: &Terms, cold: &Figures, main_memory: Bytes) -> (u32, 
         read_len: terms.sample,
         step_time,
     };
-    let threads = NonZeroU32::try_from(READ_THREADS).unwrap_or(NonZeroU32::MAX);
-    let link = Link { throughput: &throughput, latency: &latency, threads };
+    let link = Link { throughput: &throughput, latency: &latency, threads: terms.cold_threads };
     // More than the default takes at most half of main memory.
     let share = Bytes(main_memory.0 / 2 / u64::from(terms.ranks.max(1)));
     let in_memory = staging_depth::deepest(share, terms.batch).max(STAGED_BATCHES);

@@ -16,6 +16,7 @@ pub(crate) fn terms() -> Terms {
         batch: Bytes::mib(8),
         batch_samples: 8,
         sample: Bytes::mib(1),
+        cold_threads: NonZeroU32::new(8).unwrap(),
         step_time: None,
         depth_max: None,
         chunk: Some(Bytes::mib(1)),

@@ -51,6 +51,7 @@ fn machine() -> Machine {
     let speed =
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     Machine::from(&Model {
+        cold_threads: None,
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(2_000_000),
