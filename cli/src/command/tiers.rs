@@ -190,7 +190,9 @@ fn directories(kind: Kind, options: &[PathBuf], tiers: &[TierRequest]) -> Vec<Pa
 
 /// The user's assignments to tiers: NUMA nodes in the job, directories in the job or by option.
 fn assignments(tiers: &[TierRequest], directories: [(Kind, &Vec<PathBuf>); 2]) -> Vec<Assignment> {
-    let nodes = tiers.iter().filter(|tier| !tier.numa_nodes.is_empty()).map(|tier| Assignment {
+    // The NUMA node of a RAM disk is not its tier.
+    let named = |tier: &&TierRequest| tier.kind == Kind::CxlMemory && !tier.numa_nodes.is_empty();
+    let nodes = tiers.iter().filter(named).map(|tier| Assignment {
         kind: tier.kind,
         numa_nodes: tier.numa_nodes.iter().map(|node| node.0).collect(),
         path: None,

@@ -38,11 +38,11 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
 /// as such.
 fn place<'a>(candidate: &Candidate<'a>) -> Option<Place<'a>> {
     match candidate.backing {
-        Backing::Directory(path) => Some(Place::Directory(path)),
+        Backing::Directory(path) | Backing::RamDisk(path, _) => Some(Place::Directory(path)),
         Backing::Memory(Locality::Numa(node)) | Backing::SharedMemory(Locality::Numa(node), _) => {
             Some(Place::NumaNode(node.0))
         }
-        Backing::Memory(Locality::Anywhere) | Backing::SharedMemory(Locality::Anywhere, _) => {
+        Backing::Memory(_) | Backing::SharedMemory(..) | Backing::Spread(_) => {
             (candidate.kind == Kind::MainMemory).then_some(Place::MainMemory)
         }
     }
