@@ -45,6 +45,7 @@ use claims::tier_claims;
 pub use found::Found;
 pub use measured::{Measured, Place, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
+pub(crate) use memory_nodes::ram_disk_locality;
 pub use node::{Disk, FileSystem, Node, NodeError};
 pub(crate) use node::{MEMORY, pool_of_numa};
 pub use reported::ReportedError;

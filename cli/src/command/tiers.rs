@@ -76,6 +76,8 @@ fn calibrated(path: &Path) -> Option<String> {
     let mut lines = vec![format!("calibrated by runs on this host, in {}", file.display())];
     let place = |tier: &Tier| match (&tier.path, tier.numa_node) {
         (Some(path), _) => path.display().to_string(),
+        (None, None) if tier.is_any_ram_disk() => "RAM disk of an agent".to_owned(),
+        (None, Some(node)) if tier.is_any_ram_disk() => format!("RAM disk on NUMA node {node}"),
         (None, node) => format!("memory of NUMA node {}", node.unwrap_or_default()),
     };
     let line = |place: String, latency_ns: f64, bytes_per_s: f64| {

@@ -67,6 +67,8 @@ fn free_on(nodes: &[u32]) -> u64 {
         }
         if is_main {
             pages += number(line, "pages free").unwrap_or(0).cast_signed();
+            // What CPUs keep of the pages that were freed there last, tens of MiB after a process that had much.
+            pages += number(line, "count:").unwrap_or(0).cast_signed();
             pages -= number(line, "min ").unwrap_or(0).cast_signed();
         }
     }

@@ -226,7 +226,7 @@ fn read_job(
     };
     ram_disk::remove_leftovers();
     // Before free memory is looked at, of which the calibration takes some.
-    let measured = calibration.finish(&index);
+    let measured = calibration.finish(&index, run_dir.path());
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
     let node = node.with_ram_disk(run_dir.path().join("scratch"));
     let kind = start_kind(run_dir, &text.file);

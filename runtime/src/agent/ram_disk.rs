@@ -27,7 +27,7 @@ use nix::{
     sys::statfs::{TMPFS_MAGIC, statfs},
     unistd::geteuid,
 };
-use tierfeed_core::{tier::Locality, units::Bytes};
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_resource_gatherer::{Sysroot, inventory::mount};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -82,6 +82,7 @@ pub enum RamDiskError {
 #[derive(Debug)]
 pub(super) struct RamDisk {
     path: PathBuf,
+    numa: Option<NumaNode>,
     is_mount: bool,
     /// Held until the RAM disk is removed.
     lock: Option<Flock<File>>,
@@ -95,12 +96,13 @@ impl RamDisk {
     ///
     /// [`RamDiskError`] if there is no RAM disk to use.
     pub(super) fn make(path: &Path, size: Bytes, locality: Locality) -> Result<Self, RamDiskError> {
-        for _ in 1..ATTEMPTS {
-            if let Some(made) = Self::try_make(path, size, locality)? {
+        for _ in 0..ATTEMPTS {
+            if let Some(mut made) = Self::try_make(path, size, locality)? {
+                made.numa = locality.node();
                 return Ok(made);
             }
         }
-        Self::try_make(path, size, locality)?.ok_or(RamDiskError::InUse { path: path.to_owned() })
+        Err(RamDiskError::InUse { path: path.to_owned() })
     }
 
     /// `None` if another agent, which looked for leftovers, removed it before it was locked.
@@ -163,12 +165,17 @@ impl RamDisk {
         };
         let is_there = fs::symlink_metadata(&path)
             .is_ok_and(|now| (now.dev(), now.ino()) == (opened.dev(), opened.ino()));
-        Ok(is_there.then_some(Self { path, is_mount, lock: Some(lock) }))
+        Ok(is_there.then_some(Self { path, numa: None, is_mount, lock: Some(lock) }))
     }
 
     /// Its directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its directory, and the NUMA node on which its files shall lie.
+    pub(super) fn place(&self) -> (&Path, Option<NumaNode>) {
+        (&self.path, self.numa)
     }
 }
 
@@ -253,7 +260,6 @@ fn is_mount(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use tempfile::TempDir;
-    use tierfeed_core::id::NumaNode;
     use tierfeed_test_needs::{Need, skip};
 
     use super::*;

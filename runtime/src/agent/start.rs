@@ -42,7 +42,7 @@ use super::{
 };
 use crate::{
     descriptors,
-    layout::{Layout, LeftOut, Node, StagingPart, TierLayout},
+    layout::{self, Layout, LeftOut, Node, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -78,7 +78,7 @@ pub(super) async fn agent(
     let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
-    let scratch = job_scratch(&job, &layout, assignment.node)?;
+    let scratch = job_scratch(&job, ram_disk.as_ref(), assignment.node)?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
     let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
@@ -213,43 +213,45 @@ fn session(
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }
 
-/// The directory for the trainer's own files, if the job asks for one.
-fn job_scratch(job: &Job, layout: &Layout, node: NodeId) -> Result<Option<Scratch>, AgentError> {
+/// The directory for the trainer's own files, if the job asks for one. That of a tier that is left out as a cache
+/// serves the job all the same.
+fn job_scratch(
+    job: &Job,
+    ram_disk: Option<&RamDisk>,
+    node: NodeId,
+) -> Result<Option<Scratch>, AgentError> {
     let Some(request) = job.job_scratch else { return Ok(None) };
-    let request_of_tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
-    let tier = match layout.scratch().map(|tier| &tier.settings.backing) {
-        Some(Backing::RamDisk(path, locality)) => (path.as_path(), locality.node()),
-        // The directory of a tier that is left out as a cache serves the job all the same.
-        _ => match request_of_tier.and_then(|tier| tier.path.as_deref()) {
-            Some(path) => (path, None),
-            None => return Ok(None),
-        },
-    };
-    Ok(Some(Scratch::prepare(tier, &job.name, node, request)?))
+    let tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
+    let named =
+        tier.and_then(|tier| Some((tier.path.as_deref()?, tier.numa_nodes.first().copied())));
+    let Some(place) = ram_disk.map(RamDisk::place).or(named) else { return Ok(None) };
+    Ok(Some(Scratch::prepare(place, &job.name, node, request)?))
 }
 
-/// Makes the RAM disk of a scratch tier without a path.
+/// Makes the RAM disk of a scratch tier without a path, if its cache is used or files of the job shall lie there.
 fn with_ram_disk(
     job: &Job,
     node: &Node,
     mut layout: Layout,
 ) -> Result<(Layout, Option<RamDisk>), AgentError> {
     let is_own = |tier: &TierRequest| tier.kind == Kind::Scratch && tier.path.is_none();
-    if !job.tiers.iter().any(is_own) {
+    let locality = layout::ram_disk_locality(&job.tiers, node.inventory());
+    let Some(locality) = locality.filter(|_| job.tiers.iter().any(is_own)) else {
         return Ok((layout, None));
-    }
+    };
     let chunk = layout.chunk;
-    let Some(tier) = layout.scratch_mut() else { return Ok((layout, None)) };
-    let Backing::RamDisk(path, locality) = &mut tier.settings.backing else {
-        return Ok((layout, None));
+    let beside = job.job_scratch.map(|scratch| scratch.size);
+    let size = match (layout.scratch_mut(), beside) {
+        (Some(TierLayout { share: None, budget, .. }), _) => *budget,
+        // A share may grow, and the budget keeps it within its part.
+        (Some(_), _) => node.memory_at(locality),
+        (None, Some(size)) => size,
+        (None, None) => return Ok((layout, None)),
     };
-    // A share may grow, and the budget keeps it within its part.
-    let size = match tier.share {
-        None => tier.budget,
-        Some(_) => node.memory_at(*locality),
-    };
-    let disk = RamDisk::make(path, size.max(chunk), *locality)?;
-    disk.path().clone_into(path);
+    let disk = RamDisk::make(node.ram_disk(), size.max(chunk), locality)?;
+    if let Some(tier) = layout.scratch_mut() {
+        tier.settings.backing = Backing::RamDisk(disk.path().to_owned(), locality);
+    }
     Ok((layout, Some(disk)))
 }
 
@@ -286,8 +288,8 @@ fn plane_settings(job: &Job, layout: &Layout, sockets: &Sockets) -> PlaneSetting
     };
     let operations = staged * (2 + layout.tiers.len() as u64) + ahead + 64;
     let operations = usize::try_from(operations).unwrap_or(usize::MAX);
-    let is_main = |part: &&StagingPart| part.kind == Kind::MainMemory;
-    let in_main = usize::from(layout.staging.first().is_some_and(|part| is_main(&part)));
+    let first = layout.staging.first();
+    let in_main = usize::from(first.is_some_and(|part| part.kind == Kind::MainMemory));
     PlaneSettings {
         tiers: layout.tiers.iter().map(|it| it.settings.clone()).collect(),
         chunk: layout.chunk,

@@ -95,11 +95,13 @@ fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), Layo
     }
 }
 
-/// The NUMA node of the files of a RAM disk: as named; of the agent's own one the first behind CXL.
+/// The NUMA node of the files of a RAM disk, if it has one.
 fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>, LayoutError> {
     match request.numa_nodes.first() {
-        Some(named) if node.has(*named) => Ok(Some(*named)),
-        Some(named) => Err(LayoutError::NoScratchNode { node: *named, present: node.numa_names() }),
+        Some(named) if !node.has(*named) => {
+            Err(LayoutError::NoScratchNode { node: *named, present: node.numa_names() })
+        }
+        Some(named) => Ok(Some(*named)),
         None if request.path.is_none() => Ok(node.cxl_nodes().first().copied()),
         None => Ok(None),
     }

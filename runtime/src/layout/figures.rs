@@ -38,7 +38,8 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
 /// as such.
 fn place<'a>(candidate: &Candidate<'a>) -> Option<Place<'a>> {
     match candidate.backing {
-        Backing::Directory(path) | Backing::RamDisk(path, _) => Some(Place::Directory(path)),
+        Backing::Directory(path) => Some(Place::Directory(path)),
+        Backing::RamDisk(_, locality) => Some(Place::RamDisk(locality.node().map(|node| node.0))),
         Backing::Memory(Locality::Numa(node)) | Backing::SharedMemory(Locality::Numa(node), _) => {
             Some(Place::NumaNode(node.0))
         }

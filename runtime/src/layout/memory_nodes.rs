@@ -8,7 +8,10 @@
 //! 4. Where several nodes have CPUs, batches are staged in main memory of the nodes on whose CPUs the job's
 //!    processes may run. The ranks are spread over these nodes in blocks, as launchers bind them.
 
-use tierfeed_core::{id::NumaNode, tier::Kind};
+use tierfeed_core::{
+    id::NumaNode,
+    tier::{Kind, Locality},
+};
 use tierfeed_resource_gatherer::{Inventory, inventory};
 use tierfeed_workload_analyzer::job::{Presence, TierRequest};
 
@@ -62,6 +65,20 @@ impl MemoryNodes {
             self.staging.get(usize::try_from(at).ok()?).copied()
         };
         (0..ranks).map_while(of_rank).collect()
+    }
+}
+
+/// Where the files of the scratch tier of a job lie, if that is a RAM disk on a chosen node or one that the agent
+/// makes: on the node that is named, else on the first one behind CXL.
+pub(crate) fn ram_disk_locality(tiers: &[TierRequest], inventory: &Inventory) -> Option<Locality> {
+    let request = tiers.iter().find(|tier| tier.kind == Kind::Scratch)?;
+    match (request.numa_nodes.first(), &request.path) {
+        (Some(named), _) => Some(Locality::Numa(*named)),
+        (None, Some(_)) => None,
+        (None, None) => {
+            let behind_cxl = MemoryNodes::of(inventory, tiers).behind_cxl;
+            Some(behind_cxl.first().map_or(Locality::Anywhere, |node| Locality::Numa(*node)))
+        }
     }
 }
 

@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// Where the agent makes its RAM disk.
-    pub(super) fn ram_disk(&self) -> &Path {
+    pub(crate) fn ram_disk(&self) -> &Path {
         &self.ram_disk
     }
 

@@ -211,6 +211,34 @@ mod tests {
     }
 
     #[test]
+    fn only_the_first_part_moves() {
+        let part = RegionPart { len: Bytes::mib(1), locality: HERE };
+        let region = allocate(Bytes::mib(3), &[part]).unwrap();
+        region.write(Bytes(0), b"kept").unwrap();
+        let moved = region.move_near(NumaNode(0)).unwrap();
+        let [first, behind] = region.placements()[..] else { panic!("two parts") };
+        assert!(matches!(first, Placement::Preferred { node: NumaNode(0), .. }), "{first:?}");
+        assert!(matches!(behind, Placement::Verified { .. }), "{behind:?}");
+        assert_eq!((moved, region.placement_now().unwrap()), (first, first));
+        let mut bytes = [0; 4];
+        region.read(Bytes(0), &mut bytes).unwrap();
+        assert_eq!(&bytes, b"kept");
+        region.give_back(Bytes(0), Bytes::mib(3)).unwrap();
+        region.restore(Bytes(0), Bytes::mib(3)).unwrap();
+    }
+
+    #[test]
+    fn a_region_whose_first_part_is_empty_lies_in_the_others_and_does_not_move() {
+        let part = RegionPart { len: Bytes::mib(2), locality: HERE };
+        let region = allocate(Bytes::mib(2), &[part]).unwrap();
+        let placements = region.placements();
+        assert!(matches!(placements[..], [Placement::Verified { .. }]), "{placements:?}");
+        region.move_near(NumaNode(0)).unwrap();
+        assert_eq!(region.placements(), placements);
+        region.placement_now().unwrap();
+    }
+
+    #[test]
     fn a_part_on_a_node_that_is_not_there_is_refused() {
         let part = RegionPart { len: Bytes::mib(1), locality: Locality::Numa(NumaNode(900)) };
         let error = allocate(Bytes::mib(2), &[part]).unwrap_err();
