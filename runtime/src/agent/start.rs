@@ -67,18 +67,16 @@ pub(super) async fn agent(
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
     let (layout, ram_disk) = with_ram_disk(&job, &node, layout)?;
-    let sockets = Sockets::new(&node, assignment.order.world, assignment.node);
-    log_memory_nodes(&node);
-    let (plane, cold) = start_plane(&job, &index, &layout, &sockets, &completions)?;
+    let scratch = job_scratch(&job, ram_disk.as_ref(), assignment.node)?;
+    let sockets = sockets(&node, &assignment);
+    let (plane, cold, layout) = start_plane(&job, &index, layout, &sockets, &completions)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
-    let layout = announced(&job, layout, &plane.shared_tiers());
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
     let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
-    let scratch = job_scratch(&job, ram_disk.as_ref(), assignment.node)?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
     let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
@@ -86,7 +84,6 @@ pub(super) async fn agent(
     // Written after the agent listens, so that trainers that find the file can connect.
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    let budget_bytes = layout.memory_budget(&node).0;
     let began = follow_schedule(&mut session, &assignment, clock.now());
     Ok(Agent {
         began,
@@ -95,7 +92,7 @@ pub(super) async fn agent(
         limits: limits_of_tiers,
         monitor: Monitor::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
         observer,
-        footprint: Footprint { budget_bytes, ..Footprint::default() },
+        footprint: footprint(&layout, &node),
         connections: std::collections::BTreeMap::new(),
         readers: Readers::default(),
         sockets,
@@ -151,12 +148,12 @@ fn publications(run_dir: &RunDir, assignment: &Assignment) -> Publications {
 fn start_plane(
     job: &Job,
     index: &Arc<Index>,
-    layout: &Layout,
+    layout: Layout,
     sockets: &Sockets,
     completions: &Completions,
-) -> Result<(DataPlane, Cold), AgentError> {
+) -> Result<(DataPlane, Cold, Layout), AgentError> {
     descriptors::raise_limit();
-    let settings = plane_settings(job, layout, sockets);
+    let settings = plane_settings(job, &layout, sockets);
     let (fetcher, cold) = fetcher(job, index, settings.operations_max)?;
     let finished = completions.clone();
     let plane =
@@ -164,7 +161,8 @@ fn start_plane(
     if let Some(files) = &cold.cached_files {
         plane.drop_pages_with(Arc::clone(files) as _);
     }
-    Ok((plane, cold))
+    let layout = announced(job, layout, &plane.shared_tiers());
+    Ok((plane, cold, layout))
 }
 
 /// The layout without direct use where memory cannot be mapped; logs each tier.
@@ -253,6 +251,16 @@ fn with_ram_disk(
         tier.settings.backing = Backing::RamDisk(disk.path().to_owned(), locality);
     }
     Ok((layout, Some(disk)))
+}
+
+fn footprint(layout: &Layout, node: &Node) -> Footprint {
+    Footprint { budget_bytes: layout.memory_budget(node).0, ..Footprint::default() }
+}
+
+/// Where each rank is staged until its trainer comes.
+fn sockets(node: &Node, assignment: &Assignment) -> Sockets {
+    log_memory_nodes(node);
+    Sockets::new(node, assignment.order.world, assignment.node)
 }
 
 /// Says which memory nodes the job has where there is a choice.

@@ -134,6 +134,11 @@ impl Measured {
         self.of_place(now, Some(kind), place)
     }
 
+    /// The figures of the memory at `place`, whatever tier it is.
+    pub(crate) fn of_memory(&self, now: &Inventory, place: Place<'_>) -> TierFigures {
+        self.of_place(now, None, place)
+    }
+
     /// The figures of the cold store of `job`: those that it imposes, else measured ones.
     #[must_use]
     pub fn of_cold_store(&self, job: &Job, now: &Node) -> Figures {
