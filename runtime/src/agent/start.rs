@@ -84,9 +84,8 @@ pub(super) async fn agent(
     // Written after the agent listens, so that trainers that find the file can connect.
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    let began = follow_schedule(&mut session, &assignment, clock.now());
     Ok(Agent {
-        began,
+        began: follow_schedule(&mut session, &assignment, clock.now()),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,

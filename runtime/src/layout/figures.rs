@@ -40,7 +40,7 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
 /// The figures of the memory that a RAM disk lies in, which it is no faster than.
 fn below_ram_disk(
     node: Option<u32>,
-    none: String,
+    absent: String,
     measured: &Measured,
     now: &Inventory,
 ) -> Figures {
@@ -48,9 +48,9 @@ fn below_ram_disk(
     match measured.of_memory(now, memory) {
         TierFigures { profile: Some(profile), from } => stated(
             &profile.as_kind(Kind::Scratch),
-            format!("{from}, of {memory} below it; RAM disk: {none}"),
+            format!("{from}, of {memory} below it; RAM disk: {absent}"),
         ),
-        _ => stated(&Profile::unmeasured(Kind::Scratch), none),
+        _ => stated(&Profile::unmeasured(Kind::Scratch), absent),
     }
 }
 
