@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Only against a hang, and many times what an idle host takes: seconds for one machine with all its
 # programs, and for one of these, so that it hides none after it.
-readonly machine_timeout=900 program_timeout=300
+readonly machine_timeout=900 program_timeout=450
 
 topologies=() filter=()
 while [ $# -gt 0 ]; do
@@ -114,7 +114,8 @@ for topology in "${topologies[@]}"; do
     # The tests fill a group of 1 GiB.
     machine groups "$groups" --topology hmat --node-mib 1024
   else
-    machine "$topology" "$suites" --topology "$topology"
+    # More than the default, so that the probe has room beside the programs, which lie in memory too.
+    machine "$topology" "$suites" --topology "$topology" --node-mib 640
   fi
 done
 

@@ -22,14 +22,14 @@ mod space;
 mod state;
 mod summary;
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use tierfeed_core::{
-    id::{OpId, Rank, TierId},
+    id::{NumaNode, OpId, Rank, TierId},
     session::{Fault, Memory, Operation, Origin},
 };
 use tierfeed_numa_memory::{
-    Region, bus_errors,
+    Placement, Region, bus_errors,
     lanes::{Job, Lanes, Refused},
 };
 
@@ -176,6 +176,23 @@ impl DataPlane {
     #[must_use]
     pub fn arena(&self, rank: Rank) -> Option<Arc<Region>> {
         self.state.arena(rank)
+    }
+
+    /// Stages the batches of a rank near `node` from now on. Its arena moves there on a thread that no batch
+    /// waits for; pages that its trainer has touched stay.
+    pub fn stage_near(&self, rank: Rank, node: NumaNode) {
+        self.state.stage_near(rank, node);
+        let state = Arc::clone(&self.state);
+        let moving: Job = Box::new(move || state.move_arena(rank));
+        // A refused job leaves the arena where it is, which its placement shows.
+        drop(self.space.submit(moving));
+    }
+
+    /// Where the arena of each rank lies, or lay when it was closed; those are left out that have no
+    /// preference.
+    #[must_use]
+    pub fn staging_placements(&self) -> BTreeMap<Rank, Placement> {
+        self.state.arena_placements()
     }
 
     /// The tiers whose memory trainers map for reading, as far as there are addresses for it.

@@ -5,6 +5,7 @@ mod bounce;
 mod directory;
 mod disk;
 mod probe;
+mod ram_disk;
 mod store;
 mod sums;
 mod transfer;
@@ -14,7 +15,7 @@ use std::{
     fs::File,
     io,
     num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -22,7 +23,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::{ChunkId, TierId},
+    id::{ChunkId, NumaNode, TierId},
     session::Fault,
     space::Piece,
     tier::{Kind, Locality, Speed},
@@ -42,6 +43,7 @@ pub(crate) use arrival::Arrival;
 pub(crate) use directory::Directory;
 use disk::{DiskChunk, Windows};
 pub(crate) use probe::faster_stores;
+use ram_disk::RamDiskFile;
 pub(crate) use store::{Allocation, Segment, Store};
 pub(crate) use transfer::{Check, Side, TransferError, forget_sums, record_arrival, transfer};
 
@@ -53,8 +55,23 @@ pub enum Backing {
     /// In memory of this process that trainers map for reading, so that they can use samples in place: at
     /// most this many chunks at a time.
     SharedMemory(Locality, NonZeroU32),
+    /// In memory of this process, near these NUMA nodes in turn.
+    Spread(Vec<NumaNode>),
     /// In unnamed files in this directory, on a RAM disk or a disk.
     Directory(PathBuf),
+    /// In unnamed files in this directory, on a RAM disk; their pages lie there.
+    RamDisk(PathBuf, Locality),
+}
+
+impl Backing {
+    /// The directory of its files; `None` for memory of this process.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(path) | Self::RamDisk(path, _) => Some(path),
+            Self::Memory(_) | Self::SharedMemory(..) | Self::Spread(_) => None,
+        }
+    }
 }
 
 /// How the bytes of a tier are written, as chosen by probing it.
@@ -154,9 +171,10 @@ pub(crate) struct Tier {
 #[derive(Debug)]
 enum OpenBacking {
     Memory(Locality),
+    Spread(Vec<NumaNode>),
     SharedMemory(Arc<SharedPool>, Starts),
-    /// A directory on a RAM disk.
-    Directory(Directory),
+    /// A directory on a RAM disk, and where the pages of its files lie.
+    Directory(Directory, Locality),
     /// A directory on a disk.
     Disk(Directory, Arc<Windows>),
 }
@@ -173,10 +191,9 @@ impl Tier {
             Backing::SharedMemory(locality, chunks_max) => {
                 reserve(settings.kind, *locality, chunk, *chunks_max)
             }
-            Backing::Directory(path) => match Directory::open(path)? {
-                disk if disk.medium() == Medium::Disk => OpenBacking::Disk(disk, Arc::default()),
-                other => OpenBacking::Directory(other),
-            },
+            Backing::Spread(nodes) => OpenBacking::Spread(nodes.clone()),
+            Backing::Directory(path) => open(path, Locality::Anywhere)?,
+            Backing::RamDisk(path, locality) => open(path, *locality)?,
         };
         let link = settings.emulated.map(Link::new);
         let (chunks, held, stores) = (RwLock::default(), Arc::default(), OnceLock::new());
@@ -194,8 +211,10 @@ impl Tier {
     /// The medium of its chunks.
     pub(crate) fn medium(&self) -> Medium {
         match &self.backing {
-            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) => Medium::Memory,
-            OpenBacking::Directory(directory) | OpenBacking::Disk(directory, _) => {
+            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) | OpenBacking::Spread(_) => {
+                Medium::Memory
+            }
+            OpenBacking::Directory(directory, _) | OpenBacking::Disk(directory, _) => {
                 directory.medium()
             }
         }
@@ -221,7 +240,7 @@ impl Tier {
         if self.chunk(chunk).is_some() {
             return Err(SpaceError::Taken);
         }
-        let slices = self.claim_room()?;
+        let slices = self.claim_room(chunk)?;
         let allocation = self.allocate_chunk(chunk)?;
         slices.ensure(Bytes(0), Bytes(1), |offset, len| allocation.populate(offset, len))?;
         let stores = match allocation.memory() {
@@ -244,15 +263,17 @@ impl Tier {
     fn allocate_chunk(&self, chunk: ChunkId) -> Result<Allocation, SpaceError> {
         let len = self.chunk;
         Ok(match &self.backing {
-            OpenBacking::Memory(locality) => {
+            OpenBacking::Memory(_) | OpenBacking::Spread(_) => {
                 let name = format!("tierfeed-{}-{}", self.kind, chunk.0);
-                let request = Request { len, locality: *locality, name: &name, pages: Pages::Huge };
+                let locality = self.locality_of(chunk);
+                let request = Request { len, locality, name: &name, pages: Pages::Huge };
                 Allocation::Memory(Arc::new(Region::reserve(&request)?))
             }
             OpenBacking::SharedMemory(all, _) => Allocation::SharedMemory(all.take_empty()?),
-            OpenBacking::Directory(directory) => {
+            OpenBacking::Directory(directory, locality) => {
                 let missing = self.missing();
-                Allocation::File(self.created(directory.reserve_chunk(len, missing))?)
+                let file = self.created(directory.reserve_chunk(len, missing))?;
+                Allocation::File(RamDiskFile::new(file, len, *locality)?)
             }
             OpenBacking::Disk(directory, windows) => {
                 let file = self.created(directory.create_chunk(len))?;
@@ -264,19 +285,30 @@ impl Tier {
     /// Refuses a chunk in memory that exceeds the free memory or the headroom of the control groups, and
     /// claims the room for it. The pages of a RAM disk count too: the kernel cannot reclaim them, so without
     /// room for them it kills a process.
-    fn claim_room(&self) -> Result<Slices, SpaceError> {
-        let locality = match &self.backing {
-            OpenBacking::Disk(..) => return Ok(Slices::complete()),
-            OpenBacking::Directory(_) => Locality::Anywhere,
-            OpenBacking::Memory(locality) => *locality,
-            OpenBacking::SharedMemory(all, _) => all.locality(),
-        };
+    fn claim_room(&self, chunk: ChunkId) -> Result<Slices, SpaceError> {
+        if let OpenBacking::Disk(..) = self.backing {
+            return Ok(Slices::complete());
+        }
+        let locality = self.locality_of(chunk);
         match Slices::reserve(self.chunk, locality) {
             // If the free memory is unknown, only the file system refuses.
             Err(AllocateError::FreeMemoryUnreadable(_)) if self.medium() == Medium::Tmpfs => {
                 Ok(Slices::unclaimed(self.chunk, locality))
             }
             slices => Ok(slices?),
+        }
+    }
+
+    /// Where a chunk lies.
+    fn locality_of(&self, chunk: ChunkId) -> Locality {
+        match &self.backing {
+            OpenBacking::Memory(locality) | OpenBacking::Directory(_, locality) => *locality,
+            OpenBacking::SharedMemory(all, _) => all.locality(),
+            OpenBacking::Spread(nodes) => {
+                let turn = chunk.0 as usize % nodes.len().max(1);
+                nodes.get(turn).map_or(Locality::Anywhere, |node| Locality::Near(*node))
+            }
+            OpenBacking::Disk(..) => Locality::Anywhere,
         }
     }
 
@@ -314,7 +346,7 @@ impl Tier {
     pub(crate) fn writes_failed(&self) -> u64 {
         match &self.backing {
             OpenBacking::Disk(_, windows) => windows.failed(),
-            OpenBacking::Memory(_) | OpenBacking::SharedMemory(..) | OpenBacking::Directory(_) => 0,
+            _ => 0,
         }
     }
 
@@ -324,7 +356,7 @@ impl Tier {
             OpenBacking::SharedMemory(all, starts) => {
                 Some(SharedTier::new(tier, Arc::clone(all), Arc::clone(starts)))
             }
-            OpenBacking::Memory(_) | OpenBacking::Directory(_) | OpenBacking::Disk(..) => None,
+            _ => None,
         }
     }
 
@@ -357,6 +389,13 @@ impl Drop for Tier {
             all.keep_for_readers();
         }
     }
+}
+
+fn open(path: &Path, locality: Locality) -> Result<OpenBacking, DirectoryError> {
+    Ok(match Directory::open(path)? {
+        disk if disk.medium() == Medium::Disk => OpenBacking::Disk(disk, Arc::default()),
+        ram_disk => OpenBacking::Directory(ram_disk, locality),
+    })
 }
 
 /// Reserves addresses for chunks that trainers read; falls back to private memory without them.

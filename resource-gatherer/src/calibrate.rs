@@ -16,6 +16,7 @@ use std::{
 };
 
 use tierfeed_core::{
+    id::NumaNode,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
@@ -128,9 +129,10 @@ pub fn node_time(nodes: usize) -> Nanoseconds {
 pub fn memory(inventory: &Inventory, node: u32, time: Nanoseconds) -> Result<Tier, CalibrateError> {
     let missing = || CalibrateError::NoMemory(node);
     let target = inventory.memory_nodes().find(|it| it.id == node).ok_or_else(missing)?;
-    let main = inventory.memory_nodes().find(|it| !it.cpus.is_empty()).ok_or_else(missing)?;
+    let is_here = |it: &Node| it.cpus.iter().any(|cpu| inventory.allowed.has_cpu(*cpu));
+    let main = inventory.memory_nodes().find(|it| is_here(it)).ok_or_else(missing)?;
     let initiator = if target.cpus.is_empty() {
-        inventory.best_initiator(target).ok_or_else(missing)?
+        inventory.best_initiator_of(target, is_here).ok_or_else(missing)?
     } else {
         main
     };
@@ -194,18 +196,42 @@ fn cache_remark(chain: Bytes, cache: Bytes) -> Option<String> {
 ///
 /// It is too full, does not answer, or reading or writing failed.
 pub fn directory(inventory: &Inventory, kind: Kind, path: &Path) -> Result<Tier, CalibrateError> {
-    directory_within(inventory, kind, path, DIRECTORY_WITHIN)
+    directory_within(inventory, (kind, None), path, DIRECTORY_WITHIN)
+}
+
+/// Measures a RAM disk whose files lie on `numa_node`; `path` is a directory on it, and `inventory` lists its
+/// mount. The figures are those of any RAM disk there, so the tier has no path.
+///
+/// # Errors
+///
+/// As [`directory`], and that the files do not lie on the node.
+pub fn ram_disk(
+    inventory: &Inventory,
+    path: &Path,
+    numa_node: Option<NumaNode>,
+) -> Result<Tier, CalibrateError> {
+    let found = directory_within(inventory, (Kind::Scratch, numa_node), path, DIRECTORY_WITHIN)?;
+    let nodes: Vec<u32> = numa_node.iter().map(|node| node.0).collect();
+    Ok(Tier {
+        path: None,
+        numa_node: nodes.first().copied(),
+        numa_nodes: nodes,
+        capacity_bytes: None,
+        free_bytes: None,
+        ..found
+    })
 }
 
 fn directory_within(
     inventory: &Inventory,
-    kind: Kind,
+    (kind, numa_node): (Kind, Option<NumaNode>),
     path: &Path,
     patience: Nanoseconds,
 ) -> Result<Tier, CalibrateError> {
     let request = directory::Request {
         patience: Some(patience),
         extent: directory::Extent::Reads,
+        numa_node,
         ..directory::Request::default()
     };
     let found = directory::measure(inventory, path, &LIMITS, &request)?;
@@ -246,10 +272,24 @@ mod tests {
         assert!(found.idle_latency_ns.unwrap() > 0.0 && found.copy_bytes_per_s.unwrap() > 0);
         let folder = tempfile::tempdir().unwrap();
         let patience = Nanoseconds(60_000_000_000);
-        let found = directory_within(&inventory, Kind::Storage, folder.path(), patience).unwrap();
+        let found =
+            directory_within(&inventory, (Kind::Storage, None), folder.path(), patience).unwrap();
         assert_eq!(found.path.as_deref(), Some(folder.path()));
         assert!(found.idle_latency_ns.unwrap() > 0.0 && found.read_bytes_per_s.unwrap() > 0);
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_ram_disk_on_a_node_is_measured_by_a_file_that_lies_there() {
+        let inventory = Inventory::read(Sysroot::live()).unwrap();
+        let path = Path::new("/dev/shm");
+        let node = NumaNode(inventory.memory_nodes().next().unwrap().id);
+        let found = ram_disk(&inventory, path, Some(node)).unwrap();
+        assert!(found.is_any_ram_disk(), "{found:?}");
+        assert_eq!((found.kind, &found.numa_nodes[..]), (Kind::Scratch, &[node.0][..]));
+        assert!(found.idle_latency_ns.unwrap() > 0.0 && found.read_bytes_per_s.unwrap() > 0);
+        let absent = ram_disk(&inventory, path, Some(NumaNode(900))).unwrap_err();
+        assert!(matches!(absent, CalibrateError::Directory(_)), "{absent}");
     }
 
     #[test]
@@ -257,7 +297,8 @@ mod tests {
         let inventory = Inventory::read(Sysroot::live()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let kind = Kind::Storage;
-        let error = directory_within(&inventory, kind, folder.path(), Nanoseconds(1)).unwrap_err();
+        let error =
+            directory_within(&inventory, (kind, None), folder.path(), Nanoseconds(1)).unwrap_err();
         assert!(error.to_string().starts_with("no answer within 1 ns"), "{error}");
     }
 

@@ -124,7 +124,16 @@ impl Inventory {
     /// else the nearest by the readers' own distances; the lower number where these tie.
     #[must_use]
     pub fn best_initiator(&self, target: &Node) -> Option<&Node> {
-        let with_cpus = || self.nodes.iter().filter(|node| !node.cpus.is_empty());
+        self.best_initiator_of(target, |_| true)
+    }
+
+    /// As [`Self::best_initiator`], of the nodes that are `eligible`.
+    pub fn best_initiator_of(
+        &self,
+        target: &Node,
+        eligible: impl Fn(&Node) -> bool,
+    ) -> Option<&Node> {
+        let with_cpus = || self.nodes.iter().filter(|node| !node.cpus.is_empty() && eligible(node));
         let named = |node: &&Node| {
             target.rated.as_ref().is_some_and(|rated| rated.initiators.contains(&node.id))
         };

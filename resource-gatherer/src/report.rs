@@ -133,6 +133,14 @@ pub struct Tier {
     pub remarks: Vec<String>,
 }
 
+impl Tier {
+    /// Whether the figures are those of any RAM disk on the nodes of the tier, not of a directory.
+    #[must_use]
+    pub fn is_any_ram_disk(&self) -> bool {
+        self.kind == Kind::Scratch && self.path.is_none() && !self.emulated
+    }
+}
+
 /// What the place of a tier among the others rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -208,7 +208,7 @@ fn the_report_names_the_far_node_and_its_tier() {
     assert_eq!(nodes, [0, 1]);
     if topology.has_cxl() {
         // A trap costs a thousand times what a load costs.
-        assert_eq!(report.tiers.last().unwrap().kind, Kind::CxlMemory);
+        assert_eq!(report.tiers.last().unwrap().kind, Kind::CxlMemory, "{:#?}", report.tiers);
     }
     assert_eq!(report.numa.nodes, topology.nodes());
     let pair = document["pairs"].as_array().unwrap().iter().find(|it| it["target"] == far).unwrap();

@@ -24,11 +24,14 @@ mod outcome;
 mod page_cache;
 mod publications;
 mod published;
+mod ram_disk;
 mod ranks;
 mod readers;
 pub mod scratch;
+mod sockets;
 mod start;
 mod starvation;
+mod tmpfs;
 mod trainers;
 
 pub use calibration::Calibration;
@@ -61,8 +64,10 @@ use self::{
     monitor::{Availability, Monitor},
     observer::Observer,
     publications::Publications,
+    ram_disk::RamDisk,
     ranks::Ranks,
     readers::Readers,
+    sockets::Sockets,
     starvation::Starvation,
 };
 use crate::{
@@ -169,6 +174,8 @@ pub struct Agent {
     observer: Observer,
     connections: BTreeMap<ConnectionId, Option<trainers::BatchReader>>,
     readers: Readers,
+    sockets: Sockets,
+    ram_disk: Option<RamDisk>,
     starvation: Starvation,
     training: Option<trainers::TrainingSpan>,
     ranks: Ranks,

@@ -3,7 +3,7 @@
 
 use tierfeed_core::{id::NumaNode, tier::Kind};
 use tierfeed_numa_memory::interleave::{InterleaveError, MemoryInterleave, Mode};
-use tierfeed_resource_gatherer::Inventory;
+use tierfeed_resource_gatherer::{Inventory, inventory};
 
 use crate::observe::report::ExpansionEntry;
 
@@ -25,7 +25,7 @@ pub struct Expansion {
     pub policy: &'static str,
     /// The NUMA nodes of main memory.
     pub main_memory: Vec<u32>,
-    /// The NUMA nodes of CXL memory.
+    /// The NUMA nodes of CXL memory, and those that play it.
     pub cxl_memory: Vec<u32>,
     /// Node and pages in each round of the weighted interleave; else empty.
     pub weights: Vec<(u32, u8)>,
@@ -39,12 +39,19 @@ pub enum ExpansionError {
     /// The host has no CXL memory.
     #[error(
         "--expand-memory: this host has no memory behind CXL, but {} NUMA node(s) of main memory; \
+         name one of them as tiers.cxl-memory.numa_nodes to let it play CXL memory; \
          `tierfeed tiers probe` says what there is", .main_memory.len()
     )]
     NoCxl {
         /// The NUMA nodes of the host.
         main_memory: Vec<u32>,
     },
+    /// The job names all nodes as CXL memory.
+    #[error(
+        "--expand-memory: tiers.cxl-memory.numa_nodes names every NUMA node of this host; leave one that is \
+         main memory"
+    )]
+    NoMainMemory,
     /// The kernel has no weighted interleave.
     #[error(
         "--expand-memory weighted: this kernel has no weighted interleave, Linux 6.9 has; \
@@ -57,18 +64,28 @@ pub enum ExpansionError {
 }
 
 impl Expansion {
-    /// The policy that the host can offer for what was requested.
+    /// The policy that the host can offer for what was requested. Nodes that the job has `named` as memory
+    /// behind CXL are none of main memory.
     ///
     /// # Errors
     ///
     /// [`ExpansionError`] if the host has no such memory, or the kernel no such policy.
-    pub fn plan(requested: RequestedPolicy, inventory: &Inventory) -> Result<Self, ExpansionError> {
-        let of_kind = |kind: Kind| {
-            let nodes = inventory.memory_nodes().filter(move |it| it.kind.tier_kind() == kind);
-            nodes.map(|node| node.id).collect::<Vec<_>>()
+    pub fn plan(
+        requested: RequestedPolicy,
+        inventory: &Inventory,
+        named: &[NumaNode],
+    ) -> Result<Self, ExpansionError> {
+        let is_cxl = |node: &&inventory::Node| {
+            node.kind.tier_kind() == Kind::CxlMemory || named.contains(&NumaNode(node.id))
         };
-        let main_memory = of_kind(Kind::MainMemory);
-        let cxl_memory = of_kind(Kind::CxlMemory);
+        let (cxl_memory, main_memory): (Vec<_>, Vec<_>) =
+            inventory.memory_nodes().partition(is_cxl);
+        let numbers = |nodes: Vec<&inventory::Node>| nodes.iter().map(|node| node.id).collect();
+        let (cxl_memory, main_memory): (Vec<u32>, Vec<u32>) =
+            (numbers(cxl_memory), numbers(main_memory));
+        if main_memory.is_empty() {
+            return Err(ExpansionError::NoMainMemory);
+        }
         if cxl_memory.is_empty() {
             return Err(ExpansionError::NoCxl { main_memory });
         }
@@ -154,18 +171,30 @@ mod tests {
     fn main_memory_comes_first_unless_weights_are_wanted() {
         let mut host = host(&[DRAM, DRAM, CXL]);
         for requested in [RequestedPolicy::Auto, RequestedPolicy::PreferredMany] {
-            let expansion = Expansion::plan(requested, &host).unwrap();
+            let expansion = Expansion::plan(requested, &host, &[]).unwrap();
             assert_eq!(expansion.mode, Mode::PreferredMany);
             assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0, 1], vec![2]));
         }
-        let error = Expansion::plan(RequestedPolicy::Weighted, &host).unwrap_err();
+        let error = Expansion::plan(RequestedPolicy::Weighted, &host, &[]).unwrap_err();
         assert!(matches!(error, ExpansionError::NoWeights));
         let weights = [(0, 5), (1, 5), (2, 2), (9, 1)];
         let weights = weights.map(|(node, pages)| Weight { node, pages }).to_vec();
         host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
-        let expansion = Expansion::plan(RequestedPolicy::Weighted, &host).unwrap();
+        let expansion = Expansion::plan(RequestedPolicy::Weighted, &host, &[]).unwrap();
         assert_eq!(expansion.weights, [(0, 5), (1, 5), (2, 2)]);
         assert_eq!(expansion.advice(), None);
+    }
+
+    #[test]
+    fn a_neighbour_that_is_named_plays_cxl_memory() {
+        let host = host(&[DRAM, DRAM, CXL]);
+        let plan = |named: &[u32]| {
+            let named: Vec<_> = named.iter().map(|node| NumaNode(*node)).collect();
+            Expansion::plan(RequestedPolicy::Auto, &host, &named)
+        };
+        let expansion = plan(&[1]).unwrap();
+        assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0], vec![1, 2]));
+        assert!(matches!(plan(&[0, 1]), Err(ExpansionError::NoMainMemory)));
     }
 
     #[test]
@@ -173,14 +202,15 @@ mod tests {
         let mut host = host(&[DRAM, CXL]);
         let weights = [0, 1].map(|node| Weight { node, pages: 1 }).to_vec();
         host.placement.weighted_interleave = Some(WeightedInterleave { automatic: None, weights });
-        let weighted = Expansion::plan(RequestedPolicy::Weighted, &host).unwrap();
+        let weighted = Expansion::plan(RequestedPolicy::Weighted, &host, &[]).unwrap();
         assert!(weighted.advice().unwrap().contains("weighted_interleave/nodeN"));
-        assert_eq!(Expansion::plan(RequestedPolicy::Auto, &host).unwrap().advice(), None);
+        assert_eq!(Expansion::plan(RequestedPolicy::Auto, &host, &[]).unwrap().advice(), None);
     }
 
     #[test]
     fn a_host_without_cxl_memory_says_what_it_has() {
-        let error = Expansion::plan(RequestedPolicy::Auto, &host(&[DRAM])).unwrap_err().to_string();
+        let error =
+            Expansion::plan(RequestedPolicy::Auto, &host(&[DRAM]), &[]).unwrap_err().to_string();
         assert!(error.contains("no memory behind CXL, but 1 NUMA node(s)"), "{error}");
     }
 }

@@ -4,10 +4,12 @@
 //! node lacks a tier, main memory emulates it if the job file gives its speed, and the tier is marked as
 //! emulated; otherwise the job is refused.
 
+mod claims;
 mod direct;
 mod figures;
 mod found;
 mod measured;
+mod memory_nodes;
 mod node;
 mod reach;
 mod reported;
@@ -30,22 +32,20 @@ use tierfeed_core::{
         policy::{Aim, Rates},
     },
     session,
-    tier::{Buffer, Kind, Locality},
+    tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond},
 };
 use tierfeed_prefetcher::{
-    budget::{self, BudgetError, Claim, Free, Percent, Pool, Request},
+    budget::{BudgetError, Claim, Free, Percent, Pool, Request},
     tier::{Backing, TierSettings},
 };
-use tierfeed_workload_analyzer::{
-    Job,
-    demand::Demand,
-    job::{Budget, OnError, TierRequest},
-};
+use tierfeed_workload_analyzer::{Job, demand::Demand, job::OnError};
 
+use claims::tier_claims;
 pub use found::Found;
 pub use measured::{Measured, Place, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
+pub(crate) use memory_nodes::ram_disk_locality;
 pub use node::{Disk, FileSystem, Node, NodeError};
 pub(crate) use node::{MEMORY, pool_of_numa};
 pub use reported::ReportedError;
@@ -161,6 +161,17 @@ pub enum LayoutError {
         /// The NUMA nodes of the host.
         present: String,
     },
+    /// The RAM disk shall lie on a NUMA node that the host does not have.
+    #[error(
+        "tiers.scratch.numa_node: {}: this host has no such NUMA node; it has {present}; \
+         name one of them, or remove the key", .node.0
+    )]
+    NoScratchNode {
+        /// The NUMA node in the job file.
+        node: NumaNode,
+        /// The NUMA nodes of the host.
+        present: String,
+    },
     /// The job wants memory behind CXL on a node without any.
     #[error(
         "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the NUMA nodes \
@@ -207,6 +218,7 @@ impl LayoutError {
                 BudgetError::TooLarge { kind, .. } | BudgetError::UnknownPool { kind, .. },
             ) => vec!["tiers", kind.name()],
             Self::NoNumaNode { .. } => vec!["tiers", "cxl-memory", "numa_nodes"],
+            Self::NoScratchNode { .. } => vec!["tiers", "scratch", "numa_node"],
             Self::NoCxlMemory { .. } => vec!["tiers", "cxl-memory"],
             Self::NotARamDisk { .. } => vec!["tiers", "scratch", "path"],
             Self::NoJobScratch { .. } => vec!["job_scratch", "size"],
@@ -267,12 +279,22 @@ impl Layout {
         session::Settings { node, in_place_tiers, ..settings }
     }
 
+    /// The scratch tier.
+    #[must_use]
+    pub fn scratch(&self) -> Option<&TierLayout> {
+        self.tiers.iter().find(|tier| tier.settings.kind == Kind::Scratch)
+    }
+
+    pub(crate) fn scratch_mut(&mut self) -> Option<&mut TierLayout> {
+        self.tiers.iter_mut().find(|tier| tier.settings.kind == Kind::Scratch)
+    }
+
     /// The memory budget of the job, RAM disks included.
     #[must_use]
     pub fn memory_budget(&self, node: &Node) -> Bytes {
         let in_memory = |it: &&TierLayout| match &it.settings.backing {
-            Backing::Memory(_) | Backing::SharedMemory(..) => true,
             Backing::Directory(_) => node.is_memory(it.pool),
+            _ => true,
         };
         Bytes(self.tiers.iter().filter(in_memory).map(|it| it.budget.0).sum())
     }
@@ -406,74 +428,6 @@ fn with_overcommit(claims: &[Claim], pools: &BTreeMap<Pool, Free>) -> BTreeMap<P
 /// The least staging memory: for each rank one batch in use and one in flight.
 fn staging_min(staging: Staging) -> Bytes {
     Bytes(staging.batch.0.saturating_mul(2).saturating_mul(u64::from(staging.ranks)))
-}
-
-/// The tiers of a request: one, or one for each NUMA node of a CXL tier.
-fn tier_claims(
-    request: &TierRequest,
-    node: &Node,
-    staging: Staging,
-) -> Result<Vec<TierClaim>, LayoutError> {
-    let least = if request.kind == Kind::MainMemory { staging_min(staging) } else { Bytes(0) };
-    let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
-    let wanted = |pool, backing, cpus, origin, parts| TierClaim {
-        claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts), least },
-        capacity: request.path.as_deref().and_then(|path| node.room_at(path)),
-        backing,
-        speed: request.speed,
-        cpus,
-        origin,
-    };
-    if let Some(path) = &request.path {
-        if request.kind == Kind::Scratch && request.speed.is_none() {
-            node.require_ram_disk(path)?;
-        }
-        let backing = Backing::Directory(PathBuf::clone(path));
-        return Ok(vec![wanted(node.pool_of(path)?, backing, Vec::new(), origin, 1)]);
-    }
-    let anywhere = Backing::Memory(Locality::Anywhere);
-    if request.kind == Kind::MainMemory {
-        return Ok(vec![wanted(node::MEMORY, anywhere, Vec::new(), origin, 1)]);
-    }
-    let numa_nodes = cxl_nodes(request, node)?;
-    if numa_nodes.is_empty() {
-        if request.speed.is_none() {
-            return Err(LayoutError::NoCxlMemory { present: node.numa_names() });
-        }
-        let emulated = wanted(node::MEMORY, anywhere, Vec::new(), Origin::Emulated, 1);
-        return Ok(vec![emulated]);
-    }
-    let parts = numa_nodes.len() as u64;
-    let on_node = |numa: &NumaNode| {
-        let backing = Backing::Memory(Locality::Numa(*numa));
-        // A NUMA node with CPUs is main memory of a neighbour, which emulates a CXL card.
-        let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
-        wanted(node::pool_of_numa(*numa), backing, node.cpus_near(*numa), origin, parts)
-    };
-    Ok(numa_nodes.iter().map(on_node).collect())
-}
-
-fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, LayoutError> {
-    if request.numa_nodes.is_empty() {
-        return Ok(node.cxl_nodes());
-    }
-    match request.numa_nodes.iter().find(|it| !node.has(**it)) {
-        None => Ok(request.numa_nodes.clone()),
-        Some(_) if request.speed.is_some() => Ok(Vec::new()),
-        Some(missing) => {
-            Err(LayoutError::NoNumaNode { node: *missing, present: node.numa_names() })
-        }
-    }
-}
-
-fn part_of(budget: Budget, parts: u64) -> Request {
-    match budget {
-        Budget::Size(size) => Request::Size(Bytes(size.0 / parts)),
-        // The share is one of each NUMA node's own free memory.
-        Budget::Reserve(share) => {
-            Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,8 @@ pub struct Job {
     /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are staged
     /// there, and the rest is cache.
     ///
-    /// A file without `tiers` requests 20 % of the free main memory and no other tier.
+    /// A file without `tiers` requests 20 % of the free main memory, and 20 % of each memory node behind CXL
+    /// if there is one.
     pub tiers: Vec<TierRequest>,
     /// The part of the scratch tier for files of the trainer. The default is none.
     pub job_scratch: Option<JobScratch>,
@@ -180,11 +181,15 @@ impl Verify {
 pub struct TierRequest {
     /// The kind of the tier.
     pub kind: tier::Kind,
+    /// What happens on a node that lacks it.
+    pub presence: Presence,
     /// How much of it may be used.
     pub budget: Budget,
-    /// For [`tier::Kind::CxlMemory`], the NUMA nodes to use; empty for those that were measured.
+    /// For [`tier::Kind::CxlMemory`], the NUMA nodes to use; empty for those that were measured. For
+    /// [`tier::Kind::Scratch`], the one on which its files lie; empty for the default.
     pub numa_nodes: Vec<NumaNode>,
-    /// For [`tier::Kind::Scratch`] and [`tier::Kind::Storage`], the directory.
+    /// For [`tier::Kind::Scratch`] and [`tier::Kind::Storage`], the directory; `None` for a RAM disk that the
+    /// agent makes.
     pub path: Option<PathBuf>,
     /// For [`tier::Kind::Storage`], the most that may be written there in an epoch, on each node.
     pub writes_per_epoch: Option<Bytes>,
@@ -193,6 +198,15 @@ pub struct TierRequest {
     /// For memory, whether trainers read samples in place. The default is `auto` for
     /// [`tier::Kind::CxlMemory`] and `never` for [`tier::Kind::MainMemory`].
     pub direct: in_place::Wish,
+}
+
+/// What happens on a node that lacks a tier of the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// The job is refused there.
+    Required,
+    /// The job has one tier less there.
+    IfPresent,
 }
 
 /// A directory for intermediate data and checkpoints of a job, on its scratch tier.

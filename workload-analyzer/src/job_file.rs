@@ -21,7 +21,9 @@ use serde::Deserialize;
 pub(crate) use dataset::{DatasetFile, DescribedFile};
 pub(crate) use order::OrderFile;
 pub(crate) use policy::{DeepMemoryFile, DeliFile, LobsterFile, NoPfsFile};
-pub(crate) use tiers::{CxlMemoryFile, DirectoryFile, StorageFile, TierKeys, TiersFile};
+pub(crate) use tiers::{
+    CxlMemoryFile, MainMemoryFile, ScratchFile, StorageFile, TierKeys, TiersFile,
+};
 pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, PauseFile,
     ValidationFile,

@@ -18,7 +18,7 @@ use tierfeed_workload_analyzer::{
     Job,
     analysis::Analysis,
     demand::{Demand, Sizes},
-    job::{Budget, OnError, Percent},
+    job::{Budget, OnError, Percent, Presence},
 };
 
 fn configs() -> PathBuf {
@@ -66,7 +66,9 @@ fn the_full_example_spells_out_the_defaults_of_the_minimal_one() {
     assert_eq!(minimal.cold.limited_by, full.cold.limited_by);
     assert_eq!(minimal.on_error, full.on_error);
     assert_eq!((minimal.drop_last, minimal.start), (full.drop_last, full.start));
-    assert_eq!(minimal.tiers, full.tiers[..1]);
+    assert_eq!(minimal.tiers[0], full.tiers[0]);
+    let cxl = &minimal.tiers[1];
+    assert_eq!((cxl.presence, cxl.budget), (Presence::IfPresent, full.tiers[1].budget));
 }
 
 #[test]
@@ -77,9 +79,9 @@ fn the_minimal_example_has_the_documented_defaults() {
     assert_eq!((job.policy, job.chunk), (policy::Kind::Gap, None));
     assert_eq!((job.staged_batches(), job.on_error), (4, OnError::Fail));
     assert_eq!((job.step_time, &job.cold.speed, &job.index), (None, &None, &None));
-    assert_eq!(job.tiers.len(), 1);
-    assert_eq!(job.tiers[0].kind, Kind::MainMemory);
-    assert_eq!(job.tiers[0].budget, Budget::Reserve(Percent(20)));
+    let kinds: Vec<_> = job.tiers.iter().map(|tier| tier.kind).collect();
+    assert_eq!(kinds, [Kind::MainMemory, Kind::CxlMemory]);
+    assert!(job.tiers.iter().all(|tier| tier.budget == Budget::Reserve(Percent(20))));
 }
 
 #[test]

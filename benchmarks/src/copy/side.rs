@@ -146,7 +146,7 @@ impl Plane {
                 tier(Kind::Storage, Backing::Directory(settings.folder.clone())),
             ],
             chunk: settings.chunk,
-            staging: Locality::Anywhere,
+            staging: std::collections::BTreeMap::new(),
             staging_behind: Vec::new(),
             operations_max: NonZeroUsize::new(samples).context("some samples")?,
             verify,

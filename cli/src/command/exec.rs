@@ -3,11 +3,12 @@
 //!
 //! Job scripts start agents and trainers at the same time, so it waits for the agent first.
 
-use std::{os::unix::process::CommandExt, process::Command, thread, time::Duration};
+use std::{os::unix::process::CommandExt, path::Path, process::Command, thread, time::Duration};
 
 use anyhow::anyhow;
 
 use tierfeed_core::fleet::launch::Identity;
+use tierfeed_workload_analyzer::Job;
 
 use super::{expansion, run::trainer_variables};
 use crate::{arguments::Exec, environment, failure::Failure, program};
@@ -24,7 +25,10 @@ pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
         .split_first()
         .ok_or_else(|| Failure::Input(anyhow!("no command; write it after --")))?;
     if let Some(wish) = arguments.expand_memory {
-        expansion::plan(wish)?.apply().map_err(Failure::input)?.keep();
+        let file = variables.iter().find(|(name, _)| *name == environment::JOB);
+        let file = file.map_or("", |(_, path)| path.as_str());
+        let job = Job::load(Path::new(file)).map_err(Failure::input)?;
+        expansion::plan(wish, &job)?.apply().map_err(Failure::input)?.keep();
     }
     let error = Command::new(program).args(rest).envs(variables).exec();
     Err(Failure::Input(anyhow::Error::new(error).context(format!("cannot start {program}"))))

@@ -2,20 +2,25 @@
 
 use std::path::Path;
 
+use tierfeed_core::tier::Kind;
 use tierfeed_resource_gatherer::{Inventory, Sysroot};
 use tierfeed_runtime::expansion::{Expansion, RequestedPolicy};
+use tierfeed_workload_analyzer::Job;
 
 use crate::{arguments::ExpandMemory, failure::Failure};
 
-/// Plans the policy, applies it once so that a refusal comes before the command starts, and logs it.
-pub(super) fn plan(wish: ExpandMemory) -> Result<Expansion, Failure> {
+/// Plans the policy for a command of `job`, applies it once so that a refusal comes before the command
+/// starts, and logs it.
+pub(super) fn plan(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> {
     let wish = match wish {
         ExpandMemory::Auto => RequestedPolicy::Auto,
         ExpandMemory::PreferredMany => RequestedPolicy::PreferredMany,
         ExpandMemory::Weighted => RequestedPolicy::Weighted,
     };
     let inventory = Inventory::read(Sysroot(Path::new("/"))).map_err(Failure::work)?;
-    let expansion = Expansion::plan(wish, &inventory).map_err(Failure::input)?;
+    let named = job.tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
+    let named: Vec<_> = named.flat_map(|tier| tier.numa_nodes.iter().copied()).collect();
+    let expansion = Expansion::plan(wish, &inventory, &named).map_err(Failure::input)?;
     drop(expansion.apply().map_err(Failure::input)?);
     let Expansion { policy, main_memory, cxl_memory, .. } = &expansion;
     tracing::info!(policy, ?main_memory, ?cxl_memory, "memory of the trainers is expanded");

@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     // Beside everything that the start does from here on.
     let calibration = Calibration::begin(job, environment::tiers_report(None).ok().as_deref());
     let indexed = jobs::load(file, &run_dir)?;
-    let expansion = arguments.expand_memory.map(expansion::plan).transpose()?;
+    let expand = |wish| expansion::plan(wish, &indexed.job);
+    let expansion = arguments.expand_memory.map(expand).transpose()?;
     let (ending, mut report) =
         super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref(), calibration))?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {

@@ -76,6 +76,8 @@ fn calibrated(path: &Path) -> Option<String> {
     let mut lines = vec![format!("calibrated by runs on this host, in {}", file.display())];
     let place = |tier: &Tier| match (&tier.path, tier.numa_node) {
         (Some(path), _) => path.display().to_string(),
+        (None, None) if tier.is_any_ram_disk() => "RAM disk of an agent".to_owned(),
+        (None, Some(node)) if tier.is_any_ram_disk() => format!("RAM disk on NUMA node {node}"),
         (None, node) => format!("memory of NUMA node {}", node.unwrap_or_default()),
     };
     let line = |place: String, latency_ns: f64, bytes_per_s: f64| {
@@ -190,7 +192,9 @@ fn directories(kind: Kind, options: &[PathBuf], tiers: &[TierRequest]) -> Vec<Pa
 
 /// The user's assignments to tiers: NUMA nodes in the job, directories in the job or by option.
 fn assignments(tiers: &[TierRequest], directories: [(Kind, &Vec<PathBuf>); 2]) -> Vec<Assignment> {
-    let nodes = tiers.iter().filter(|tier| !tier.numa_nodes.is_empty()).map(|tier| Assignment {
+    // The NUMA node of a RAM disk is not its tier.
+    let named = |tier: &&TierRequest| tier.kind == Kind::CxlMemory && !tier.numa_nodes.is_empty();
+    let nodes = tiers.iter().filter(named).map(|tier| Assignment {
         kind: tier.kind,
         numa_nodes: tier.numa_nodes.iter().map(|node| node.0).collect(),
         path: None,

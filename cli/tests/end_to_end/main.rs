@@ -22,6 +22,7 @@ mod metrics;
 mod network;
 mod order;
 mod other_machine;
+mod own_ram_disk;
 mod page_cache;
 mod prediction;
 mod pressure;

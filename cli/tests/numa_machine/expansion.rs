@@ -51,6 +51,10 @@ fn fixture() -> Fixture {
 
 /// What is free on the nodes of main memory above the marks at which the kernel looks elsewhere.
 fn free_in_main_memory() -> u64 {
+    free_on(&[0, 1])
+}
+
+fn free_on(nodes: &[u32]) -> u64 {
     let zones = fs::read_to_string("/proc/zoneinfo").unwrap();
     let number = |line: &str, key: &str| -> Option<u64> {
         line.trim().strip_prefix(key)?.trim().parse().ok()
@@ -59,10 +63,12 @@ fn free_in_main_memory() -> u64 {
     let mut pages = 0_i64;
     for line in zones.lines() {
         if let Some(node) = line.strip_prefix("Node ") {
-            is_main = node.starts_with("0,") || node.starts_with("1,");
+            is_main = nodes.iter().any(|it| node.starts_with(&format!("{it},")));
         }
         if is_main {
             pages += number(line, "pages free").unwrap_or(0).cast_signed();
+            // What CPUs keep of the pages that were freed there last, tens of MiB after a process that had much.
+            pages += number(line, "count:").unwrap_or(0).cast_signed();
             pages -= number(line, "min ").unwrap_or(0).cast_signed();
         }
     }
@@ -96,6 +102,21 @@ fn what_main_memory_has_no_room_for_lies_behind_cxl_and_the_training_goes_on() {
     assert!(tight.contains_key(&0) && tight.contains_key(&1), "all of main memory: {tight:?}");
     assert_eq!(fixture.report()["expanded_memory"]["cxl_memory"], json!([topology.far()]));
     assert_eq!(kills_for_memory(), kills);
+}
+
+#[test]
+fn a_neighbour_that_is_named_takes_what_main_memory_has_no_room_for() {
+    if !lets_trainers_live_on_the_far_node(Topology::here()) {
+        return;
+    }
+    let fixture = fixture_with("{ numa_nodes: [1], size: 1 MiB }");
+    let more = free_on(&[0]) + 24 * MIB;
+    let tight = pages_beside_training(&fixture, "preferred-many", more - more % PAGE);
+    let on_neighbour = tight.get(&1).copied().unwrap_or(0) * PAGE;
+    assert!((MIB..96 * MIB).contains(&on_neighbour), "{tight:?}");
+    let told = &fixture.report()["expanded_memory"];
+    assert_eq!(told["main_memory"], json!([0]));
+    assert_eq!(told["cxl_memory"], json!([1, Topology::here().far()]));
 }
 
 #[test]

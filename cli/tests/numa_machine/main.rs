@@ -13,4 +13,5 @@ mod fixture;
 mod full;
 #[path = "../../../verification/numa-machine/machine.rs"]
 mod machine;
+mod sockets;
 mod training;

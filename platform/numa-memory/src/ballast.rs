@@ -221,12 +221,11 @@ impl Ballast {
     }
 
     fn verify(&self, from: Bytes) -> Result<Placement, AllocateError> {
-        let Locality::Numa(node) = self.locality else { return Ok(Placement::Anywhere) };
-        let found = policy::nodes_of(&self.sampled_pages(from)).ok().map(|places| {
+        placement::judge(self.locality, self.policy, |node| {
+            let places = policy::nodes_of(&self.sampled_pages(from)).ok()?;
             let on_node = places.iter().filter(|it| i64::from(**it) == i64::from(node.0));
-            Found { pages_on_node: on_node.count(), pages_sampled: places.len() }
-        });
-        placement::judge(found, node, self.policy)
+            Some(Found { pages_on_node: on_node.count(), pages_sampled: places.len() })
+        })
     }
 
     fn sampled_pages(&self, from: Bytes) -> Vec<*const c_void> {

@@ -71,7 +71,7 @@ pub fn allocatable_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes
 /// Free memory less watermarks and reserve; limits of control groups are not considered.
 fn unreserved_bytes(sysroot: &Path, locality: Locality) -> io::Result<Bytes> {
     let (free, total) = match locality {
-        Locality::Anywhere => {
+        Locality::Anywhere | Locality::Near(_) => {
             let total = meminfo_field(&sysroot.join("proc/meminfo"), "MemTotal:")?;
             (free_bytes(sysroot, None)?, total)
         }
@@ -136,6 +136,7 @@ pub(crate) fn claim(
     len: Bytes,
     purpose: Purpose,
 ) -> Result<Claim, AllocateError> {
+    let locality = locality.room();
     let mut claims = claims();
     check_beside(sysroot, locality, len, purpose, &claims)?;
     claims.push((locality, len));
@@ -149,7 +150,7 @@ pub(crate) fn check_claimed(
     locality: Locality,
     len: Bytes,
 ) -> Result<(), AllocateError> {
-    check_beside(sysroot, locality, len, Purpose::Cache, &[])
+    check_beside(sysroot, locality.room(), len, Purpose::Cache, &[])
 }
 
 /// Checks that `len` bytes fit beside the memory of `claims`.

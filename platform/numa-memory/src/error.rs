@@ -113,5 +113,6 @@ fn place(locality: Locality) -> String {
     match locality {
         Locality::Anywhere => "anywhere on this host".to_owned(),
         Locality::Numa(node) => format!("on NUMA node {}", node.0),
+        Locality::Near(node) => format!("near NUMA node {}", node.0),
     }
 }

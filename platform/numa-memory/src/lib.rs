@@ -33,6 +33,7 @@ mod checksum;
 mod error;
 #[expect(unsafe_code, reason = "a file that others could write is mapped as a slice")]
 mod file_bytes;
+mod file_placement;
 mod lock;
 mod mapping;
 #[expect(unsafe_code, reason = "stores that Rust has no word for")]
@@ -56,6 +57,7 @@ pub use ballast::Ballast;
 pub use checksum::{Checksum, Stores};
 pub use error::{AllocateError, Step};
 pub use file_bytes::FileBytes;
+pub use file_placement::{file_placement, place_file};
 pub use lock::LockRefusal;
 pub use mapping::{
     Mapping, PageCache, RangeError, cached, drop_pages, read_cached_into, read_into,

@@ -4,7 +4,7 @@
 use std::{ffi::c_void, fs};
 
 use memmap2::MmapRaw;
-use tierfeed_units::NumaNode;
+use tierfeed_units::{Locality, NumaNode};
 
 use crate::{
     error::AllocateError,
@@ -34,13 +34,52 @@ pub enum Placement {
         /// Sampled pages that lie on the node.
         pages_on_node: usize,
     },
+    /// Read back from the kernel, of memory that may lie on other nodes where this one is full.
+    Preferred {
+        /// Node that the caller prefers.
+        node: NumaNode,
+        /// Pages whose placement was read back.
+        pages_sampled: usize,
+        /// Sampled pages that lie on the node.
+        pages_on_node: usize,
+        /// Whether the kernel accepted the policy.
+        policy: Policy,
+    },
     /// The kernel denied the query. Treat the memory as if it could be on any node.
     Unverified {
-        /// Node that the caller requested.
-        node: NumaNode,
+        /// What the caller requested.
+        locality: Locality,
         /// Whether the kernel at least accepted the policy.
         policy: Policy,
     },
+}
+
+impl Placement {
+    /// The placement of memory that no page was allocated for.
+    pub(crate) fn before_touch(locality: Locality, policy: Policy) -> Self {
+        match locality {
+            Locality::Anywhere => Self::Anywhere,
+            locality => Self::Unverified { locality, policy },
+        }
+    }
+
+    /// What the caller requested.
+    #[must_use]
+    pub fn locality(self) -> Locality {
+        match self {
+            Self::Anywhere => Locality::Anywhere,
+            Self::Verified { node, .. } => Locality::Numa(node),
+            Self::Preferred { node, .. } => Locality::Near(node),
+            Self::Unverified { locality, .. } => locality,
+        }
+    }
+
+    pub(crate) fn policy(self) -> Policy {
+        match self {
+            Self::Anywhere | Self::Verified { .. } => Policy::Applied,
+            Self::Preferred { policy, .. } | Self::Unverified { policy, .. } => policy,
+        }
+    }
 }
 
 /// The result of a query of sampled pages.
@@ -86,18 +125,22 @@ fn find_by_pages(start: usize, len: usize, node: NumaNode) -> Option<Found> {
     Some(Found { pages_sampled: nodes.len(), pages_on_node })
 }
 
-/// Turns the result of a query into the placement that the caller gets.
+/// The placement that the caller gets. `find` queries the pages on a node.
 ///
 /// # Errors
 ///
-/// [`AllocateError::Misplaced`] if fewer than 99 % of the pages lie on the node.
+/// [`AllocateError::Misplaced`] if fewer than 99 % of the pages lie on the only node that may have them.
 pub(crate) fn judge(
-    found: Option<Found>,
-    node: NumaNode,
+    locality: Locality,
     policy: Policy,
+    find: impl FnOnce(NumaNode) -> Option<Found>,
 ) -> Result<Placement, AllocateError> {
-    match found {
-        None => Ok(Placement::Unverified { node, policy }),
+    let Some(node) = locality.node() else { return Ok(Placement::Anywhere) };
+    match find(node) {
+        None => Ok(Placement::Unverified { locality, policy }),
+        Some(Found { pages_sampled, pages_on_node }) if locality == Locality::Near(node) => {
+            Ok(Placement::Preferred { node, pages_sampled, pages_on_node, policy })
+        }
         Some(Found { pages_sampled, pages_on_node })
             if pages_on_node * 100 >= pages_sampled * SHARE_MIN_PERCENT =>
         {
@@ -176,7 +219,8 @@ mod tests {
     #[test]
     fn one_page_in_a_hundred_may_lie_elsewhere() {
         let judge = |pages_sampled, pages_on_node| {
-            judge(Some(Found { pages_sampled, pages_on_node }), NumaNode(2), Policy::Applied)
+            let found = Found { pages_sampled, pages_on_node };
+            judge(Locality::Numa(NumaNode(2)), Policy::Applied, |_| Some(found))
         };
         assert!(matches!(judge(100, 99), Ok(Placement::Verified { .. })));
         assert!(matches!(judge(100, 98), Err(AllocateError::Misplaced { .. })));
@@ -184,8 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_may_lie_elsewhere_is_told_where_it_lies() {
+        let (node, policy) = (NumaNode(2), Policy::Applied);
+        let found = Found { pages_sampled: 16, pages_on_node: 3 };
+        let placement = judge(Locality::Near(node), policy, |_| Some(found)).unwrap();
+        let Found { pages_sampled, pages_on_node } = found;
+        assert_eq!(placement, Placement::Preferred { node, pages_sampled, pages_on_node, policy });
+        assert_eq!(placement.locality(), Locality::Near(node));
+    }
+
+    #[test]
     fn a_placement_that_cannot_be_read_is_not_pretended() {
-        let placement = judge(None, NumaNode(2), Policy::Denied).unwrap();
-        assert_eq!(placement, Placement::Unverified { node: NumaNode(2), policy: Policy::Denied });
+        let locality = Locality::Numa(NumaNode(2));
+        let placement = judge(locality, Policy::Denied, |_| None).unwrap();
+        assert_eq!(placement, Placement::Unverified { locality, policy: Policy::Denied });
     }
 }

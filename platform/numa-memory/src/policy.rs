@@ -15,6 +15,9 @@ pub(crate) const MPOL_PREFERRED_MANY: libc::c_int = 5;
 /// `MPOL_WEIGHTED_INTERLEAVE` of `linux/mempolicy.h`, Linux 6.9.
 pub(crate) const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 
+/// `MPOL_MF_MOVE` of `linux/mempolicy.h`.
+const MPOL_MF_MOVE: libc::c_uint = 1 << 1;
+
 /// Node numbers that fit in the mask: `CONFIG_NODES_SHIFT` is at most 10.
 pub(crate) const NODES_MAX: u32 = 1024;
 
@@ -28,6 +31,8 @@ pub(crate) enum Mode {
     /// It kills the process (`constraint=CONSTRAINT_MEMORY_POLICY`): only for memory of a
     /// measurement, and only after the node's room was checked.
     Strict,
+    /// As [`Self::Prefer`], and it moves the pages that only this process has mapped.
+    Move,
 }
 
 /// Whether the kernel accepted a memory policy.
@@ -50,7 +55,7 @@ impl Policy {
     }
 }
 
-/// Sets the policy of a mapping that is not touched yet. It moves no page.
+/// Sets the policy of a mapping. Only [`Mode::Move`] moves pages that were touched before.
 ///
 /// # Errors
 ///
@@ -71,14 +76,19 @@ pub(crate) fn bind_range(
     node: NumaNode,
     mode: Mode,
 ) -> io::Result<()> {
-    let mbind = |mode| mbind_range(mapping, range.clone(), node, mode);
+    let mbind = |mode, flags| mbind_range(mapping, range.clone(), node, (mode, flags));
     match mode {
-        Mode::Strict => mbind(libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES),
-        Mode::Prefer => match mbind(MPOL_PREFERRED_MANY) {
-            // Linux before 5.15. For a set with one node both modes prefer the same.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => mbind(libc::MPOL_PREFERRED),
-            outcome => outcome,
-        },
+        Mode::Strict => mbind(libc::MPOL_BIND | libc::MPOL_F_STATIC_NODES, 0),
+        Mode::Prefer | Mode::Move => {
+            let flags = if mode == Mode::Move { MPOL_MF_MOVE } else { 0 };
+            match mbind(MPOL_PREFERRED_MANY, flags) {
+                // Linux before 5.15. For a set with one node both modes prefer the same.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    mbind(libc::MPOL_PREFERRED, flags)
+                }
+                outcome => outcome,
+            }
+        }
     }
 }
 
@@ -156,20 +166,19 @@ pub(crate) fn of_thread() -> io::Result<(libc::c_int, Vec<NumaNode>)> {
 }
 
 pub(crate) fn mbind(mapping: &MmapRaw, node: NumaNode, mode: libc::c_int) -> io::Result<()> {
-    mbind_range(mapping, 0..mapping.len(), node, mode)
+    mbind_range(mapping, 0..mapping.len(), node, (mode, 0))
 }
 
 fn mbind_range(
     mapping: &MmapRaw,
     range: Range<usize>,
     node: NumaNode,
-    mode: libc::c_int,
+    (mode, flags): (libc::c_int, libc::c_uint),
 ) -> io::Result<()> {
     if range.start > range.end || range.end > mapping.len() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let mask = mask_of(&[node])?;
-    let flags: libc::c_uint = 0;
     // SAFETY:
     // - The range lies in one live mapping, as was just checked: `mapping` owns it and is borrowed through
     //   the call.

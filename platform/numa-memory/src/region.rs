@@ -24,6 +24,7 @@ use std::{
     ops::Deref,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -33,7 +34,7 @@ use nix::{
     sys::memfd::{MFdFlags, memfd_create},
     unistd::ftruncate,
 };
-use tierfeed_units::{Bytes, Locality};
+use tierfeed_units::{Bytes, Locality, NumaNode};
 
 use crate::{
     capacity::{self, Purpose},
@@ -54,7 +55,8 @@ const MFD_NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SE
 pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
-    placement: Placement,
+    /// Of all of it, or of its first part.
+    placement: Mutex<Placement>,
     /// Empty if all of it lies in the same place.
     parts: Vec<PlacedPart>,
     is_reserved: bool,
@@ -125,7 +127,7 @@ impl Region {
     }
 
     fn of_one_part(mapping: Mapping, fd: OwnedFd, placement: Placement) -> Self {
-        let holes = Holes::none();
+        let (placement, holes) = (Mutex::new(placement), Holes::none());
         Self { mapping, fd, placement, parts: Vec::new(), is_reserved: false, holes }
     }
 
@@ -143,11 +145,7 @@ impl Region {
         }
         let (fd, mapping, policy) = map(request)?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        let placement = match locality {
-            Locality::Anywhere => Placement::Anywhere,
-            Locality::Numa(node) => Placement::Unverified { node, policy },
-        };
-        let region = Self::of_one_part(mapping, fd, placement);
+        let region = Self::of_one_part(mapping, fd, Placement::before_touch(locality, policy));
         region.holes.change(|ranges| ranges.add(&give_back::pages_around(Bytes(0), len.0)));
         Ok(region)
     }
@@ -182,10 +180,33 @@ impl Region {
         self.mapping.huge_page_bytes().map_or(HugePages::Unknown, HugePages::Transparent)
     }
 
-    /// The placement at the allocation; unverified for memory that was only reserved then.
+    /// The placement at the allocation, or after it was moved; unverified for memory that was only
+    /// reserved then.
     #[must_use]
     pub fn placement(&self) -> Placement {
-        self.placement
+        *self.lock_placement()
+    }
+
+    /// Moves the pages that no other process has touched near `node`, where later ones are allocated
+    /// too, and reads the placement back. Accesses meanwhile wait for their page. Of memory in parts the
+    /// first one moves.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocateError::AbsentNode`], and [`AllocateError::System`] if the system refuses. The memory
+    /// keeps its content after an error too.
+    pub fn move_near(&self, node: NumaNode) -> Result<Placement, AllocateError> {
+        let raw = self.mapping.raw();
+        let part = RegionPart { len: self.first_len(), locality: Locality::Near(node) };
+        // What an io_uring pinned does not move; it pins again under the next version.
+        let policy = self.holes.change(|_| parts::bind_part(raw, Bytes(0), &part, Mode::Move))?;
+        let placement = parts::verify_part(raw, (Bytes(0), part.len), part.locality, policy)?;
+        *self.lock_placement() = placement;
+        Ok(placement)
+    }
+
+    fn lock_placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The placement now. The kernel moves memory on its own: to a slower node if demotion is
@@ -195,19 +216,13 @@ impl Region {
     ///
     /// [`AllocateError::Misplaced`] if fewer than 99 % of the pages are on the node asked for.
     pub fn placement_now(&self) -> Result<Placement, AllocateError> {
-        if !self.parts.is_empty() {
-            self.verify_range(Bytes(0), self.mapping.len())?;
-            return Ok(self.placement);
+        let placement = self.placement();
+        if self.parts.is_empty() {
+            return verify(self.mapping.raw(), placement.locality(), placement.policy());
         }
-        match self.placement {
-            Placement::Anywhere => Ok(Placement::Anywhere),
-            Placement::Verified { node, .. } => {
-                verify(self.mapping.raw(), Locality::Numa(node), Policy::Applied)
-            }
-            Placement::Unverified { node, policy } => {
-                verify(self.mapping.raw(), Locality::Numa(node), policy)
-            }
-        }
+        self.verify_range(Bytes(0), self.mapping.len())?;
+        let first = (Bytes(0), self.first_len());
+        parts::verify_part(self.mapping.raw(), first, placement.locality(), placement.policy())
     }
 
     /// The memfd, to send to a process that will map it.
@@ -271,7 +286,7 @@ pub(crate) fn set_policy(
     len: Bytes,
     mode: Mode,
 ) -> Result<Policy, AllocateError> {
-    let Locality::Numa(node) = locality else { return Ok(Policy::Applied) };
+    let Some(node) = locality.node() else { return Ok(Policy::Applied) };
     match policy::bind(raw, node, mode) {
         Ok(()) => Ok(Policy::Applied),
         Err(error) if policy::is_denied(&error) => Ok(Policy::Denied),
@@ -319,20 +334,7 @@ pub(crate) fn verify(
     locality: Locality,
     policy: Policy,
 ) -> Result<Placement, AllocateError> {
-    match locality {
-        Locality::Anywhere => Ok(Placement::Anywhere),
-        Locality::Numa(node) => placement::judge(placement::find(raw, node), node, policy),
-    }
-}
-
-/// The node that was requested for memory that lies there now.
-fn locality_of(placement: Placement) -> Locality {
-    match placement {
-        Placement::Anywhere => Locality::Anywhere,
-        Placement::Verified { node, .. } | Placement::Unverified { node, .. } => {
-            Locality::Numa(node)
-        }
-    }
+    placement::judge(locality, policy, |node| placement::find(raw, node))
 }
 
 fn as_usize(offset: Bytes, len: Bytes) -> io::Result<(usize, usize)> {

@@ -9,6 +9,28 @@ pub struct NumaNode(pub u32);
 pub enum Locality {
     /// The kernel chooses: the host has one NUMA node, or the node does not matter.
     Anywhere,
-    /// Memory of this NUMA node.
+    /// Memory of this NUMA node, and of no other.
     Numa(NumaNode),
+    /// Memory of this NUMA node while it has free pages, else of another.
+    Near(NumaNode),
+}
+
+impl Locality {
+    /// The memory that must have room for it.
+    #[must_use]
+    pub const fn room(self) -> Self {
+        match self {
+            Self::Near(_) => Self::Anywhere,
+            other => other,
+        }
+    }
+
+    /// The NUMA node, if there is one.
+    #[must_use]
+    pub const fn node(self) -> Option<NumaNode> {
+        match self {
+            Self::Anywhere => None,
+            Self::Numa(node) | Self::Near(node) => Some(node),
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! The settings of a data plane.
 
-use std::{io, num::NonZeroUsize};
+use std::{collections::BTreeMap, io, num::NonZeroUsize};
 
 use tierfeed_core::{
-    id::TierId,
+    id::{Rank, TierId},
     tier::{Kind, Locality},
     units::Bytes,
 };
@@ -28,8 +28,8 @@ pub struct Settings {
     pub tiers: Vec<TierSettings>,
     /// The size of a chunk of any tier.
     pub chunk: Bytes,
-    /// Where batches are staged.
-    pub staging: Locality,
+    /// Where the batches of each rank are staged; a rank that is left out has no preference.
+    pub staging: BTreeMap<Rank, Locality>,
     /// Where the last bytes of each rank's staging memory lie instead, in the order of addresses.
     pub staging_behind: Vec<RegionPart>,
     /// The most operations that the session has in flight; also the bound of every queue.

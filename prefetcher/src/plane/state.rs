@@ -4,13 +4,13 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use tierfeed_core::{
-    id::{ChunkId, OpId, Rank, SampleId, TierId},
+    id::{ChunkId, NumaNode, OpId, Rank, SampleId, TierId},
     session::Fault,
     tier::Locality,
     units::{Bytes, Nanoseconds},
@@ -41,10 +41,13 @@ pub(crate) struct PlaneState {
     tiers: Vec<CountedTier>,
     arenas: RwLock<BTreeMap<Rank, Arc<Store>>>,
     arenas_held: Arc<AtomicU64>,
-    /// How the first arena is written, the pages that it lies in, and where each of its parts lies.
+    /// How the first arena is written, the pages that it lies in, and where each of its parts lay at first.
     arena_write_mode: OnceLock<(Stores, HugePages, Vec<Placement>)>,
-    staging: Locality,
+    /// Where the arena of each rank lies, or its first part.
+    staging: RwLock<BTreeMap<Rank, Locality>>,
     staging_behind: Vec<RegionPart>,
+    /// Where the arenas lay that had a preference.
+    placements: Mutex<BTreeMap<Rank, Placement>>,
     stopping: AtomicBool,
     faults: AtomicU64,
     abandoned: AtomicU64,
@@ -83,8 +86,9 @@ impl PlaneState {
             arenas: RwLock::default(),
             arenas_held: Arc::default(),
             arena_write_mode: OnceLock::new(),
-            staging: settings.staging,
+            staging: RwLock::new(settings.staging.clone()),
             staging_behind: settings.staging_behind.clone(),
+            placements: Mutex::default(),
             stopping: AtomicBool::new(false),
             faults: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
@@ -118,7 +122,8 @@ impl PlaneState {
             return Err(SpaceError::Taken);
         }
         let name = format!("tierfeed-staging-{}", rank.0);
-        let request = Request { len, locality: self.staging, name: &name, pages: Pages::Reserved };
+        let locality = self.locality_of(rank);
+        let request = Request { len, locality, name: &name, pages: Pages::Reserved };
         let region = Region::allocate_in_parts(&request, &self.staging_behind);
         let region = Arc::new(region.map_err(SpaceError::Memory)?);
         let write_mode =
@@ -130,8 +135,47 @@ impl PlaneState {
         Ok(())
     }
 
+    fn locality_of(&self, rank: Rank) -> Locality {
+        let staging = self.staging.read().unwrap_or_else(PoisonError::into_inner);
+        staging.get(&rank).copied().unwrap_or(Locality::Anywhere)
+    }
+
+    /// From now on batches of a rank are staged near `node`.
+    pub(crate) fn stage_near(&self, rank: Rank, node: NumaNode) {
+        let mut staging = self.staging.write().unwrap_or_else(PoisonError::into_inner);
+        staging.insert(rank, Locality::Near(node));
+    }
+
+    /// Moves the arena of a rank to where its batches are staged. A rank without an arena gets it there.
+    pub(crate) fn move_arena(&self, rank: Rank) {
+        if let (Some(region), Some(node)) = (self.arena(rank), self.locality_of(rank).node()) {
+            // What does not move shows in the placement.
+            drop(region.move_near(node));
+        }
+    }
+
+    /// Where the arena of each rank lies, or lay when it was closed; those are left out that have no
+    /// preference.
+    pub(crate) fn arena_placements(&self) -> BTreeMap<Rank, Placement> {
+        let arenas = self.arenas.read().unwrap_or_else(PoisonError::into_inner).clone();
+        arenas.into_keys().for_each(|rank| self.note_placement(rank));
+        self.placements.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note_placement(&self, rank: Rank) {
+        let Some(region) = self.arena(rank).filter(|_| self.locality_of(rank).node().is_some())
+        else {
+            return;
+        };
+        if let Ok(placement) = region.placement_now() {
+            let mut placements = self.placements.lock().unwrap_or_else(PoisonError::into_inner);
+            placements.insert(rank, placement);
+        }
+    }
+
     /// Removes the arena of a rank and returns it.
     pub(crate) fn take_arena(&self, rank: Rank) -> Option<Arc<Store>> {
+        self.note_placement(rank);
         self.arenas.write().unwrap_or_else(PoisonError::into_inner).remove(&rank)
     }
 

@@ -19,8 +19,8 @@ use tierfeed_numa_memory::{AllocateError, Checksum, Mapping, Region, Slices, Spa
 use crate::tier::{
     SpaceError,
     bounce::{Bounce, Bounces},
-    directory::allocate_range,
     disk::DiskChunk,
+    ram_disk::RamDiskFile,
     sums::Sums,
 };
 
@@ -32,7 +32,7 @@ pub(crate) enum Allocation {
     /// In memory of this process that trainers map for reading.
     SharedMemory(Span),
     /// In an unnamed file on a RAM disk.
-    File(File),
+    File(RamDiskFile),
     /// In an unnamed file on a disk.
     Disk(Arc<DiskChunk>),
 }
@@ -51,13 +51,12 @@ impl Allocation {
     ///
     /// # Errors
     ///
-    /// As [`Region::populate`], [`Span::populate`] and `posix_fallocate(3)`.
+    /// As [`Region::populate`], [`Span::populate`] and [`RamDiskFile::populate`].
     pub(crate) fn populate(&self, offset: Bytes, len: Bytes) -> Result<(), SpaceError> {
         match self {
             Self::Memory(region) => Ok(region.populate(offset, len)?),
             Self::SharedMemory(span) => Ok(span.populate(offset, len)?),
-            Self::File(file) => allocate_range(file, offset, len)
-                .map_err(|source| SpaceError::Slice { len, source }),
+            Self::File(file) => file.populate(offset, len),
             Self::Disk(_) => Ok(()),
         }
     }

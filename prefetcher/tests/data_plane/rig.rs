@@ -57,7 +57,7 @@ pub(crate) fn four_tiers(root: &Path) -> Settings {
             tier(Kind::Storage, Backing::Directory(root.join("storage")), None),
         ],
         chunk: CHUNK,
-        staging: Locality::Anywhere,
+        staging: BTreeMap::new(),
         staging_behind: Vec::new(),
         operations_max: NonZeroUsize::new(256).unwrap(),
         verify: Verify::Shared,

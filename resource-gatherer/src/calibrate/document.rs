@@ -54,7 +54,10 @@ impl Calibration {
     pub fn updated(mut self, newer: Self) -> Self {
         let (then, now) = (&self.inventory, &newer.inventory);
         self.tiers.retain(|tier| {
-            let is_same = |it: &Tier| it.path == tier.path && it.numa_nodes == tier.numa_nodes;
+            let is_same = |it: &Tier| {
+                let is_there = it.path == tier.path && it.numa_nodes == tier.numa_nodes;
+                is_there && it.is_any_ram_disk() == tier.is_any_ram_disk()
+            };
             freshness::tier(then, now, tier).is_ok() && !newer.tiers.iter().any(is_same)
         });
         self.cold_stores

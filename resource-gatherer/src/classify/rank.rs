@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use tierfeed_core::tier::Kind;
+
 use super::{Profile, RATIO_MAX, slowest};
 
 /// The groups, fastest first.
@@ -16,7 +18,11 @@ pub(super) fn rank(places: &[Profile], groups: Vec<Vec<usize>>) -> Vec<Vec<usize
     unknown.sort_by(|a, b| compare_unknown(&slowest_of(a), &slowest_of(b)).then_with(|| a.cmp(b)));
     for group in unknown {
         let place = places[group[0]];
-        let is_out = |other: &Vec<usize>| slowest_of(other).is_slower_than_memory();
+        let is_out = |other: &Vec<usize>| {
+            let other = slowest_of(other);
+            // Main memory is as slow on a busy processor in software; nothing behind CXL is faster there.
+            other.kind != Kind::MainMemory && other.is_slower_than_memory()
+        };
         let slow = ranked.iter().position(is_out).filter(|_| place.is_memory());
         let faster = &ranked[..slow.unwrap_or(ranked.len())];
         let after = faster.iter().rposition(|other| places[other[0]].kind <= place.kind);

@@ -122,6 +122,12 @@ fn memory_without_figures_stands_before_what_is_slower_than_any_memory() {
 }
 
 #[test]
+fn memory_without_figures_stands_behind_main_memory_however_slow_that_is() {
+    let slow = alone(Kind::MainMemory, 100.0, 0.5);
+    assert_eq!(classify(&[Profile::unmeasured(Kind::CxlMemory), slow]), [[1], [0]]);
+}
+
+#[test]
 fn stated_figures_rank_no_faster_than_the_memory_that_plays_them() {
     let stated = |mb_per_s: u64| Speed {
         latency: Nanoseconds(1_000),

@@ -530,6 +530,16 @@ fn a_tiny_or_absent_ram_disk_is_named() {
 }
 
 #[test]
+fn a_process_that_may_mount_needs_no_ram_disk_that_is_there() {
+    let mut facts = healthy();
+    (facts.capabilities, facts.scratch) = (Some(1 << 21), None);
+    let findings = diagnose(&facts);
+    let finding = findings.iter().find(|finding| finding.subject == "RAM disk").unwrap();
+    assert_eq!((finding.state, finding.consequence), (State::Ok, None), "{finding:#?}");
+    assert!(finding.found.contains("mounts one of its own"), "{finding:#?}");
+}
+
+#[test]
 fn storage_that_is_none_is_named() {
     let subject = "storage";
     let volume = "-v /nvme/tierfeed:/var/tmp";

@@ -37,7 +37,7 @@ impl Observer {
         let host = Bytes(meminfo::read(sysroot)?.total_bytes);
         let watch = Watch::new(sysroot)?;
         let place = match locality {
-            Locality::Anywhere => host,
+            Locality::Anywhere | Locality::Near(_) => host,
             Locality::Numa(node) => {
                 let path = format!("sys/devices/system/node/node{}/meminfo", node.0);
                 match meminfo::read_node(&sysroot.join(path))?.total_bytes {
@@ -61,7 +61,7 @@ impl Observer {
     pub(super) fn observe(&mut self, now: Nanoseconds) -> Result<Observation, ReadError> {
         let available = self.watch.read()?;
         let available = match self.locality {
-            Locality::Anywhere => available.bytes(),
+            Locality::Anywhere | Locality::Near(_) => available.bytes(),
             Locality::Numa(node) => available.bytes_on(node).min(available.bytes()),
         };
         let text = optional(&Sysroot(&self.root).join("proc/pressure/memory"));

@@ -5,7 +5,6 @@ use std::fmt;
 use serde::Serialize;
 use tierfeed_core::{
     id::NumaNode,
-    tier::Locality,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::Placement;
@@ -184,14 +183,11 @@ impl Report {
         let (held, locked) = (memory.held(), memory.locked());
         Self {
             record,
-            numa_node: match memory.locality() {
-                Locality::Anywhere => None,
-                Locality::Numa(node) => Some(node.0),
-            },
+            numa_node: memory.locality().node().map(|node| node.0),
             placement_verified: match memory.placement() {
                 None | Some(Placement::Anywhere) => None,
                 Some(Placement::Verified { .. }) => Some(true),
-                Some(Placement::Unverified { .. }) => Some(false),
+                Some(Placement::Preferred { .. } | Placement::Unverified { .. }) => Some(false),
             },
             floor_bytes: 0,
             held_for_s: 0.0,

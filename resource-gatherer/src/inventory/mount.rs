@@ -63,7 +63,11 @@ pub(crate) fn read_all(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
 }
 
 /// All mounts as they are listed, with nothing that would have to be looked up.
-pub(crate) fn lines(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
+///
+/// # Errors
+///
+/// The list is missing, or is not what the kernel documents.
+pub fn lines(sysroot: Sysroot<'_>) -> Result<Vec<Mount>, ReadError> {
     const EXPECTED: &str = "id, parent, device, root, path, options, -, type, source";
     let text = sysroot.require("proc/self/mountinfo")?;
     let parse = |line| {

@@ -3,12 +3,13 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_file_io::{
     AlignedBuffer,
     buffer::ALIGNMENT,
     direct::{self, Caching},
 };
+use tierfeed_numa_memory::{AllocateError, Policy, file_placement, place_file};
 
 use crate::figures::Access;
 
@@ -40,6 +41,21 @@ impl DirectFile {
         Ok(Self { file: Arc::new(file), access })
     }
 
+    /// Places `len` bytes, none of which is kept, on a NUMA node. The file must lie on a RAM disk.
+    pub(super) fn place_on(&self, node: NumaNode, len: Bytes) -> Result<Placed, PlaceError> {
+        // What was written to find the access lies anywhere; and huge pages are for files that are long enough.
+        self.file.set_len(0)?;
+        self.file.set_len(len.0)?;
+        let locality = Locality::Numa(node);
+        Ok(Placed { locality, policy: place_file(&self.file, len, locality)? })
+    }
+
+    /// Reads back whether the first `len` bytes lie where they were placed.
+    pub(super) fn verify(&self, placed: Placed, len: Bytes) -> Result<(), PlaceError> {
+        let Placed { locality, policy } = placed;
+        Ok(file_placement(&self.file, Bytes(0), len, (locality, policy)).map(drop)?)
+    }
+
     pub(super) fn access(&self) -> Access {
         self.access
     }
@@ -69,6 +85,24 @@ impl DirectFile {
             Access::Buffered => direct::drop_cached(&self.file),
         }
     }
+}
+
+/// Where a file was placed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placed {
+    locality: Locality,
+    policy: Policy,
+}
+
+/// Why a file does not lie on its NUMA node.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Its length cannot be set.
+    #[error(transparent)]
+    Length(#[from] io::Error),
+    /// The system did not place it there.
+    #[error(transparent)]
+    Elsewhere(#[from] AllocateError),
 }
 
 /// The room of a file system.

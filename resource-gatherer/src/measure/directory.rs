@@ -30,6 +30,7 @@ use std::{
 };
 
 use tierfeed_core::{
+    id::NumaNode,
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
@@ -41,6 +42,7 @@ use self::{
     bench::{BUFFER_COUNT, Bench, RandomRate},
     watchdog::Failure,
 };
+pub use super::direct_file::PlaceError;
 use super::{
     direct_file::{DirectFile, Room, room},
     limits::Limits,
@@ -71,6 +73,9 @@ pub struct Request {
     pub abort: Abort,
     /// What is measured.
     pub extent: Extent,
+    /// The NUMA node on which the pages of the file lie, on a RAM disk; `None` for where the file system puts
+    /// them.
+    pub numa_node: Option<NumaNode>,
 }
 
 /// How much is measured of a directory.
@@ -115,6 +120,9 @@ pub enum DirectoryError {
          from ending"
     )]
     NoAnswer(Nanoseconds),
+    /// The file does not lie on its NUMA node.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// There is no thread to measure on.
     #[error("cannot measure on a thread of its own: {0}")]
     Thread(#[source] io::Error),
@@ -193,8 +201,10 @@ impl Site {
         let medium = self.mount.as_ref().map_or(Medium::Other, |mount| mount.medium);
         let is_memory = medium == Medium::Memory;
         let Room { total, free } = room(&self.path)?;
-        let len = file_len(free, medium, limits)?;
+        let locality = request.numa_node.map_or(Locality::Anywhere, Locality::Numa);
+        let len = file_len(free, (medium, locality), limits)?;
         let file = DirectFile::create_in(&self.path)?;
+        let placed = request.numa_node.map(|node| file.place_on(node, len)).transpose()?;
         let access = file.access();
         let mut remarks = Vec::new();
         let engine = request.engine.unwrap_or_else(|| engine(medium, access, &mut remarks));
@@ -202,6 +212,9 @@ impl Site {
         let buffers = if is_whole { BUFFER_COUNT } else { READS_BUFFER_COUNT };
         let mut bench = Bench::new(file, (engine, buffers), limits.cell, request.abort.clone());
         let sequential_write = bench.fill_file(len)?;
+        if let Some(placed) = placed {
+            bench.file.verify(placed, Bytes(bench.len))?;
+        }
         // Direct reads need no flush before them, which can take long on a busy device.
         if is_whole || access == Access::Buffered {
             bench.file.sync()?;
@@ -284,11 +297,13 @@ fn random(
 }
 
 /// The length of the file, by invariant 1.
-fn file_len(free: Bytes, medium: Medium, limits: &Limits) -> Result<Bytes, DirectoryError> {
+fn file_len(
+    free: Bytes,
+    (medium, locality): (Medium, Locality),
+    limits: &Limits,
+) -> Result<Bytes, DirectoryError> {
     let free = match medium {
-        Medium::Memory => {
-            free.min(capacity::allocatable_bytes(Path::new("/"), Locality::Anywhere)?)
-        }
+        Medium::Memory => free.min(capacity::allocatable_bytes(Path::new("/"), locality)?),
         _ => free,
     };
     let allowed = Bytes(free.0 / 4);

@@ -4,6 +4,7 @@
 //!    are read.
 //! 2. Memory and RAM disks are measured on one thread, because both take the CPU; disks and the cold store on
 //!    another, because both may be one device.
+//!    The RAM disk of the agent is measured last, on one that is mounted for that in the run directory.
 //! 3. [`Calibration::finish`] waits no longer than [`WITHIN`], or [`COLD_WITHIN`] after the index is known. What
 //!    has no figures then is reported without, and its thread is left behind.
 //! 4. What was measured is saved for the next run on this host, also what came too late for this one.
@@ -22,30 +23,36 @@ use std::{
 
 use tierfeed_core::{
     id::SampleId,
-    tier::Kind,
+    tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_dataset::{Index, source::Location};
 use tierfeed_resource_gatherer::{
     Inventory, Sysroot,
     calibrate::{
-        self, COLD_WITHIN, CalibrateError, Calibration as Document, ColdFiles, ColdReads,
-        ColdStore, FileExtent,
+        self, COLD_WITHIN, Calibration as Document, ColdFiles, ColdReads, ColdStore, FILE_MAX,
+        FileExtent,
     },
     freshness,
     inventory::mount::{self, Medium},
     report::Tier,
 };
-use tierfeed_workload_analyzer::Job;
+use tierfeed_workload_analyzer::{Job, job::TierRequest};
 
 use self::objects::ObjectReads;
+use super::ram_disk::RamDisk;
 use crate::{
     clock::Clock,
-    layout::{Measured, Place, calibration_file, cold_place, report_at, without_links},
+    layout::{
+        Measured, Place, calibration_file, cold_place, ram_disk_locality, report_at, without_links,
+    },
 };
 
 /// How long an agent waits for all figures together, from the beginning of the calibration.
 const WITHIN: Nanoseconds = Nanoseconds(2_000_000_000);
+
+/// The size of the RAM disk that is measured: four times the file that is written there.
+const RAM_DISK: Bytes = Bytes(4 * FILE_MAX.0);
 
 /// Samples of the cold store that may be read, spread over the dataset.
 const COLD_SAMPLES: u32 = 1024;
@@ -60,6 +67,7 @@ pub struct Calibration {
     report: Option<PathBuf>,
     told: Receiver<Told>,
     index: SyncSender<Arc<Index>>,
+    run_dir: SyncSender<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -70,7 +78,7 @@ enum Told {
         measured: Box<Measured>,
         lacking: Vec<String>,
     },
-    Tier(String, Result<Box<Tier>, CalibrateError>),
+    Tier(String, Result<Box<Tier>, String>),
     Cold(String, Result<ColdStore, String>),
 }
 
@@ -81,22 +89,26 @@ impl Calibration {
     pub fn begin(job: &Arc<Job>, report: Option<&Path>) -> Self {
         let (tell, told) = sync_channel(TOLD_MAX);
         let (index, known_index) = sync_channel(1);
+        let (run_dir, known_run_dir) = sync_channel(1);
         let report = report.map(Path::to_owned);
         let (job, path) = (Arc::clone(job), report.clone());
         start("calibrate", move || {
-            if let Err(error) = measure(&job, path.as_deref(), &tell, known_index) {
+            if let Err(error) = measure(&job, path.as_deref(), &tell, (known_index, known_run_dir))
+            {
                 tracing::warn!(%error, "nothing is calibrated");
             }
         });
-        Self { clock: Clock::start(), report, told, index }
+        Self { clock: Clock::start(), report, told, index, run_dir }
     }
 
-    /// Waits for the figures and saves them.
-    pub(super) fn finish(self, index: &Arc<Index>) -> Measured {
-        let Self { clock, report, told, index: tell_index } = self;
-        // An error means that the cold store is not measured.
+    /// Waits for the figures and saves them. In `run_dir`, whose lock the caller holds, a RAM disk is mounted
+    /// to be measured.
+    pub(super) fn finish(self, index: &Arc<Index>, run_dir: &Path) -> Measured {
+        let Self { clock, report, told, index: tell_index, run_dir: tell_run_dir } = self;
+        // An error means that the cold store is not measured, or no RAM disk.
         let _ = tell_index.send(Arc::clone(index));
-        drop(tell_index);
+        let _ = tell_run_dir.send(run_dir.to_owned());
+        drop((tell_index, tell_run_dir));
         let until = Nanoseconds(WITHIN.0.max(clock.now().0 + COLD_WITHIN.0));
         let mut taken = Taken::default();
         loop {
@@ -146,7 +158,7 @@ impl Taken {
                 self.lacking.retain(|it| *it != place);
                 match outcome {
                     Ok(tier) => self.tiers.push(*tier),
-                    Err(error) => self.failures.push((place, error.to_string())),
+                    Err(why) => self.failures.push((place, why)),
                 }
             }
             Told::Cold(place, outcome) => {
@@ -192,10 +204,12 @@ impl Taken {
 }
 
 fn log_tier(tier: &Tier) {
-    let place = tier.path.as_ref().map_or_else(
-        || format!("memory of NUMA node {}", tier.numa_node.unwrap_or_default()),
-        |path| path.display().to_string(),
-    );
+    let place = match &tier.path {
+        Some(path) => Place::Directory(path),
+        None if tier.is_any_ram_disk() => Place::RamDisk(tier.numa_node),
+        None => Place::NumaNode(tier.numa_node.unwrap_or_default()),
+    };
+    let place = place.to_string();
     let rate = tier.copy_bytes_per_s.or(tier.read_bytes_per_s).map(BytesPerSecond);
     let rate = rate.map(|rate| rate.to_string());
     tracing::info!(place, latency_ns = tier.idle_latency_ns, rate, "calibrated");
@@ -212,6 +226,8 @@ struct Lacking {
     nodes: Vec<u32>,
     ram_disks: Vec<(Kind, PathBuf)>,
     disks: Vec<(Kind, PathBuf)>,
+    /// Where the files of the RAM disk of the agent lie.
+    own_ram_disk: Option<Locality>,
     cold: Option<String>,
 }
 
@@ -220,8 +236,16 @@ impl Lacking {
         let nodes = now.memory_nodes().map(|node| node.id);
         let nodes = nodes.filter(|node| !measured.has(now, Place::NumaNode(*node)));
         let mut directories: Vec<(Kind, PathBuf)> = Vec::new();
-        for tier in job.tiers.iter().filter(|tier| tier.speed.is_none()) {
-            let Some(path) = &tier.path else { continue };
+        let is_measured = |tier: &&TierRequest| tier.speed.is_none();
+        let own_ram_disk = ram_disk_locality(&job.tiers, now).filter(|locality| {
+            let mut tiers = job.tiers.iter().filter(is_measured);
+            let has_figures = measured.has(now, ram_disk_at(*locality));
+            tiers.any(|tier| tier.kind == Kind::Scratch) && !has_figures
+        });
+        for tier in job.tiers.iter().filter(is_measured) {
+            let Some(path) = tier.path.as_ref().filter(|_| tier.numa_nodes.is_empty()) else {
+                continue;
+            };
             let is_one =
                 |other: &(Kind, PathBuf)| freshness::directory(now, now, (&other.1, path)).is_ok();
             if !measured.has(now, Place::Directory(path)) && !directories.iter().any(is_one) {
@@ -236,15 +260,16 @@ impl Lacking {
         let place = cold_place(&job.dataset.source);
         let is_known = job.cold.speed.is_some() || measured.has(now, Place::ColdStore(&place));
         let cold = (!is_known).then_some(place);
-        Self { nodes: nodes.collect(), ram_disks, disks, cold }
+        Self { nodes: nodes.collect(), ram_disks, disks, own_ram_disk, cold }
     }
 
     fn names(&self) -> Vec<String> {
         let nodes = self.nodes.iter().map(|node| Place::NumaNode(*node).to_string());
         let directories = self.ram_disks.iter().chain(&self.disks);
         let directories = directories.map(|(_, path)| Place::Directory(path).to_string());
+        let own = self.own_ram_disk.map(|locality| ram_disk_at(locality).to_string());
         let cold = self.cold.iter().map(|place| Place::ColdStore(place).to_string());
-        nodes.chain(directories).chain(cold).collect()
+        nodes.chain(directories).chain(own).chain(cold).collect()
     }
 }
 
@@ -252,7 +277,7 @@ fn measure(
     job: &Arc<Job>,
     report: Option<&Path>,
     tell: &SyncSender<Told>,
-    index: Receiver<Arc<Index>>,
+    (index, run_dir): (Receiver<Arc<Index>>, Receiver<PathBuf>),
 ) -> Result<(), tierfeed_resource_gatherer::ReadError> {
     let inventory = Inventory::read(Sysroot::live())?;
     let measured = report.map(|report| Measured::saved(report, &inventory.host));
@@ -265,7 +290,7 @@ fn measure(
     };
     // The receiver is gone after the time.
     let _ = tell.send(begun);
-    let Lacking { nodes, ram_disks, disks, cold } = lacking;
+    let Lacking { nodes, ram_disks, disks, own_ram_disk, cold } = lacking;
     let (on_disks, for_disks, job) = (tell.clone(), inventory.clone(), Arc::clone(job));
     start("calibrate-disks", move || {
         measure_directories(&for_disks, disks, &on_disks);
@@ -275,7 +300,27 @@ fn measure(
     });
     measure_nodes(&inventory, nodes, tell);
     measure_directories(&inventory, ram_disks, tell);
+    if let Some((locality, run_dir)) = own_ram_disk.zip(run_dir.recv().ok()) {
+        let found = ram_disk(inventory, &run_dir, locality).map(Box::new);
+        let place = ram_disk_at(locality).to_string();
+        // The receiver is gone after the time.
+        let _ = tell.send(Told::Tier(place, found));
+    }
     Ok(())
+}
+
+fn ram_disk_at(locality: Locality) -> Place<'static> {
+    Place::RamDisk(locality.node().map(|node| node.0))
+}
+
+/// Measures a RAM disk of the agent, which is removed again.
+fn ram_disk(inventory: Inventory, run_dir: &Path, locality: Locality) -> Result<Tier, String> {
+    let path = run_dir.join("scratch-measured");
+    let disk = RamDisk::make(&path, RAM_DISK, locality).map_err(|error| error.to_string())?;
+    let mounts = mount::lines(Sysroot::live()).map_err(|error| error.to_string())?;
+    let inventory = Inventory { mounts, ..inventory };
+    let found = calibrate::ram_disk(&inventory, disk.path(), locality.node());
+    found.map_err(|error| error.to_string())
 }
 
 /// On a thread of its own, whose affinity changes.
@@ -285,6 +330,7 @@ fn measure_nodes(inventory: &Inventory, nodes: Vec<u32>, tell: &SyncSender<Told>
         scope.spawn(|| {
             for node in nodes {
                 let found = calibrate::memory(inventory, node, time).map(Box::new);
+                let found = found.map_err(|error| error.to_string());
                 // The receiver is gone after the time.
                 let _ = tell.send(Told::Tier(Place::NumaNode(node).to_string(), found));
             }
@@ -302,6 +348,7 @@ fn measure_directories(
         let real = without_links(&path);
         let there = real.ancestors().find(|it| it.is_dir()).unwrap_or(&real);
         let found = calibrate::directory(inventory, kind, there).map(Box::new);
+        let found = found.map_err(|error| error.to_string());
         // The receiver is gone after the time.
         let _ = tell.send(Told::Tier(Place::Directory(&path).to_string(), found));
     }

@@ -5,7 +5,7 @@ use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
 use tierfeed_workload_analyzer::job::{JobError, LocatedError};
 
-use super::scratch::ScratchError;
+use super::{ram_disk::RamDiskError, scratch::ScratchError};
 use crate::{
     dataset::{DatasetError, reader::BucketError},
     layout::LayoutError,
@@ -49,6 +49,9 @@ pub enum AgentError {
     /// The scratch directory of the job cannot be prepared.
     #[error("job_scratch: {0}")]
     Scratch(#[from] ScratchError),
+    /// There is no RAM disk for the scratch tier.
+    #[error("tiers.scratch: {0}")]
+    RamDisk(#[from] RamDiskError),
     /// Its report cannot be written.
     #[error(transparent)]
     Report(#[from] WriteError),
@@ -64,6 +67,7 @@ impl AgentError {
             Self::RunDir(_)
             | Self::Bucket(BucketError::Open(_))
             | Self::Observe(_)
+            | Self::RamDisk(_)
             | Self::Scratch(_) => true,
             Self::Ended
             | Self::Bucket(_)

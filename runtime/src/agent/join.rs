@@ -24,6 +24,7 @@ use tierfeed_workload_analyzer::{
 
 use super::{
     AgentError, Calibration, JoinError, LoadedJob, Settings, manager_connection::ManagerHandle,
+    ram_disk,
 };
 use crate::{
     clock::Clock,
@@ -223,9 +224,11 @@ fn read_job(
         let keys = error.keys();
         JoinError::from(LocatedError::in_text(&text.text, &text.file, &keys, error))
     };
+    ram_disk::remove_leftovers();
     // Before free memory is looked at, of which the calibration takes some.
-    let measured = calibration.finish(&index);
+    let measured = calibration.finish(&index, run_dir.path());
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
+    let node = node.with_ram_disk(run_dir.path().join("scratch"));
     let kind = start_kind(run_dir, &text.file);
     let found = found(&job, &demand, &node, kind, &measured).map_err(placed)?;
     Ok(LocalJob { job, post, number, index, index_path, demand, node, found })

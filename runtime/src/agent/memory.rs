@@ -140,9 +140,9 @@ impl Agent {
         let used = |pool: &Pool| tiers.iter().any(|tier| tier.pool == *pool);
         free.retain(|pool, _| used(pool));
         for tier in tiers {
-            if let Backing::Directory(path) = &tier.settings.backing
+            if let Some(path) = tier.settings.backing.directory()
                 && !self.node.is_memory(tier.pool)
-                && let Some(disk) = available.disks.iter().find(|disk| disk.path == *path)
+                && let Some(disk) = available.disks.iter().find(|disk| disk.path == path)
             {
                 free.insert(tier.pool, Free { bytes: disk.free, kept: Bytes(0) });
             }

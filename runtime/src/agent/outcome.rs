@@ -1,9 +1,10 @@
 //! The end of an agent: it stops its threads and tasks and writes the report.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
     fleet::{self, Applied, Origin, schedule::WriteRates},
+    id::Rank,
     order::Spec,
     session::Progress,
     tier::Kind,
@@ -11,11 +12,12 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::{read::page_cache::PageCacheFigures, source::Location};
 use tierfeed_handoff::Server;
+use tierfeed_numa_memory::Placement;
 use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
-use super::{Agent, AgentError, monitor::Monitor};
+use super::{Agent, AgentError, monitor::Monitor, sockets::Sockets};
 use crate::{
     layout::{self, Layout, LeftOut, StagingPart, Standing, TierLayout},
     observe::report::{
@@ -39,13 +41,14 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     drop(clients);
     lending.abort_all();
     let mut footprint = agent.footprint;
-    let used = end_threads(server, plane).await.map(|(usage, ways, counters)| {
-        footprint.note(&usage, agent.loans.granted());
-        (ways, counters)
-    });
+    let used = end_threads(server, plane).await;
+    if let Some(used) = &used {
+        footprint.note(&used.usage, agent.loans.granted());
+    }
     let copyouts = agent.observer.copyouts;
     agent.observer.end();
     let scratch = end_scratch(monitor).await;
+    drop(agent.ram_disk);
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
     let cached = agent.cold.page_cache_figures();
@@ -77,7 +80,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         chunk: agent.layout.chunk,
         session_tiers: &kinds,
         tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
-        staging: staging(&agent.layout, order, used.as_ref().map(|(ways, _)| ways)),
+        staging: staging(&agent.layout, order, &agent.sockets, used.as_ref()),
         cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
         cold_store_emulated: speed.is_some(),
         cold_engine: &agent.cold.engine,
@@ -118,11 +121,24 @@ fn cold_store(Layout { cold, .. }: &Layout) -> ColdStoreEntry {
     }
 }
 
+/// What the data plane held and did.
+struct Used {
+    usage: Usage,
+    write_modes: WriteModes,
+    counters: Counters,
+    placements: BTreeMap<Rank, Placement>,
+}
+
 /// Ends the threads of hand-off and data plane; returns what the data plane held, if they ended in time.
-async fn end_threads(server: Server, plane: DataPlane) -> Option<(Usage, WriteModes, Counters)> {
+async fn end_threads(server: Server, plane: DataPlane) -> Option<Used> {
     let ended = tokio::task::spawn_blocking(move || {
         server.shutdown();
-        let ended = (plane.usage(), plane.write_modes(), plane.counters());
+        let ended = Used {
+            usage: plane.usage(),
+            write_modes: plane.write_modes(),
+            counters: plane.counters(),
+            placements: plane.staging_placements(),
+        };
         plane.shutdown();
         ended
     });
@@ -155,8 +171,9 @@ fn page_cache(job: &Job, figures: Option<PageCacheFigures>) -> Option<PageCacheE
 }
 
 /// Staging memory as it was set up and came to lie.
-fn staging(layout: &Layout, order: Spec, ways: Option<&WriteModes>) -> StagingEntry {
-    let placement = |at: usize| Some(*ways?.staging_placements.get(at)?);
+fn staging(layout: &Layout, order: Spec, sockets: &Sockets, used: Option<&Used>) -> StagingEntry {
+    let modes = used.map(|used| &used.write_modes);
+    let placement = |at: usize| Some(*modes?.staging_placements.get(at)?);
     let part = |(at, part): (usize, &StagingPart)| {
         let entry = StagingPartEntry {
             tier: part.kind.name(),
@@ -167,22 +184,19 @@ fn staging(layout: &Layout, order: Spec, ways: Option<&WriteModes>) -> StagingEn
         entry.placed(placement(at))
     };
     let parts = layout.staging.iter().enumerate().map(part).collect();
-    StagingEntry::of(ways.and_then(|ways| ways.staging), parts)
+    let no_placements = BTreeMap::new();
+    let ranks = sockets.entries(used.map_or(&no_placements, |used| &used.placements));
+    StagingEntry::of(modes.and_then(|modes| modes.staging), parts, ranks)
 }
 
 /// Each tier as it was set up, with its use if that is known.
-fn tiers(
-    job: &Job,
-    layout: &Layout,
-    progress: &Progress,
-    used: Option<&(WriteModes, Counters)>,
-) -> Vec<TierEntry> {
+fn tiers(job: &Job, layout: &Layout, progress: &Progress, used: Option<&Used>) -> Vec<TierEntry> {
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, tier): (usize, &TierLayout)| {
         let planned = planned(tier, layout::writes_per_epoch(job, tier.settings.kind));
         match used
-            .and_then(|(ways, counters)| Some((*ways.tiers.get(at)?, counters.tiers.get(at)?)))
+            .and_then(|used| Some((*used.write_modes.tiers.get(at)?, used.counters.tiers.get(at)?)))
         {
             Some((way, traffic)) => planned.used(way, traffic, most(at).unwrap_or_default()),
             None => planned,

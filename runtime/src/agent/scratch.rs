@@ -17,6 +17,7 @@
 mod leftovers;
 
 pub use leftovers::hold;
+pub(in crate::agent) use leftovers::remove as remove_leftovers;
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
@@ -27,16 +28,20 @@ use std::{
 
 use nix::{
     fcntl::{Flock, FlockArg},
-    mount::{MntFlags, MsFlags, mount, umount2},
+    mount::{MntFlags, umount2},
     sys::{
         statfs::{TMPFS_MAGIC, statfs},
         statvfs::statvfs,
     },
     unistd::geteuid,
 };
-use tierfeed_core::{id::NodeId, units::Bytes};
+use tierfeed_core::{
+    id::{NodeId, NumaNode},
+    units::Bytes,
+};
 use tierfeed_workload_analyzer::job::{AfterRun, JobScratch};
 
+use super::tmpfs;
 use crate::{
     observe::report::{HeldBy, ScratchEntry},
     transport::token::{self, TokenError},
@@ -104,17 +109,18 @@ pub struct Scratch {
 
 impl Scratch {
     /// Creates the directory in `tier`, or reuses the one that was kept, after removing the directories of
-    /// killed runs of this user.
+    /// killed runs of this user. Its pages are preferred on `numa`.
     ///
     /// # Errors
     ///
     /// [`ScratchError`] if it cannot be created, or belongs to another user.
     pub fn prepare(
-        tier: &Path,
+        tier: (&Path, Option<NumaNode>),
         job: &str,
         node: NodeId,
         request: JobScratch,
     ) -> Result<Self, ScratchError> {
+        let (tier, numa) = tier;
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| ScratchError::System { path, source }
@@ -136,8 +142,15 @@ impl Scratch {
             return Err(ScratchError::Kept { path });
         }
         let is_mounted = request.after_run == AfterRun::Remove
-            && (is_mount(&path, &tier) || mount_on(&path, request.size));
+            && (is_mount(&path, &tier) || mount_on(&path, request.size, numa));
+        let is_on_node = numa.and_then(|numa| tmpfs::lies_on(&path, numa));
+        if let (Some(numa), Some(false)) = (numa, is_on_node) {
+            let path = path.display();
+            tracing::warn!(%path, numa_node = numa.0, "the job's scratch lies on another NUMA node");
+        }
         let entry = ScratchEntry {
+            numa_node: numa.map(|numa| numa.0),
+            is_on_node,
             path,
             size_bytes: request.size.0,
             peak_bytes: 0,
@@ -262,13 +275,11 @@ fn is_ours(path: &Path) -> bool {
 }
 
 /// Mounts a RAM disk of `size`, on a RAM disk only: the tier's kind must stay what the job file says.
-fn mount_on(path: &Path, size: Bytes) -> bool {
+fn mount_on(path: &Path, size: Bytes, numa: Option<NumaNode>) -> bool {
     if !statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC) {
         return false;
     }
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    let options = format!("size={},mode=0700", size.0);
-    let mounted = mount(Some("tierfeed"), path, Some("tmpfs"), flags, Some(options.as_str()));
+    let mounted = tmpfs::mount_on(path, "tierfeed", size, numa);
     if let Err(error) = mounted {
         tracing::debug!(%error, "no RAM disk of its own; the job's scratch is watched instead");
     }

@@ -8,10 +8,10 @@ use std::{
 
 use tierfeed_core::{
     fleet::{Applied, Assignment, Ledger, Origin, launch::Post, schedule::Schedule},
-    id::{NodeId, Rank},
+    id::{NodeId, NumaNode, Rank},
     order::Spec,
     session::{Event as SessionEvent, LookAhead, Session},
-    tier::{Kind, Locality},
+    tier::Kind,
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::Index;
@@ -22,7 +22,10 @@ use tierfeed_prefetcher::{
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{Sysroot, Watch};
-use tierfeed_workload_analyzer::{Job, job};
+use tierfeed_workload_analyzer::{
+    Job,
+    job::{self, TierRequest},
+};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
@@ -33,11 +36,13 @@ use super::{
     observer::{self, Observer},
     page_cache,
     published::PublishedOrders,
+    ram_disk::RamDisk,
     scratch::Scratch,
+    sockets::Sockets,
 };
 use crate::{
     descriptors,
-    layout::{Layout, LeftOut, StagingPart, TierLayout},
+    layout::{self, Layout, LeftOut, Node, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -61,16 +66,17 @@ pub(super) async fn agent(
     TrainerFile::remove(&run_dir.trainer_file())?;
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
-    let (plane, cold) = start_plane(&job, &index, &layout, &completions)?;
+    let (layout, ram_disk) = with_ram_disk(&job, &node, layout)?;
+    let scratch = job_scratch(&job, ram_disk.as_ref(), assignment.node)?;
+    let sockets = sockets(&node, &assignment);
+    let (plane, cold, layout) = start_plane(&job, &index, layout, &sockets, &completions)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
-    let layout = announced(&job, layout, &plane.shared_tiers());
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
     let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
-    let scratch = job_scratch(&job, assignment.node)?;
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
     let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
@@ -78,18 +84,18 @@ pub(super) async fn agent(
     // Written after the agent listens, so that trainers that find the file can connect.
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    let budget_bytes = layout.memory_budget(&node).0;
-    let began = follow_schedule(&mut session, &assignment, clock.now());
     Ok(Agent {
-        began,
+        began: follow_schedule(&mut session, &assignment, clock.now()),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
         monitor: Monitor::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
         observer,
-        footprint: Footprint { budget_bytes, ..Footprint::default() },
+        footprint: footprint(&layout, &node),
         connections: std::collections::BTreeMap::new(),
         readers: Readers::default(),
+        sockets,
+        ram_disk,
         starvation: Starvation::default(),
         training: None,
         ranks: Ranks::new(assignment.order.world, assignment.node),
@@ -141,11 +147,12 @@ fn publications(run_dir: &RunDir, assignment: &Assignment) -> Publications {
 fn start_plane(
     job: &Job,
     index: &Arc<Index>,
-    layout: &Layout,
+    layout: Layout,
+    sockets: &Sockets,
     completions: &Completions,
-) -> Result<(DataPlane, Cold), AgentError> {
+) -> Result<(DataPlane, Cold, Layout), AgentError> {
     descriptors::raise_limit();
-    let settings = plane_settings(job, layout);
+    let settings = plane_settings(job, &layout, sockets);
     let (fetcher, cold) = fetcher(job, index, settings.operations_max)?;
     let finished = completions.clone();
     let plane =
@@ -153,7 +160,8 @@ fn start_plane(
     if let Some(files) = &cold.cached_files {
         plane.drop_pages_with(Arc::clone(files) as _);
     }
-    Ok((plane, cold))
+    let layout = announced(job, layout, &plane.shared_tiers());
+    Ok((plane, cold, layout))
 }
 
 /// The layout without direct use where memory cannot be mapped; logs each tier.
@@ -202,25 +210,81 @@ fn session(
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }
 
-/// The directory for the trainer's own files, if the job asks for one.
-fn job_scratch(job: &Job, node: NodeId) -> Result<Option<Scratch>, AgentError> {
+/// The directory for the trainer's own files, if the job asks for one. That of a tier that is left out as a cache
+/// serves the job all the same.
+fn job_scratch(
+    job: &Job,
+    ram_disk: Option<&RamDisk>,
+    node: NodeId,
+) -> Result<Option<Scratch>, AgentError> {
     let Some(request) = job.job_scratch else { return Ok(None) };
     let tier = job.tiers.iter().find(|tier| tier.kind == Kind::Scratch);
-    let Some(path) = tier.and_then(|tier| tier.path.as_deref()) else { return Ok(None) };
-    Ok(Some(Scratch::prepare(path, &job.name, node, request)?))
+    let named =
+        tier.and_then(|tier| Some((tier.path.as_deref()?, tier.numa_nodes.first().copied())));
+    let Some(place) = ram_disk.map(RamDisk::place).or(named) else { return Ok(None) };
+    Ok(Some(Scratch::prepare(place, &job.name, node, request)?))
+}
+
+/// Makes the RAM disk of a scratch tier without a path, if its cache is used or files of the job shall lie there.
+fn with_ram_disk(
+    job: &Job,
+    node: &Node,
+    mut layout: Layout,
+) -> Result<(Layout, Option<RamDisk>), AgentError> {
+    let is_own = |tier: &TierRequest| tier.kind == Kind::Scratch && tier.path.is_none();
+    let locality = layout::ram_disk_locality(&job.tiers, node.inventory());
+    let Some(locality) = locality.filter(|_| job.tiers.iter().any(is_own)) else {
+        return Ok((layout, None));
+    };
+    let chunk = layout.chunk;
+    let beside = job.job_scratch.map(|scratch| scratch.size);
+    let size = match (layout.scratch_mut(), beside) {
+        (Some(TierLayout { share: None, budget, .. }), _) => *budget,
+        // A share may grow, and the budget keeps it within its part.
+        (Some(_), _) => node.memory_at(locality),
+        (None, Some(size)) => size,
+        (None, None) => return Ok((layout, None)),
+    };
+    let disk = RamDisk::make(node.ram_disk(), size.max(chunk), locality)?;
+    if let Some(tier) = layout.scratch_mut() {
+        tier.settings.backing = Backing::RamDisk(disk.path().to_owned(), locality);
+    }
+    Ok((layout, Some(disk)))
+}
+
+fn footprint(layout: &Layout, node: &Node) -> Footprint {
+    Footprint { budget_bytes: layout.memory_budget(node).0, ..Footprint::default() }
+}
+
+/// Where each rank is staged until its trainer comes.
+fn sockets(node: &Node, assignment: &Assignment) -> Sockets {
+    log_memory_nodes(node);
+    Sockets::new(node, assignment.order.world, assignment.node)
+}
+
+/// Says which memory nodes the job has where there is a choice.
+fn log_memory_nodes(node: &Node) {
+    let numbers = |nodes: &[NumaNode]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+    if !node.staging_nodes().is_empty() {
+        let staging = numbers(node.staging_nodes());
+        tracing::info!(?staging, "NUMA nodes of main memory for this job");
+    }
+    if !node.remote_nodes().is_empty() {
+        let remote = numbers(node.remote_nodes());
+        tracing::info!(
+            ?remote,
+            "NUMA nodes that no process of this job may run on; their memory is a tier behind main memory"
+        );
+    }
 }
 
 /// The directories of the tiers on file systems.
 fn directories(layout: &Layout) -> Vec<PathBuf> {
-    let backings = layout.tiers.iter().map(|place| &place.settings.backing);
-    let directory = |backing: &Backing| match backing {
-        Backing::Directory(path) => Some(path.clone()),
-        Backing::Memory(_) | Backing::SharedMemory(..) => None,
-    };
-    backings.filter_map(directory).collect()
+    let directories = layout.tiers.iter().filter_map(|place| place.settings.backing.directory());
+    directories.map(Path::to_owned).collect()
 }
 
-fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
+fn plane_settings(job: &Job, layout: &Layout, sockets: &Sockets) -> PlaneSettings {
     // Every staged sample may be read and, as long as it is staged, copied to each tier.
     let staged =
         u64::from(job.batch_size) * u64::from(layout.depth) * u64::from(job.world.ranks_per_node);
@@ -231,11 +295,13 @@ fn plane_settings(job: &Job, layout: &Layout) -> PlaneSettings {
     };
     let operations = staged * (2 + layout.tiers.len() as u64) + ahead + 64;
     let operations = usize::try_from(operations).unwrap_or(usize::MAX);
+    let first = layout.staging.first();
+    let in_main = usize::from(first.is_some_and(|part| part.kind == Kind::MainMemory));
     PlaneSettings {
         tiers: layout.tiers.iter().map(|it| it.settings.clone()).collect(),
         chunk: layout.chunk,
-        staging: layout.staging.first().map_or(Locality::Anywhere, |part| part.locality),
-        staging_behind: layout.staging.iter().skip(1).map(region_part).collect(),
+        staging: sockets.localities(),
+        staging_behind: layout.staging.iter().skip(in_main).map(region_part).collect(),
         operations_max: NonZeroUsize::new(operations).unwrap_or(NonZeroUsize::MIN),
         verify: match job.verify {
             job::Verify::Shared => Verify::Shared,

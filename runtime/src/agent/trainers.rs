@@ -9,6 +9,7 @@ use tierfeed_core::{
 };
 use tierfeed_handoff::{ClientEvent, Delivery};
 use tierfeed_prefetcher::recorder::EventKind;
+use tierfeed_resource_gatherer::Sysroot;
 
 use super::{Agent, publications::Publication};
 
@@ -39,6 +40,7 @@ impl Agent {
             ClientEvent::Attached { connection, rank, role, trainer } => {
                 tracing::info!(connection = connection.0, rank = rank.0, "trainer connected");
                 self.note_training();
+                self.place_staging(rank, trainer);
                 self.ranks.connected(rank, self.clock.now());
                 self.connections.insert(connection, Some(BatchReader { rank }));
                 self.readers.connect(connection, role, self.clock.now());
@@ -94,6 +96,19 @@ impl Agent {
                 let actions = self.loans.gone(connection);
                 self.lend_or_not(actions);
             }
+        }
+    }
+
+    /// Moves the staging memory of a rank to its first trainer, if that runs elsewhere.
+    fn place_staging(&mut self, rank: Rank, trainer: Option<u32>) {
+        let is_of_rank = |reader: &Option<BatchReader>| reader.is_some_and(|it| it.rank == rank);
+        let Some(process) = trainer.filter(|_| !self.connections.values().any(is_of_rank)) else {
+            return;
+        };
+        let found = self.sockets.trainer_came(Sysroot::live(), &self.node, rank, process);
+        if let Some(node) = found {
+            tracing::info!(rank = rank.0, numa_node = node.0, "staging moves to its trainer");
+            self.plane.stage_near(rank, node);
         }
     }
 

@@ -39,6 +39,17 @@ impl Layout {
     }
 }
 
+/// Where memory that trainers map is taken: the policy is that of all its chunks.
+pub(super) fn mapped(backing: &Backing) -> Option<Locality> {
+    match backing {
+        Backing::Memory(locality) => Some(*locality),
+        Backing::Spread(nodes) => {
+            Some(nodes.first().map_or(Locality::Anywhere, |it| Locality::Near(*it)))
+        }
+        _ => None,
+    }
+}
+
 /// The most chunks that a tier can have: one with a share grows to the size of the dataset or the memory,
 /// the smaller of the two.
 pub(super) fn chunks_max(

@@ -1,7 +1,7 @@
 //! The figures of the tiers that an agent offers.
 //!
 //! They are those of the job file (`emulate`), else those that were measured at the same place ([`Measured`]),
-//! else there are none.
+//! else there are none. A RAM disk without figures has those of the memory that it lies in, and says so.
 
 use tierfeed_core::{
     fleet::schedule::Figures,
@@ -31,7 +31,27 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
     }
     let Some(place) = place(candidate) else { return Figures::none() };
     let TierFigures { profile, from } = measured.of_tier(now, kind, place);
-    stated(&profile.unwrap_or(Profile::unmeasured(kind)), from)
+    match (profile, place) {
+        (None, Place::RamDisk(node)) => below_ram_disk(node, from, measured, now),
+        _ => stated(&profile.unwrap_or(Profile::unmeasured(kind)), from),
+    }
+}
+
+/// The figures of the memory that a RAM disk lies in, which it is no faster than.
+fn below_ram_disk(
+    node: Option<u32>,
+    absent: String,
+    measured: &Measured,
+    now: &Inventory,
+) -> Figures {
+    let memory = node.map_or(Place::MainMemory, Place::NumaNode);
+    match measured.of_memory(now, memory) {
+        TierFigures { profile: Some(profile), from } => stated(
+            &profile.as_kind(Kind::Scratch),
+            format!("{from}, of {memory} below it; RAM disk: {absent}"),
+        ),
+        _ => stated(&Profile::unmeasured(Kind::Scratch), absent),
+    }
 }
 
 /// Where the bytes of a tier lie; `None` for memory of any node that emulates CXL memory, which was not measured
@@ -39,10 +59,11 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
 fn place<'a>(candidate: &Candidate<'a>) -> Option<Place<'a>> {
     match candidate.backing {
         Backing::Directory(path) => Some(Place::Directory(path)),
+        Backing::RamDisk(_, locality) => Some(Place::RamDisk(locality.node().map(|node| node.0))),
         Backing::Memory(Locality::Numa(node)) | Backing::SharedMemory(Locality::Numa(node), _) => {
             Some(Place::NumaNode(node.0))
         }
-        Backing::Memory(Locality::Anywhere) | Backing::SharedMemory(Locality::Anywhere, _) => {
+        Backing::Memory(_) | Backing::SharedMemory(..) | Backing::Spread(_) => {
             (candidate.kind == Kind::MainMemory).then_some(Place::MainMemory)
         }
     }
@@ -150,6 +171,22 @@ mod tests {
         let card = figures(&CARD, None, Some(&saved(40.0)));
         let copied = Some(BytesPerSecond(15_800_000_000));
         assert_eq!(card.bandwidth, copied, "by chunks that came into main memory");
+    }
+
+    #[test]
+    fn a_ram_disk_without_figures_has_those_of_the_memory_below_it_and_says_so() {
+        let on = |node| {
+            let locality = Locality::Numa(NumaNode(node));
+            (Kind::Scratch, Backing::RamDisk("/run/scratch".into(), locality))
+        };
+        let (measured, card) = (saved(40.0), figures(&CARD, None, Some(&saved(40.0))));
+        let found = figures(&on(2), None, Some(&measured));
+        assert_eq!((found.bandwidth, found.latency), (card.bandwidth, card.latency));
+        assert!(
+            found.from.ends_with("of memory of NUMA node 2 below it; RAM disk: none"),
+            "{found:?}"
+        );
+        assert_eq!(figures(&on(7), None, Some(&measured)), Figures::none());
     }
 
     #[test]

@@ -179,13 +179,13 @@ impl FoundClaim {
             Request::Share(share) => Some(share),
         };
         let is_direct = scheduled.direct.is_some_and(|choice| choice.way == Way::Direct);
-        let backing = match backing {
-            Backing::Memory(locality) if is_direct => {
+        let backing = match direct::mapped(&backing) {
+            Some(locality) if is_direct => {
                 let most = memory_of_use(locality);
                 let chunks_max = direct::chunks_max(scheduled.cache, share, chunk, most);
                 Backing::SharedMemory(locality, chunks_max)
             }
-            backing => backing,
+            _ => backing,
         };
         let threads = usize::try_from(scheduled.copy_threads).ok().and_then(NonZeroUsize::new);
         TierLayout {
@@ -226,11 +226,13 @@ fn fastest_first(
 
 fn location(backing: &Backing) -> Location {
     match backing {
-        Backing::Directory(path) => Location::Directory(path.to_string_lossy().into_owned()),
-        Backing::Memory(locality) | Backing::SharedMemory(locality, _) => match locality {
-            Locality::Anywhere => Location::Memory,
-            Locality::Numa(numa) => Location::NumaNode(*numa),
-        },
+        Backing::Directory(path) | Backing::RamDisk(path, _) => {
+            Location::Directory(path.to_string_lossy().into_owned())
+        }
+        Backing::Memory(locality) | Backing::SharedMemory(locality, _) => {
+            locality.node().map_or(Location::Memory, Location::NumaNode)
+        }
+        Backing::Spread(_) => Location::Memory,
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Place<'a> {
     NumaNode(u32),
     /// The directory of a tier.
     Directory(&'a Path),
+    /// A RAM disk whose files lie on this node; without a node, where the kernel puts them.
+    RamDisk(Option<u32>),
     /// The cold store, by the path or the URL of the dataset.
     ColdStore(&'a str),
 }
@@ -51,6 +53,8 @@ impl fmt::Display for Place<'_> {
             Self::MainMemory => f.write_str("main memory"),
             Self::NumaNode(node) => write!(f, "{MEMORY_OF_NODE}{node}"),
             Self::Directory(path) => path.display().fmt(f),
+            Self::RamDisk(None) => f.write_str("RAM disk of the agent"),
+            Self::RamDisk(Some(node)) => write!(f, "RAM disk on NUMA node {node}"),
             Self::ColdStore(place) => write!(f, "the cold store {place}"),
         }
     }
@@ -128,6 +132,11 @@ impl Measured {
     /// The figures of a tier of `kind` at `place`.
     pub(crate) fn of_tier(&self, now: &Inventory, kind: Kind, place: Place<'_>) -> TierFigures {
         self.of_place(now, Some(kind), place)
+    }
+
+    /// The figures of the memory at `place`, whatever tier it is.
+    pub(crate) fn of_memory(&self, now: &Inventory, place: Place<'_>) -> TierFigures {
+        self.of_place(now, None, place)
     }
 
     /// The figures of the cold store of `job`: those that it imposes, else measured ones.
@@ -253,7 +262,8 @@ fn fresh(then: &Inventory, now: &Inventory, tier: &Tier, place: Place<'_>) -> Re
 fn is_at(tier: &Tier, place: Place<'_>) -> bool {
     match place {
         Place::MainMemory => tier.kind == Kind::MainMemory && tier.path.is_none(),
-        Place::NumaNode(node) => tier.numa_nodes.contains(&node),
+        Place::NumaNode(node) => tier.numa_nodes.contains(&node) && !tier.is_any_ram_disk(),
+        Place::RamDisk(node) => tier.is_any_ram_disk() && tier.numa_node == node,
         Place::Directory(_) => tier.path.is_some(),
         Place::ColdStore(_) => false,
     }

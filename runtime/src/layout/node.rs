@@ -8,17 +8,16 @@ use std::{
 };
 
 use nix::sys::statfs::{FsType, statfs};
-use tierfeed_core::{
-    id::NumaNode,
-    tier::{Kind, Locality},
-    units::Bytes,
-};
+use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
 use tierfeed_numa_memory::capacity::{kept_free, kept_of_group};
 use tierfeed_prefetcher::budget::{Free, Pool};
-use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch};
-use tierfeed_workload_analyzer::Job;
+use tierfeed_resource_gatherer::{Available, Inventory, ReadError, Sysroot, Watch, inventory};
+use tierfeed_workload_analyzer::{Job, job::TierRequest};
 
-use super::LayoutError;
+use super::{
+    LayoutError,
+    memory_nodes::{MemoryNodes, may_run_on},
+};
 
 /// The pool of all memory of the host: main memory, emulated CXL memory, RAM disks.
 pub(crate) const MEMORY: Pool = Pool(0);
@@ -130,6 +129,9 @@ impl Disk {
 pub struct Node {
     // Boxed, because every state of the agent's future holds a node.
     inventory: Box<Inventory>,
+    memory_nodes: MemoryNodes,
+    /// Where the agent makes its RAM disk.
+    ram_disk: PathBuf,
     disks: Vec<Disk>,
     /// Free bytes at the start.
     pools: BTreeMap<Pool, Free>,
@@ -149,15 +151,23 @@ impl Node {
         let available = Watch::new(sysroot)?.read()?;
         let paths = job.tiers.iter().filter_map(|tier| tier.path.as_deref());
         let disks = paths.map(Disk::read).collect::<Result<_, _>>()?;
-        Ok(Self::new(inventory, &available, disks))
+        Ok(Self::new(inventory, &available, disks, &job.tiers))
     }
 
-    /// A host with this inventory and these disks.
+    /// A host with this inventory and these disks, for a job with these tiers.
     #[must_use]
-    pub fn new(inventory: Inventory, available: &Available, disks: Vec<Disk>) -> Self {
+    pub fn new(
+        inventory: Inventory,
+        available: &Available,
+        disks: Vec<Disk>,
+        tiers: &[TierRequest],
+    ) -> Self {
         let pools = BTreeMap::new();
         let group_limit = inventory.cgroup.as_ref().and_then(|group| group.limit_bytes).map(Bytes);
-        let mut host = Self { inventory: Box::new(inventory), disks, pools, group_limit };
+        let memory_nodes = MemoryNodes::of(&inventory, tiers);
+        let inventory = Box::new(inventory);
+        let ram_disk = PathBuf::from("scratch");
+        let mut host = Self { inventory, memory_nodes, ram_disk, disks, pools, group_limit };
         host.pools = host.memory_free(available);
         for disk in host.disks.clone() {
             if !disk.kind.is_ram_disk() {
@@ -173,6 +183,17 @@ impl Node {
         &self.inventory
     }
 
+    /// The same host, where the agent makes its RAM disk at `path`.
+    #[must_use]
+    pub(crate) fn with_ram_disk(self, path: PathBuf) -> Self {
+        Self { ram_disk: path, ..self }
+    }
+
+    /// Where the agent makes its RAM disk.
+    pub(crate) fn ram_disk(&self) -> &Path {
+        &self.ram_disk
+    }
+
     /// The name of the host.
     #[must_use]
     pub fn host(&self) -> &str {
@@ -185,10 +206,10 @@ impl Node {
         &self.pools
     }
 
-    /// Free bytes of the memory pools: main memory without CXL memory, and each NUMA node.
+    /// Free bytes of the memory pools: main memory without the nodes that are apart from it, and each NUMA
+    /// node.
     pub(crate) fn memory_free(&self, available: &Available) -> BTreeMap<Pool, Free> {
-        let behind_cxl = self.cxl_nodes().iter().map(|numa| available.bytes_on(*numa).0).sum();
-        let host = Bytes(available.host.0.saturating_sub(behind_cxl));
+        let host = self.main_memory_of(available);
         let main = available.cgroup.map_or(host, |cgroup| host.min(cgroup));
         let mut pools = BTreeMap::new();
         pools.insert(MEMORY, self.less_kept(MEMORY, main, self.inventory.memory.total_bytes));
@@ -198,6 +219,25 @@ impl Node {
             pools.insert(pool, self.less_kept(pool, free, node.memory_total_bytes));
         }
         pools
+    }
+
+    /// What is available of the host, without the nodes that are apart: what is free there, and of the page
+    /// cache, of which the kernel tells no node, their part of the nodes with CPUs.
+    fn main_memory_of(&self, available: &Available) -> Bytes {
+        let is_apart = |numa: &NumaNode| self.memory_nodes.apart.contains(numa);
+        let free = |all: bool| {
+            let nodes = available.nodes_free.iter().filter(|(numa, _)| all || is_apart(numa));
+            nodes.map(|(_, free)| free.0).fold(0, u64::saturating_add)
+        };
+        let total = |all: bool| {
+            let nodes = self.inventory.memory_nodes().filter(|node| !node.cpus.is_empty());
+            let nodes = nodes.filter(|node| all || is_apart(&NumaNode(node.id)));
+            nodes.map(|node| u128::from(node.memory_total_bytes)).sum::<u128>()
+        };
+        let cached = available.host.0.saturating_sub(free(true));
+        let cached_apart = u128::from(cached) * total(false) / total(true).max(1);
+        let apart = free(false).saturating_add(u64::try_from(cached_apart).unwrap_or(u64::MAX));
+        Bytes(available.host.0.saturating_sub(apart))
     }
 
     /// Updates the limit of the control group.
@@ -215,9 +255,9 @@ impl Node {
     }
 
     /// All memory of a NUMA node, or of the host.
-    pub(super) fn memory_at(&self, locality: Locality) -> Bytes {
+    pub(crate) fn memory_at(&self, locality: Locality) -> Bytes {
         match locality {
-            Locality::Anywhere => Bytes(self.inventory.memory.total_bytes),
+            Locality::Anywhere | Locality::Near(_) => Bytes(self.inventory.memory.total_bytes),
             Locality::Numa(numa) => {
                 let nodes = self.inventory.nodes.iter().filter(|node| node.id == numa.0);
                 Bytes(nodes.map(|node| node.memory_total_bytes).sum())
@@ -271,11 +311,41 @@ impl Node {
         is_same && !disk.kind.is_ram_disk()
     }
 
-    /// The NUMA nodes of CXL memory.
-    pub(super) fn cxl_nodes(&self) -> Vec<NumaNode> {
-        let is_cxl = |kind: Kind| kind == Kind::CxlMemory;
-        let nodes = self.inventory.memory_nodes().filter(|node| is_cxl(node.kind.tier_kind()));
-        nodes.map(|node| NumaNode(node.id)).collect()
+    /// The NUMA nodes that the job uses as memory behind CXL, if they are there.
+    pub(super) fn cxl_nodes(&self) -> &[NumaNode] {
+        &self.memory_nodes.behind_cxl
+    }
+
+    /// The NUMA nodes with CPUs that are memory behind CXL because no process of the job may run there.
+    #[must_use]
+    pub fn remote_nodes(&self) -> &[NumaNode] {
+        &self.memory_nodes.remote
+    }
+
+    /// The NUMA nodes in whose memory batches are staged; empty if only one node has CPUs.
+    #[must_use]
+    pub fn staging_nodes(&self) -> &[NumaNode] {
+        &self.memory_nodes.staging
+    }
+
+    /// The NUMA node on which the batches of each of `ranks` are staged until their trainers are known.
+    #[must_use]
+    pub fn staging_nodes_of(&self, ranks: u32) -> Vec<NumaNode> {
+        self.memory_nodes.of_ranks(ranks)
+    }
+
+    /// Whether a NUMA node has CPUs and main memory of the job.
+    pub(crate) fn is_main_memory(&self, numa: NumaNode) -> bool {
+        let mut nodes = self.inventory.memory_nodes();
+        let is_apart = self.memory_nodes.apart.contains(&numa);
+        !is_apart && nodes.any(|node| node.id == numa.0 && !node.cpus.is_empty())
+    }
+
+    /// The NUMA node of main memory that has all of these CPUs.
+    pub(crate) fn main_memory_of_cpus(&self, cpus: &[u32]) -> Option<NumaNode> {
+        let has_all = |node: &&inventory::Node| cpus.iter().all(|cpu| node.cpus.contains(cpu));
+        let node = self.inventory.nodes.iter().filter(|_| !cpus.is_empty()).find(has_all)?;
+        Some(NumaNode(node.id)).filter(|node| self.is_main_memory(*node))
     }
 
     pub(super) fn has(&self, numa: NumaNode) -> bool {
@@ -291,12 +361,20 @@ impl Node {
         names.join(", ")
     }
 
-    /// The CPUs nearest to a NUMA node.
+    /// The CPUs of the job that are nearest to a NUMA node: those of a node that plays memory behind CXL
+    /// belong to others.
     pub(super) fn cpus_near(&self, numa: NumaNode) -> Vec<usize> {
-        let target = self.inventory.nodes.iter().find(|node| node.id == numa.0);
-        let nearest = target.and_then(|node| self.inventory.best_initiator(node));
+        let inventory = &self.inventory;
+        let target = inventory.nodes.iter().find(|node| node.id == numa.0);
+        let nearest = target.and_then(|target| {
+            inventory.best_initiator_of(target, |node| {
+                let is_apart = self.memory_nodes.apart.contains(&NumaNode(node.id));
+                !is_apart && may_run_on(inventory, node)
+            })
+        });
         let cpus = nearest.map(|node| node.cpus.as_slice()).unwrap_or_default();
-        cpus.iter().map(|cpu| *cpu as usize).collect()
+        let allowed = cpus.iter().filter(|cpu| inventory.allowed.has_cpu(**cpu));
+        allowed.map(|cpu| *cpu as usize).collect()
     }
 
     /// File systems are numbered by their first directory; RAM disks take host memory.
@@ -306,6 +384,11 @@ impl Node {
         }
         let first = self.disks.iter().position(|other| other.device == disk.device);
         Pool(FIRST_DISK + u32::try_from(first.unwrap_or(self.disks.len())).unwrap_or(0))
+    }
+
+    /// The pool that a tier on a NUMA node draws on: main memory, unless the node is apart from it.
+    pub(super) fn pool_on(&self, numa: NumaNode) -> Pool {
+        if self.memory_nodes.apart.contains(&numa) { pool_of_numa(numa) } else { MEMORY }
     }
 }
 
@@ -317,6 +400,7 @@ fn whole_disk(device: u64) -> Option<PathBuf> {
     if is_partition { entry.parent().map(Path::to_owned) } else { Some(entry) }
 }
 
+/// The pool of what is free on a NUMA node alone.
 pub(crate) fn pool_of_numa(numa: NumaNode) -> Pool {
     Pool(1 + numa.0.min(FIRST_DISK - 2))
 }

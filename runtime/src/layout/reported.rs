@@ -74,7 +74,7 @@ impl Node {
         let with_path = tiers.filter_map(|tier| Some((tier.kind.name(), tier.path.as_deref()?)));
         let disks = with_path.map(|(kind, path)| disk(report, kind, path));
         let disks = disks.collect::<Result<_, _>>()?;
-        Ok(Self::new(inventory, &available, disks))
+        Ok(Self::new(inventory, &available, disks, &job.tiers))
     }
 }
 

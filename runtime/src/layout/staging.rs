@@ -45,7 +45,7 @@ pub(super) fn parts(schedule: &Schedule, tiers: &[TierLayout]) -> Vec<StagingPar
         origin: tier.origin,
         locality: match tier.settings.backing {
             Backing::Memory(locality) | Backing::SharedMemory(locality, _) => locality,
-            Backing::Directory(_) => Locality::Anywhere,
+            Backing::Spread(_) | Backing::Directory(_) | Backing::RamDisk(..) => Locality::Anywhere,
         },
         len: scheduled.staging,
     });

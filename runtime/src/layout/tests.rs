@@ -3,7 +3,7 @@ use std::{num::NonZeroU32, path::Path};
 use tierfeed_core::{
     retention::policy::Saves,
     session::assignment::Assignment,
-    tier::Speed,
+    tier::{Locality, Speed},
     units::{BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::{
@@ -32,6 +32,11 @@ fn numa(id: u32, kind: MemoryKind, cpus: Vec<u32>) -> NumaInventory {
 
 /// 32 GiB of which 20 are free, 10 more for each NUMA node beyond the first; a RAM disk of 2 GiB and a disk of 100.
 fn host(nodes: Vec<NumaInventory>) -> Node {
+    host_for(nodes, "  main-memory: { size: 1 GiB }\n")
+}
+
+/// The same host, for a job with these tiers.
+fn host_for(nodes: Vec<NumaInventory>, tiers: &str) -> Node {
     let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
     let free = Bytes(10 * GIB * (nodes.len() as u64 + 1));
     let inventory = Inventory {
@@ -60,6 +65,7 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
         inventory,
         &available,
         vec![disk("/ram", 1, FileSystem::Tmpfs, 2), disk("/nvme", 2, ext4, 100)],
+        &job(tiers).tiers,
     )
 }
 
@@ -377,7 +383,7 @@ fn of_a_small_control_group_a_small_part_stays_free() {
         load: None,
         disks: Vec::new(),
     };
-    let mut node = Node::new(inventory, &available, Vec::new());
+    let mut node = Node::new(inventory, &available, Vec::new(), &[]);
     let free = node.pools()[&node::MEMORY];
     let kept = |percent: u64| Bytes(GIB / 100 * percent);
     assert_eq!((free.bytes, free.kept), (Bytes(GIB), kept(5)));
@@ -444,7 +450,7 @@ fn filled_host() -> Node {
         load: None,
         disks: Vec::new(),
     };
-    Node::new(inventory, &available, Vec::new())
+    Node::new(inventory, &available, Vec::new(), &[])
 }
 
 /// The tiers of a job without `tiers` and `chunk`, for batches of `batch` MiB.
@@ -569,4 +575,82 @@ fn figures_of_another_host_order_nothing() {
         figures_from("another"),
         format!("none; {report}: measured on the host another, and this is host")
     );
+}
+
+/// The layout of a job with these tiers on a host with these nodes.
+fn fit_on(nodes: Vec<NumaInventory>, tiers: &str) -> Layout {
+    fit(tiers, &host_for(nodes, tiers)).unwrap()
+}
+
+fn sockets() -> Vec<NumaInventory> {
+    vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(1, MemoryKind::Dram, vec![2, 3])]
+}
+
+fn with_card() -> Vec<NumaInventory> {
+    vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, MemoryKind::Cxl, Vec::new())]
+}
+
+#[test]
+fn a_job_without_tiers_gets_what_the_node_has() {
+    let alone = fit_on(vec![numa(0, MemoryKind::Dram, vec![0])], "");
+    assert_eq!(order_of(&alone), [(Kind::MainMemory, 4096)]);
+    let layout = fit_on(with_card(), "");
+    assert_eq!(order_of(&layout), [(Kind::MainMemory, 4096), (Kind::CxlMemory, 2048)]);
+    let card = &layout.tiers[1];
+    assert_eq!(card.settings.backing, Backing::Memory(Locality::Numa(NumaNode(2))));
+    assert_eq!((card.origin, card.share), (Origin::Real, Some(Percent::DEFAULT)));
+    let both = fit_on(sockets(), "");
+    assert_eq!(order_of(&both), [(Kind::MainMemory, 6144)], "a neighbour is main memory");
+}
+
+#[test]
+fn a_neighbour_that_plays_cxl_memory_is_claimed_once() {
+    let tiers = "  main-memory: { reserve: 20 % }\n  \
+                 cxl-memory: { numa_nodes: [1], reserve: 20 % }\n";
+    // Of 30 GiB, 10 are free on each node, and the page cache is taken to be spread evenly.
+    let layout = fit_on(sockets(), tiers);
+    assert_eq!(order_of(&layout), [(Kind::MainMemory, 3072), (Kind::CxlMemory, 2048)]);
+    let backings: Vec<_> = layout.tiers.iter().map(|tier| &tier.settings.backing).collect();
+    let there = Backing::Memory(Locality::Numa(NumaNode(1)));
+    assert_eq!(backings, [&Backing::Spread(vec![NumaNode(0)]), &there]);
+    let cpus = layout.tiers.iter().map(|tier| tier.settings.cpus.as_slice());
+    assert_eq!(cpus.collect::<Vec<_>>(), [[0, 1], [0, 1]], "the CPUs of node 1 are not the job's");
+    let all = "  main-memory: { size: 10 GiB }\n  cxl-memory: { numa_nodes: [0], size: 10 GiB }\n";
+    let only = vec![numa(0, MemoryKind::Dram, vec![0])];
+    let error = fit(all, &host_for(only, all)).unwrap_err();
+    assert!(error.is_shortage(), "both are the one node's: {error}");
+}
+
+#[test]
+fn main_memory_is_taken_on_all_sockets_of_the_job_in_turn() {
+    let layout = fit_on(sockets(), "  main-memory: { reserve: 20 % }\n");
+    let main = &layout.tiers[0].settings;
+    assert_eq!(main.backing, Backing::Spread(vec![NumaNode(0), NumaNode(1)]));
+    assert_eq!(main.cpus, [0_usize; 0]);
+    let one = fit_on(with_card(), "  main-memory: { reserve: 20 % }\n");
+    assert_eq!(one.tiers[0].settings.backing, Backing::Memory(Locality::Anywhere));
+}
+
+#[test]
+fn a_ram_disk_without_a_path_counts_against_the_memory_of_its_node() {
+    let ram_disk = |layout: &Layout| {
+        let scratch = layout.scratch().unwrap();
+        let Backing::RamDisk(_, locality) = scratch.settings.backing else { panic!("{scratch:?}") };
+        (locality, scratch.pool, scratch.budget)
+    };
+    let layout = fit_on(with_card(), "  scratch: {}\n");
+    let (locality, pool, budget) = ram_disk(&layout);
+    assert_eq!((locality, budget), (Locality::Numa(NumaNode(2)), Bytes(2 * GIB)));
+    let card = layout.tiers.iter().find(|tier| tier.settings.kind == Kind::CxlMemory).unwrap();
+    assert_eq!(card.pool, pool, "both draw on what is free there");
+    let (locality, pool, budget) =
+        ram_disk(&fit_on(vec![numa(0, MemoryKind::Dram, vec![0])], "  scratch: {}\n"));
+    assert_eq!((locality, pool, budget), (Locality::Anywhere, MEMORY, Bytes(4 * GIB)));
+    let (locality, pool, _) = ram_disk(&fit_on(sockets(), "  scratch: { numa_node: 1 }\n"));
+    assert_eq!((locality, pool), (Locality::Numa(NumaNode(1)), MEMORY));
+    let full = "  cxl-memory: { size: 6 GiB }\n  scratch: { size: 6 GiB }\n";
+    let error = fit(full, &host_for(with_card(), full)).unwrap_err();
+    assert!(error.is_shortage(), "the card has 10 GiB free: {error}");
+    let missing = fit("  scratch: { numa_node: 7 }\n", &plain_host()).unwrap_err();
+    assert_eq!(missing.keys(), ["tiers", "scratch", "numa_node"]);
 }

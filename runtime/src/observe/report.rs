@@ -22,7 +22,7 @@ pub use facts::Facts;
 pub use page_cache::PageCacheEntry;
 pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
-pub use tier::{StagingEntry, StagingPartEntry, TierEntry, WritersEntry};
+pub use tier::{RankPlacementEntry, StagingEntry, StagingPartEntry, TierEntry, WritersEntry};
 pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{

@@ -255,12 +255,15 @@ pub enum KeyConflict {
     /// The tier has both size and reserve.
     #[error("has both `size` and `reserve`; keep one of them")]
     TwoBudgets,
-    /// The tiers do not include main memory, in which batches are staged.
-    #[error("has no `main-memory`, where batches are staged; give it a size or a reserve")]
-    NoMainMemory,
     /// Scratch for the job is requested without a scratch tier.
     #[error("is a part of `tiers.scratch`, which the job does not have; add it")]
     NoScratchTier,
+    /// Files are to be kept on a RAM disk that is removed after the run.
+    #[error(
+        "keeps files, and the RAM disk of the agent is removed after the run; name a directory as \
+         `tiers.scratch.path`"
+    )]
+    NothingKept,
     /// A key that the format needs is missing.
     #[error("has `format: {format}`, which needs `{key}`, {what}")]
     NeededByFormat {

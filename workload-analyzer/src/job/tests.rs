@@ -85,6 +85,7 @@ fn every_key_of_a_full_job_arrives() {
     };
     let tier = |kind, budget| TierRequest {
         kind,
+        presence: Presence::Required,
         budget,
         numa_nodes: Vec::new(),
         path: None,
@@ -172,15 +173,28 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         assignment: Assignment::Shared,
         on_error: OnError::Fail,
         verify: Verify::Shared,
-        tiers: vec![TierRequest {
-            kind: tier::Kind::MainMemory,
-            budget: Budget::Reserve(Percent(20)),
-            numa_nodes: Vec::new(),
-            path: None,
-            writes_per_epoch: None,
-            speed: None,
-            direct: Wish::Never,
-        }],
+        tiers: vec![
+            TierRequest {
+                kind: tier::Kind::MainMemory,
+                presence: Presence::Required,
+                budget: Budget::Reserve(Percent(20)),
+                numa_nodes: Vec::new(),
+                path: None,
+                writes_per_epoch: None,
+                speed: None,
+                direct: Wish::Never,
+            },
+            TierRequest {
+                kind: tier::Kind::CxlMemory,
+                presence: Presence::IfPresent,
+                budget: Budget::Reserve(Percent(20)),
+                numa_nodes: Vec::new(),
+                path: None,
+                writes_per_epoch: None,
+                speed: None,
+                direct: Wish::Auto,
+            },
+        ],
         job_scratch: None,
         trainer: Trainer::default(),
     };
@@ -443,11 +457,6 @@ fn keys_that_conflict_are_refused() {
         "24: tiers.cxl-memory has both `size` and `reserve`; keep one of them",
     );
     check_line(
-        22,
-        "",
-        "23: tiers has no `main-memory`, where batches are staged; give it a size or a reserve",
-    );
-    check_line(
         24,
         "    numa_nodes: []",
         "24: tiers.cxl-memory.numa_nodes is empty; list a NUMA node, or remove it to use what was measured",
@@ -505,7 +514,7 @@ fn a_key_that_does_not_exist_is_named_with_those_that_do() {
     check_line(
         27,
         "  scratch: { pth: /a }",
-        "27: tiers.scratch.pth: unknown field `pth`, expected one of `path`, `size`, `reserve`, `emulate`; did you mean `path`?",
+        "27: tiers.scratch.pth: unknown field `pth`, expected one of `path`, `numa_node`, `size`, `reserve`, `emulate`; did you mean `path`?",
     );
 }
 
@@ -652,6 +661,35 @@ proptest! {
 }
 
 #[test]
+fn what_tiers_leaves_out_has_its_default_unless_main_memory_is_named() {
+    let tiers = |tiers: &str| {
+        let job = parse(&format!("{REQUIRED}{tiers}\n")).unwrap();
+        let tier = |it: &TierRequest| (it.kind.name(), it.presence, it.budget);
+        job.tiers.iter().map(tier).collect::<Vec<_>>()
+    };
+    let (required, reserve) = (Presence::Required, Budget::Reserve(Percent(20)));
+    let main = ("main-memory", required, reserve);
+    let cxl_if_present = ("cxl-memory", Presence::IfPresent, reserve);
+    let scratch = ("scratch", required, reserve);
+    for nothing in ["", "tiers:", "tiers: {}"] {
+        assert_eq!(tiers(nothing), [main, cxl_if_present]);
+    }
+    assert_eq!(tiers("tiers: { scratch: {} }"), [main, cxl_if_present, scratch]);
+    assert_eq!(tiers("tiers: { main-memory: {}, scratch: { path: /ram } }"), [main, scratch]);
+    let cxl = ("cxl-memory", required, reserve);
+    assert_eq!(tiers("tiers: { cxl-memory: { numa_nodes: [1] } }"), [main, cxl]);
+}
+
+#[test]
+fn a_ram_disk_lies_on_the_one_node_that_is_named() {
+    let job = parse(&format!("{REQUIRED}tiers: {{ scratch: {{ numa_node: 2 }} }}\n")).unwrap();
+    assert_eq!(
+        (&job.tiers[2].path, job.tiers[2].numa_nodes.as_slice()),
+        (&None, &[NumaNode(2)][..])
+    );
+}
+
+#[test]
 fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
     let tiers = "tiers: { main-memory: { size: 1 GiB }, scratch: { path: /ram, size: 8 GiB } }\n";
     let job = |keys: &str| parse(&format!("{REQUIRED}{keys}"));
@@ -664,6 +702,13 @@ fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
     assert_eq!(wish("{ size: 4 GiB, keep: true }"), Some(kept));
     let error = job("job_scratch: { size: 4 GiB }\n").unwrap_err().to_string();
     assert!(error.contains("job_scratch is a part of `tiers.scratch`"), "{error}");
+    let own = "tiers: { scratch: {} }\n";
+    job(&format!("{own}job_scratch: {{ size: 4 GiB }}\n")).unwrap();
+    let error = job(&format!("{own}job_scratch: {{ size: 4 GiB, keep: true }}\n")).unwrap_err();
+    assert!(
+        error.to_string().contains("job_scratch.keep keeps files, and the RAM disk"),
+        "{error}"
+    );
     let error = job(&format!("{tiers}job_scratch: {{ size: 1 KiB }}\n")).unwrap_err().to_string();
     assert!(error.contains("job_scratch.size is `1 KiB`"), "{error}");
 }

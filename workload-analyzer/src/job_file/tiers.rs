@@ -4,13 +4,13 @@ use serde::Deserialize;
 
 use super::{SpeedFile, Text, Whole};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[serde(expecting = "a mapping of main-memory, cxl-memory, scratch and storage")]
 pub(crate) struct TiersFile {
     pub(crate) main_memory: Option<MainMemoryFile>,
     pub(crate) cxl_memory: Option<CxlMemoryFile>,
-    pub(crate) scratch: Option<DirectoryFile>,
+    pub(crate) scratch: Option<ScratchFile>,
     pub(crate) storage: Option<StorageFile>,
 }
 
@@ -37,9 +37,10 @@ pub(crate) struct CxlMemoryFile {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[serde(expecting = "a mapping such as `{ path: /mnt/scratch, size: 16 GiB }`")]
-pub(crate) struct DirectoryFile {
-    pub(crate) path: Text,
+#[serde(expecting = "a mapping such as `{ path: /mnt/scratch, size: 16 GiB }`, or `{}`")]
+pub(crate) struct ScratchFile {
+    pub(crate) path: Option<Text>,
+    pub(crate) numa_node: Option<Whole>,
     pub(crate) size: Option<Text>,
     pub(crate) reserve: Option<Text>,
     pub(crate) emulate: Option<SpeedFile>,
@@ -75,4 +76,4 @@ macro_rules! tier_keys {
     };
 }
 
-tier_keys! { MainMemoryFile CxlMemoryFile StorageFile DirectoryFile }
+tier_keys! { MainMemoryFile CxlMemoryFile StorageFile ScratchFile }

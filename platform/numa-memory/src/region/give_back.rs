@@ -10,17 +10,16 @@
 use std::io;
 
 use nix::{fcntl::FallocateFlags, sys::stat::fstat};
-use tierfeed_units::{Bytes, Locality};
+use tierfeed_units::Bytes;
 
 use super::{
-    Region, allocate_range, as_usize, failed,
+    Region, allocate_range, failed,
     holes::{Range, Ranges},
-    locality_of,
+    parts::{self, PlacedPart},
 };
 use crate::{
     error::{AllocateError, Step},
-    placement::{self, Placement},
-    policy::Policy,
+    placement,
 };
 
 /// The unit of `st_blocks` of `stat(2)`, in bytes.
@@ -147,23 +146,10 @@ impl Region {
     /// Reads back where a range lies, part by part.
     pub(super) fn verify_range(&self, offset: Bytes, len: Bytes) -> Result<(), AllocateError> {
         let mut parts = self.parts_within(offset, len).into_iter();
-        parts.try_for_each(|it| self.verify_part(it.start, it.len, it.placement))
-    }
-
-    fn verify_part(
-        &self,
-        offset: Bytes,
-        len: Bytes,
-        wanted: Placement,
-    ) -> Result<(), AllocateError> {
-        let Locality::Numa(node) = locality_of(wanted) else { return Ok(()) };
-        let policy = match wanted {
-            Placement::Unverified { policy, .. } => policy,
-            Placement::Verified { .. } | Placement::Anywhere => Policy::Applied,
-        };
-        let (start, count) = as_usize(offset, len).map_err(failed(Step::Reserve, len))?;
-        let found = placement::find_within(self.mapping.raw(), start, count, node);
-        placement::judge(found, node, policy).map(drop)
+        parts.try_for_each(|PlacedPart { start, len, placement }| {
+            let (locality, policy) = (placement.locality(), placement.policy());
+            parts::verify_part(self.mapping.raw(), (start, len), locality, policy).map(drop)
+        })
     }
 
     fn end_of(&self, offset: Bytes, len: Bytes) -> Result<u64, AllocateError> {
@@ -211,10 +197,13 @@ pub mod injection {
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_units::NumaNode;
+    use tierfeed_units::{Locality, NumaNode};
 
     use super::*;
-    use crate::region::{Pages, Request};
+    use crate::{
+        policy::Policy,
+        region::{Pages, Request},
+    };
 
     const LEN: Bytes = Bytes::mib(2);
     const HALF: Bytes = Bytes::mib(1);
@@ -237,16 +226,19 @@ mod tests {
     #[test]
     fn a_range_that_lies_elsewhere_is_found_out() {
         let region = region(Locality::Numa(NumaNode(0)));
-        let (here, absent) = (NumaNode(0), NumaNode(999));
-        let on = |node| Placement::Unverified { node, policy: Policy::Applied };
-        region.verify_part(HALF, HALF, on(here)).unwrap();
-        let error = region.verify_part(HALF, HALF, on(absent)).unwrap_err();
+        let on = |node: u32| {
+            let wanted = Locality::Numa(NumaNode(node));
+            parts::verify_part(region.mapping.raw(), (HALF, HALF), wanted, Policy::Applied)
+        };
+        let (here, absent) = (0, 999);
+        on(here).unwrap();
+        let error = on(absent).unwrap_err();
         assert!(
             matches!(error, AllocateError::Misplaced { pages_sampled: 16, pages_on_node: 0, .. }),
             "{error}"
         );
         region.give_back(HALF, HALF).unwrap();
-        let error = region.verify_part(HALF, HALF, on(here)).unwrap_err();
+        let error = on(here).unwrap_err();
         assert!(matches!(error, AllocateError::Misplaced { .. }), "nothing lies nowhere: {error}");
     }
 

@@ -24,7 +24,7 @@ pub(super) fn room_for(sysroot: &Path, len: Bytes, locality: Locality) -> Option
         count(&pool.join("free_hugepages"))?.saturating_sub(count(&pool.join("resv_hugepages"))?);
     let there = match locality {
         Locality::Anywhere => unreserved,
-        Locality::Numa(node) => {
+        Locality::Numa(node) | Locality::Near(node) => {
             let node = format!("sys/devices/system/node/node{}/hugepages/hugepages-2048kB", node.0);
             unreserved.min(count(&sysroot.join(node).join("free_hugepages"))?)
         }

@@ -3,15 +3,12 @@
 //! The first part lies where the request says, each further one behind it. Room is checked for each part on
 //! its own node, and each part is read back like a region of its own.
 
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
 use nix::fcntl::FallocateFlags;
 use tierfeed_units::{Bytes, Locality};
 
-use super::{
-    Region, Request, allocate_range, as_usize, failed, holes::Holes, locality_of, map, populate,
-    seal,
-};
+use super::{Region, Request, allocate_range, as_usize, failed, holes::Holes, map, populate, seal};
 use crate::{
     capacity::{self, Purpose},
     error::{AllocateError, Step},
@@ -52,7 +49,7 @@ impl Region {
             return Self::allocate(request);
         }
         let ranges = ranges(request, parts)?;
-        let claims = ranges.iter().map(|(_, part)| {
+        let claims = ranges.iter().filter(|(_, part)| part.len.0 > 0).map(|(_, part)| {
             capacity::claim(Path::new("/"), part.locality, part.len, Purpose::Other)
         });
         let _claims = claims.collect::<Result<Vec<_>, _>>()?;
@@ -60,7 +57,7 @@ impl Region {
         let (fd, mapping, first_policy) = map(request)?;
         let mut policies = vec![first_policy];
         for (start, part) in &ranges[1..] {
-            policies.push(bind_part(mapping.raw(), *start, part)?);
+            policies.push(bind_part(mapping.raw(), *start, part, Mode::Prefer)?);
         }
         allocate_range(&fd, FallocateFlags::empty(), Bytes(0), len)
             .map_err(failed(Step::Reserve, len))?;
@@ -71,29 +68,35 @@ impl Region {
         });
         let parts = placed.collect::<Result<Vec<_>, AllocateError>>()?;
         seal(&fd).map_err(failed(Step::Seal, len))?;
-        let placement = parts[0].placement;
+        let placement = Mutex::new(parts[0].placement);
         Ok(Self { mapping, fd, placement, parts, is_reserved: false, holes: Holes::none() })
     }
 
-    /// The placement of each part at the allocation, in their order.
+    /// The placement of each part that has bytes, in their order: at the allocation, and of the first one after
+    /// it was moved.
     #[must_use]
     pub fn placements(&self) -> Vec<Placement> {
-        if self.parts.is_empty() {
-            return vec![self.placement];
-        }
-        self.parts.iter().map(|part| part.placement).collect()
+        let all = self.parts_within(Bytes(0), self.mapping.len());
+        all.iter().map(|part| part.placement).collect()
     }
 
-    /// The parts of a range, each with its start, its length and the placement at the allocation.
+    /// The length of the part that [`Region::move_near`] moves: the first one.
+    pub(super) fn first_len(&self) -> Bytes {
+        self.parts.first().map_or_else(|| self.mapping.len(), |part| part.len)
+    }
+
+    /// The parts of a range, each with its start, its length and its placement.
     pub(super) fn parts_within(&self, offset: Bytes, len: Bytes) -> Vec<PlacedPart> {
+        let placement = self.placement();
         if self.parts.is_empty() {
-            return vec![PlacedPart { start: offset, len, placement: self.placement }];
+            return vec![PlacedPart { start: offset, len, placement }];
         }
         let end = offset.0.saturating_add(len.0);
-        let within = self.parts.iter().map(|part| {
+        let within = self.parts.iter().enumerate().map(|(at, part)| {
             let start = part.start.max(offset);
             let end = end.min(part.start.0.saturating_add(part.len.0));
-            PlacedPart { start, len: Bytes(end.saturating_sub(start.0)), ..*part }
+            let placement = if at == 0 { placement } else { part.placement };
+            PlacedPart { start, len: Bytes(end.saturating_sub(start.0)), placement }
         });
         within.filter(|part| part.len.0 > 0).collect()
     }
@@ -106,8 +109,7 @@ impl Region {
     ) -> Result<Vec<capacity::Claim>, AllocateError> {
         let parts = self.parts_within(offset, len).into_iter();
         let claims = parts.map(|part| {
-            let locality = locality_of(part.placement);
-            capacity::claim(Path::new("/"), locality, part.len, Purpose::Other)
+            capacity::claim(Path::new("/"), part.placement.locality(), part.len, Purpose::Other)
         });
         claims.collect()
     }
@@ -129,17 +131,20 @@ fn ranges(
         start += part.len.0;
         range
     });
-    Ok(ranges.filter(|(_, part)| part.len.0 > 0).collect())
+    Ok(ranges.collect())
 }
 
-fn bind_part(
+/// Sets the policy of a range; reports [`Policy::Denied`] if this process may set none.
+pub(super) fn bind_part(
     raw: &memmap2::MmapRaw,
     start: Bytes,
     part: &RegionPart,
+    mode: Mode,
 ) -> Result<Policy, AllocateError> {
-    let Locality::Numa(node) = part.locality else { return Ok(Policy::Applied) };
+    let node = part.locality.node().filter(|_| part.len.0 > 0);
+    let Some(node) = node else { return Ok(Policy::Applied) };
     let (offset, count) = as_usize(start, part.len).map_err(failed(Step::Bind, part.len))?;
-    match policy::bind_range(raw, offset..offset + count, node, Mode::Prefer) {
+    match policy::bind_range(raw, offset..offset + count, node, mode) {
         Ok(()) => Ok(Policy::Applied),
         Err(error) if policy::is_denied(&error) => Ok(Policy::Denied),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -149,15 +154,18 @@ fn bind_part(
     }
 }
 
-fn verify_part(
+/// Reads back where a range lies that has memory.
+pub(super) fn verify_part(
     raw: &memmap2::MmapRaw,
     (start, len): (Bytes, Bytes),
     locality: Locality,
     policy: Policy,
 ) -> Result<Placement, AllocateError> {
-    let Locality::Numa(node) = locality else { return Ok(Placement::Anywhere) };
+    if len.0 == 0 {
+        return Ok(Placement::before_touch(locality, policy));
+    }
     let (offset, count) = as_usize(start, len).map_err(failed(Step::Reserve, len))?;
-    placement::judge(placement::find_within(raw, offset, count, node), node, policy)
+    placement::judge(locality, policy, |node| placement::find_within(raw, offset, count, node))
 }
 
 #[cfg(test)]
@@ -200,6 +208,34 @@ mod tests {
         let parts = region.parts_within(offset, len);
         let starts: Vec<_> = parts.iter().map(|part| (part.start, part.len)).collect();
         assert_eq!(starts, [(Bytes::mib(1), Bytes::mib(1)), (Bytes::mib(2), Bytes::mib(1))]);
+    }
+
+    #[test]
+    fn only_the_first_part_moves() {
+        let part = RegionPart { len: Bytes::mib(1), locality: HERE };
+        let region = allocate(Bytes::mib(3), &[part]).unwrap();
+        region.write(Bytes(0), b"kept").unwrap();
+        let moved = region.move_near(NumaNode(0)).unwrap();
+        let [first, behind] = region.placements()[..] else { panic!("two parts") };
+        assert!(matches!(first, Placement::Preferred { node: NumaNode(0), .. }), "{first:?}");
+        assert!(matches!(behind, Placement::Verified { .. }), "{behind:?}");
+        assert_eq!((moved, region.placement_now().unwrap()), (first, first));
+        let mut bytes = [0; 4];
+        region.read(Bytes(0), &mut bytes).unwrap();
+        assert_eq!(&bytes, b"kept");
+        region.give_back(Bytes(0), Bytes::mib(3)).unwrap();
+        region.restore(Bytes(0), Bytes::mib(3)).unwrap();
+    }
+
+    #[test]
+    fn a_region_whose_first_part_is_empty_lies_in_the_others_and_does_not_move() {
+        let part = RegionPart { len: Bytes::mib(2), locality: HERE };
+        let region = allocate(Bytes::mib(2), &[part]).unwrap();
+        let placements = region.placements();
+        assert!(matches!(placements[..], [Placement::Verified { .. }]), "{placements:?}");
+        region.move_near(NumaNode(0)).unwrap();
+        assert_eq!(region.placements(), placements);
+        region.placement_now().unwrap();
     }
 
     #[test]

@@ -170,10 +170,7 @@ impl SharedPool {
         let start = to_usize(u64::from(index) * self.pitch);
         let count = to_usize(piece.0);
         let mapping = Mapping::part(Arc::clone(&self.raw), start, count, placement::page_bytes());
-        let placement = match locality {
-            Locality::Anywhere => Placement::Anywhere,
-            Locality::Numa(node) => Placement::Unverified { node, policy },
-        };
+        let placement = Placement::before_touch(locality, policy);
         Ok(Span { mapping, pool: Arc::clone(self), index, placement })
     }
 
@@ -243,10 +240,9 @@ impl Span {
     }
 
     fn verify_range(&self, offset: Bytes, len: Bytes) -> Result<Placement, AllocateError> {
-        let Locality::Numa(node) = self.pool.locality else { return Ok(Placement::Anywhere) };
         let start = self.mapping.address() + to_usize(offset.0);
-        let found = placement::find_at(start, to_usize(len.0), node);
-        placement::judge(found, node, self.pool.policy)
+        let find = |node| placement::find_at(start, to_usize(len.0), node);
+        placement::judge(self.pool.locality, self.pool.policy, find)
     }
 
     fn give_back(&self, offset: Bytes, len: Bytes) -> io::Result<()> {

@@ -28,7 +28,11 @@ fn site(path: &Path, medium: Medium) -> Site {
 #[test]
 fn the_file_is_whole_blocks_within_the_limit_and_a_quarter_of_the_room() {
     let len = |free: u64, file: u64| {
-        file_len(Bytes(free * MIB), Medium::SolidState, &limits(Bytes(file * MIB)))
+        file_len(
+            Bytes(free * MIB),
+            (Medium::SolidState, Locality::Anywhere),
+            &limits(Bytes(file * MIB)),
+        )
     };
     assert_eq!(len(10_000, 257).unwrap(), Bytes::mib(257));
     assert_eq!(len(103, 256).unwrap(), Bytes::mib(25));
@@ -40,8 +44,10 @@ fn the_file_is_whole_blocks_within_the_limit_and_a_quarter_of_the_room() {
 #[test]
 fn a_file_in_memory_is_limited_by_memory_too() {
     let everything = Bytes(1 << 60);
-    let memory = file_len(everything, Medium::Memory, &limits(everything)).unwrap();
-    let disk = file_len(everything, Medium::SolidState, &limits(everything)).unwrap();
+    let memory =
+        file_len(everything, (Medium::Memory, Locality::Anywhere), &limits(everything)).unwrap();
+    let disk = file_len(everything, (Medium::SolidState, Locality::Anywhere), &limits(everything))
+        .unwrap();
     assert!(memory < disk);
 }
 

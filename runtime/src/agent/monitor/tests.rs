@@ -57,7 +57,7 @@ async fn disks_are_told_of_with_the_next_look_at_the_node() {
 async fn a_disk_and_a_scratch_that_do_not_answer_delay_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let wish = JobScratch { size: Bytes::mib(1), after_run: AfterRun::Keep };
-    let scratch = Scratch::prepare(folder.path(), "job", NodeId(0), wish).unwrap();
+    let scratch = Scratch::prepare((folder.path(), None), "job", NodeId(0), wish).unwrap();
     let place = scratch.path().to_owned();
     let Some(silent) = Silent::mount(&place) else {
         skip(Need::Fuse, "this user may not mount a FUSE file system");

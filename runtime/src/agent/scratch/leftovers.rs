@@ -18,7 +18,7 @@ use super::{KEPT, PREFIX, clear_away, is_lock, is_ours};
 const LOOKED_AT_MAX: usize = 10_000;
 
 /// Removes leftovers below `tier`. What cannot be removed is logged and stays.
-pub(super) fn remove(tier: &Path) {
+pub(in crate::agent) fn remove(tier: &Path) {
     for entry in fs::read_dir(tier).into_iter().flatten().flatten().take(LOOKED_AT_MAX) {
         let name = entry.file_name();
         let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".lock")) else {

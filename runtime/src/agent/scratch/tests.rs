@@ -14,7 +14,7 @@ fn request(after_run: AfterRun) -> JobScratch {
 }
 
 fn prepare(tier: &TempDir, after_run: AfterRun) -> Result<Scratch, ScratchError> {
-    Scratch::prepare(tier.path(), "job", NodeId(0), request(after_run))
+    Scratch::prepare((tier.path(), None), "job", NodeId(0), request(after_run))
 }
 
 fn names(tier: &TempDir) -> Vec<String> {
@@ -77,7 +77,8 @@ fn trainers_that_outlive_their_agent_keep_their_scratch() {
     // As a kill does: the lock goes, the files stay.
     drop(scratch);
     let other =
-        Scratch::prepare(tier.path(), "other", NodeId(0), request(AfterRun::Remove)).unwrap();
+        Scratch::prepare((tier.path(), None), "other", NodeId(0), request(AfterRun::Remove))
+            .unwrap();
     assert!(checkpoint.exists(), "another job takes nothing away");
     let again = prepare(&tier, AfterRun::Remove).unwrap();
     assert_eq!(fs::read(again.path().join("checkpoint")).unwrap(), b"step 7");
@@ -89,7 +90,8 @@ fn two_runs_of_a_job_do_not_share() {
     let tier = TempDir::new().unwrap();
     let first = prepare(&tier, AfterRun::Remove).unwrap();
     assert!(matches!(prepare(&tier, AfterRun::Remove), Err(ScratchError::InUse { .. })));
-    let other = Scratch::prepare(tier.path(), "job", NodeId(1), request(AfterRun::Remove)).unwrap();
+    let other =
+        Scratch::prepare((tier.path(), None), "job", NodeId(1), request(AfterRun::Remove)).unwrap();
     assert_ne!(first.path(), other.path());
 }
 
@@ -104,7 +106,8 @@ fn only_orphans_of_this_user_are_removed() {
     fs::create_dir(tier.path().join(format!("{PREFIX}no-lock-0"))).unwrap();
     fs::write(tier.path().join("notes.lock"), "").unwrap();
     let living =
-        Scratch::prepare(tier.path(), "living", NodeId(0), request(AfterRun::Remove)).unwrap();
+        Scratch::prepare((tier.path(), None), "living", NodeId(0), request(AfterRun::Remove))
+            .unwrap();
     leftovers::remove(tier.path());
     let job = |name: &str| format!("{PREFIX}{name}");
     let left = ["notes.lock".to_owned(), job("kept-0"), job("link-0"), job("link-0.lock")];
@@ -159,7 +162,7 @@ fn a_ram_disk_of_its_own_takes_no_more_than_its_size() {
 fn a_ram_disk_that_a_killed_run_left_is_taken_away() {
     let tier = TempDir::new_in("/dev/shm").unwrap();
     leave_behind(&tier, "killed-0", "");
-    if !mount_on(&tier.path().join(format!("{PREFIX}killed-0")), Bytes::mib(1)) {
+    if !mount_on(&tier.path().join(format!("{PREFIX}killed-0")), Bytes::mib(1), None) {
         skip(Need::Mounts, "this process may not mount");
         return;
     }

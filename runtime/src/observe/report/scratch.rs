@@ -25,6 +25,12 @@ pub struct ScratchEntry {
     pub peak_bytes: u64,
     /// What enforces the budget.
     pub held_by: HeldBy,
+    /// The NUMA node on which its files shall lie, if the tier has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+    /// Whether a file that was written there lies on it; `None` if the kernel does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_on_node: Option<bool>,
     /// Whether the job wrote more than its budget.
     pub is_exceeded: bool,
     /// Whether the directory is kept after the run.

@@ -66,6 +66,19 @@ pub struct WritersEntry {
     pub two_bytes_per_s: u64,
 }
 
+/// Where the batches of a rank were staged, on a host with CPUs on several NUMA nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RankPlacementEntry {
+    /// The rank.
+    pub rank: u32,
+    /// The NUMA node near which its staging memory is.
+    pub numa_node: u32,
+    /// What decided it: `spread`, `likely-gpu`, `cpus-of-trainer` or `gpu-of-trainer`.
+    pub because: &'static str,
+    /// The share of its pages that the kernel found there at the end; `None` if it does not tell.
+    pub on_node_percent: Option<u64>,
+}
+
 /// Staging memory in the report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct StagingEntry {
@@ -75,6 +88,9 @@ pub struct StagingEntry {
     pub stored: Option<&'static str>,
     /// As [`TierEntry::pages`]; `None` if no trainer connected.
     pub pages: Option<&'static str>,
+    /// Where the batches of each rank were staged; empty on a host with CPUs on one NUMA node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankPlacementEntry>,
 }
 
 /// The staging memory that the budget of one tier holds.
@@ -86,8 +102,8 @@ pub struct StagingPartEntry {
     pub bytes: u64,
     /// Whether the tier is emulated; its speed is not imposed on staging.
     pub emulated: bool,
-    /// `anywhere` if no NUMA node was asked for, `verified` if it was read back there, `unverified` if the
-    /// kernel does not tell; `None` if no trainer connected.
+    /// `anywhere` if no NUMA node was asked for, `verified` if it was read back there, `preferred` if it may lie
+    /// elsewhere ([`StagingEntry::ranks`]), `unverified` if the kernel does not tell; `None` if no trainer connected.
     pub placement: Option<&'static str>,
 }
 
@@ -98,6 +114,7 @@ impl StagingPartEntry {
         let name = |placement| match placement {
             Placement::Anywhere => "anywhere",
             Placement::Verified { .. } => "verified",
+            Placement::Preferred { .. } => "preferred",
             Placement::Unverified { .. } => "unverified",
         };
         Self { placement: placement.map(name), ..self }
@@ -107,9 +124,13 @@ impl StagingPartEntry {
 impl StagingEntry {
     /// Staging memory in `parts`, stored as that of the first rank.
     #[must_use]
-    pub fn of(way: Option<WriteMode>, parts: Vec<StagingPartEntry>) -> Self {
+    pub fn of(
+        way: Option<WriteMode>,
+        parts: Vec<StagingPartEntry>,
+        ranks: Vec<RankPlacementEntry>,
+    ) -> Self {
         let (stored, pages) = way.map_or((None, None), named);
-        Self { parts, stored, pages }
+        Self { parts, stored, pages, ranks }
     }
 
     /// A line of text on where it lies; `None` if that is main memory alone.
@@ -255,10 +276,14 @@ mod tests {
         assert!(!choice(Stores::Cached, HugePages::Unknown).contains("pages"));
         let staging = WriteMode::Memory { stores: Stores::Cached, pages: HugePages::Reserved };
         assert_eq!(
-            StagingEntry::of(Some(staging), Vec::new()).choice().unwrap(),
+            StagingEntry::of(Some(staging), Vec::new(), Vec::new()).choice().unwrap(),
             "staging: stores through the caches, reserved huge pages"
         );
-        assert_eq!(StagingEntry::of(None, Vec::new()).choice(), None, "no trainer came");
+        assert_eq!(
+            StagingEntry::of(None, Vec::new(), Vec::new()).choice(),
+            None,
+            "no trainer came"
+        );
     }
 
     #[test]

@@ -14,10 +14,12 @@ use tierfeed_core::{
 use super::Check;
 use crate::{
     job::{
-        AfterRun, Budget, JobError, JobScratch, KeyConflict, Percent, Reason, TierRequest, Verify,
+        AfterRun, Budget, JobError, JobScratch, KeyConflict, Percent, Presence, Reason,
+        TierRequest, Verify,
     },
     job_file::{
-        CxlMemoryFile, DirectoryFile, JobScratchFile, StorageFile, Text, TierKeys, TiersFile, Whole,
+        CxlMemoryFile, JobScratchFile, MainMemoryFile, ScratchFile, StorageFile, Text, TierKeys,
+        TiersFile, Whole,
     },
 };
 
@@ -36,15 +38,17 @@ impl Check<'_> {
         typed: Option<&TiersFile>,
         chunk: Bytes,
     ) -> Result<Vec<TierRequest>, JobError> {
-        let Some(typed) = typed else { return Ok(vec![request(Kind::MainMemory, RESERVE)]) };
-        let Some(main) = &typed.main_memory else {
-            return Err(self.conflict(&["tiers"], KeyConflict::NoMainMemory));
-        };
-        let direct = self.direct(Kind::MainMemory, main.direct.as_ref())?;
-        let main = TierRequest { direct, ..self.tier(Kind::MainMemory, main.keys())? };
-        let mut tiers = vec![main];
-        if let Some(cxl) = &typed.cxl_memory {
-            tiers.push(self.cxl_memory(cxl)?);
+        let nothing = TiersFile::default();
+        let typed = typed.unwrap_or(&nothing);
+        let main = typed.main_memory.as_ref();
+        let mut tiers =
+            vec![main.map_or(Ok(request(Kind::MainMemory)), |it| self.main_memory(it))?];
+        match (&typed.cxl_memory, main) {
+            (Some(cxl), _) => tiers.push(self.cxl_memory(cxl)?),
+            // Who names main memory lists all tiers.
+            (None, Some(_)) => {}
+            (None, None) => tiers
+                .push(TierRequest { presence: Presence::IfPresent, ..request(Kind::CxlMemory) }),
         }
         if let Some(scratch) = &typed.scratch {
             tiers.push(self.scratch(scratch)?);
@@ -75,7 +79,16 @@ impl Check<'_> {
             ));
         }
         let after_run = if typed.keep == Some(true) { AfterRun::Keep } else { AfterRun::Remove };
+        let is_own = |tier: &TierRequest| tier.kind == Kind::Scratch && tier.path.is_none();
+        if after_run == AfterRun::Keep && tiers.iter().any(is_own) {
+            return Err(self.conflict(&["job_scratch", "keep"], KeyConflict::NothingKept));
+        }
         Ok(Some(JobScratch { size, after_run }))
+    }
+
+    fn main_memory(&self, typed: &MainMemoryFile) -> Result<TierRequest, JobError> {
+        let direct = self.direct(Kind::MainMemory, typed.direct.as_ref())?;
+        Ok(TierRequest { direct, ..self.tier(Kind::MainMemory, typed.keys())? })
     }
 
     fn cxl_memory(&self, typed: &CxlMemoryFile) -> Result<TierRequest, JobError> {
@@ -115,8 +128,21 @@ impl Check<'_> {
         }
     }
 
-    fn scratch(&self, typed: &DirectoryFile) -> Result<TierRequest, JobError> {
-        self.in_directory(self.tier(Kind::Scratch, typed.keys())?, &typed.path)
+    fn scratch(&self, typed: &ScratchFile) -> Result<TierRequest, JobError> {
+        let kind = Kind::Scratch;
+        let tier = self.tier(kind, typed.keys())?;
+        let numa_nodes = match &typed.numa_node {
+            None => Vec::new(),
+            Some(node) => {
+                let keys = ["tiers", kind.name(), "numa_node"];
+                self.numa_nodes(&keys, std::slice::from_ref(node))?
+            }
+        };
+        let tier = TierRequest { numa_nodes, ..tier };
+        match &typed.path {
+            None => Ok(tier),
+            Some(path) => self.in_directory(tier, path),
+        }
     }
 
     fn storage(&self, typed: &StorageFile) -> Result<TierRequest, JobError> {
@@ -141,11 +167,15 @@ impl Check<'_> {
         let budget = match (typed.size, typed.reserve) {
             (Some(size), None) => Budget::Size(self.quantity(&below("size"), size, "16 GiB")?),
             (None, Some(share)) => Budget::Reserve(self.share(&below("reserve"), share)?),
-            (None, None) => return Err(self.conflict(&keys, KeyConflict::NoBudget)),
+            // A disk wears out, so its share is not chosen for the user.
+            (None, None) if kind == Kind::Storage => {
+                return Err(self.conflict(&keys, KeyConflict::NoBudget));
+            }
+            (None, None) => RESERVE,
             (Some(_), Some(_)) => return Err(self.conflict(&keys, KeyConflict::TwoBudgets)),
         };
         let speed = self.speed(&below("emulate"), typed.emulate)?;
-        Ok(TierRequest { speed, ..request(kind, budget) })
+        Ok(TierRequest { budget, speed, ..request(kind) })
     }
 
     fn numa_nodes(&self, keys: &[&str], typed: &[Whole]) -> Result<Vec<NumaNode>, JobError> {
@@ -196,10 +226,11 @@ fn default_direct(kind: Kind) -> Wish {
     }
 }
 
-fn request(kind: Kind, budget: Budget) -> TierRequest {
+fn request(kind: Kind) -> TierRequest {
     TierRequest {
         kind,
-        budget,
+        presence: Presence::Required,
+        budget: RESERVE,
         numa_nodes: Vec::new(),
         path: None,
         writes_per_epoch: None,

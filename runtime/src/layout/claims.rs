@@ -1,0 +1,131 @@
+//! What each tier that a job asks for claims of the node: which memory or disk, where, and from which CPUs it
+//! is copied.
+
+use tierfeed_core::{
+    fleet::{Origin, budget::Staging},
+    id::NumaNode,
+    tier::{Kind, Locality},
+    units::Bytes,
+};
+use tierfeed_prefetcher::{
+    budget::{self, Claim, Percent, Pool, Request},
+    tier::Backing,
+};
+use tierfeed_workload_analyzer::job::{Budget, Presence, TierRequest};
+
+use super::{LayoutError, Node, TierClaim, node, staging_min};
+
+/// The tiers of a request: one, or one for each NUMA node of a CXL tier.
+pub(super) fn tier_claims(
+    request: &TierRequest,
+    node: &Node,
+    staging: Staging,
+) -> Result<Vec<TierClaim>, LayoutError> {
+    let least = if request.kind == Kind::MainMemory { staging_min(staging) } else { Bytes(0) };
+    let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
+    let wanted = |pool, backing, cpus, origin, parts| TierClaim {
+        claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts), least },
+        capacity: request.path.as_deref().and_then(|path| node.room_at(path)),
+        backing,
+        speed: request.speed,
+        cpus,
+        origin,
+    };
+    match request.kind {
+        Kind::MainMemory => {
+            let (backing, cpus) = main_memory(node);
+            Ok(vec![wanted(node::MEMORY, backing, cpus, origin, 1)])
+        }
+        Kind::CxlMemory => {
+            let numa_nodes = cxl_nodes(request, node)?;
+            if numa_nodes.is_empty() && request.presence == Presence::IfPresent {
+                return Ok(Vec::new());
+            }
+            if numa_nodes.is_empty() {
+                if request.speed.is_none() {
+                    return Err(LayoutError::NoCxlMemory { present: node.numa_names() });
+                }
+                let (backing, cpus) = main_memory(node);
+                return Ok(vec![wanted(node::MEMORY, backing, cpus, Origin::Emulated, 1)]);
+            }
+            let parts = numa_nodes.len() as u64;
+            let on_node = |numa: &NumaNode| {
+                let backing = Backing::Memory(Locality::Numa(*numa));
+                // A NUMA node with CPUs is main memory of a neighbour, which emulates a CXL card.
+                let origin = if node.is_cpuless(*numa) { origin } else { Origin::Emulated };
+                wanted(node.pool_on(*numa), backing, node.cpus_near(*numa), origin, parts)
+            };
+            Ok(numa_nodes.iter().map(on_node).collect())
+        }
+        Kind::Scratch | Kind::Storage => {
+            let (pool, backing) = directory(request, node)?;
+            let near = match &backing {
+                Backing::RamDisk(_, locality) => locality.node(),
+                _ => None,
+            };
+            let cpus = near.map_or_else(Vec::new, |numa| node.cpus_near(numa));
+            Ok(vec![wanted(pool, backing, cpus, origin, 1)])
+        }
+    }
+}
+
+/// Where main memory is taken, and the CPUs beside it: the job's own nodes where there are several.
+fn main_memory(node: &Node) -> (Backing, Vec<usize>) {
+    match node.staging_nodes() {
+        [] => (Backing::Memory(Locality::Anywhere), Vec::new()),
+        [only] => (Backing::Spread(vec![*only]), node.cpus_near(*only)),
+        several => (Backing::Spread(several.to_vec()), Vec::new()),
+    }
+}
+
+/// Where the files of a tier are, and what they take.
+fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), LayoutError> {
+    let numa = ram_disk_node(request, node)?;
+    let locality = numa.map_or(Locality::Anywhere, Locality::Numa);
+    let pool = numa.map_or(node::MEMORY, |numa| node.pool_on(numa));
+    let Some(path) = &request.path else {
+        return Ok((pool, Backing::RamDisk(node.ram_disk().to_owned(), locality)));
+    };
+    if request.kind == Kind::Scratch && request.speed.is_none() {
+        node.require_ram_disk(path)?;
+    }
+    match locality {
+        Locality::Anywhere => Ok((node.pool_of(path)?, Backing::Directory(path.clone()))),
+        _ => Ok((pool, Backing::RamDisk(path.clone(), locality))),
+    }
+}
+
+/// The NUMA node of the files of a RAM disk, if it has one.
+fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>, LayoutError> {
+    match request.numa_nodes.first() {
+        Some(named) if !node.has(*named) => {
+            Err(LayoutError::NoScratchNode { node: *named, present: node.numa_names() })
+        }
+        Some(named) => Ok(Some(*named)),
+        None if request.path.is_none() => Ok(node.cxl_nodes().first().copied()),
+        None => Ok(None),
+    }
+}
+
+fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, LayoutError> {
+    if request.numa_nodes.is_empty() {
+        return Ok(node.cxl_nodes().to_vec());
+    }
+    match request.numa_nodes.iter().find(|it| !node.has(**it)) {
+        None => Ok(request.numa_nodes.clone()),
+        Some(_) if request.speed.is_some() => Ok(Vec::new()),
+        Some(missing) => {
+            Err(LayoutError::NoNumaNode { node: *missing, present: node.numa_names() })
+        }
+    }
+}
+
+fn part_of(budget: Budget, parts: u64) -> Request {
+    match budget {
+        Budget::Size(size) => Request::Size(Bytes(size.0 / parts)),
+        // The share is one of each NUMA node's own free memory.
+        Budget::Reserve(share) => {
+            Request::Share(budget::Percent::new(share.0).unwrap_or(Percent::DEFAULT))
+        }
+    }
+}
