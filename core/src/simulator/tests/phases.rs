@@ -49,6 +49,32 @@ fn what_is_read_in_idle_phases_is_there_in_the_busy_ones() {
     assert!(slowdowns[0] <= 1120 && slowdowns[1..].iter().all(|&it| it <= 1020), "{slowdowns:?}");
 }
 
+/// The end of the first epoch if the cold store reads its samples in order without an end, as fast as it can.
+fn read_without_a_break(settings: &Settings, machine: &Machine) -> u64 {
+    let order = settings.order.epoch_of(settings.node, Epoch(0)).unwrap();
+    let (mut read, mut now) = (0, 0);
+    for (step, batch) in (1..).zip(order.samples().chunks(settings.order.batch_size as usize)) {
+        read += batch.iter().map(|sample| settings.sizes[sample.0 as usize].0).sum::<u64>();
+        now = now.max(machine.cold.throughput.at(1).time_for(Bytes(read)).0);
+        now += machine.step_time.mean().0;
+        let pause = machine.pause.filter(|pause| step % pause.every.get() == 0);
+        now += pause.map_or(0, |pause| pause.time.0);
+    }
+    now
+}
+
+/// Some samples are larger than a chunk, as among photographs of several cameras.
+#[test]
+fn a_first_epoch_takes_no_longer_than_its_reads_in_order() {
+    let mut settings = photographs_in_tiers(500, LookAhead::Auto);
+    let large = |sample: usize, len: Bytes| if sample % 83 == 7 { Bytes(1_500_000) } else { len };
+    settings.sizes = (0..).zip(settings.sizes.iter()).map(|(at, len)| large(at, *len)).collect();
+    let machine = machine();
+    let outcome = simulate_on(&settings, &machine);
+    let [took, least] = [outcome.epochs[0].duration.0, read_without_a_break(&settings, &machine)];
+    assert!(took * 100 <= least * 102, "{took} ns, and {least} without a break");
+}
+
 #[test]
 fn beside_a_dataset_that_is_much_larger_the_room_is_for_looking_ahead() {
     let run = |look_ahead| simulate_on(&photographs_in_tiers(15_000, look_ahead), &machine());
