@@ -3,7 +3,8 @@
 //!
 //! While a training pauses, the cold store can be read ahead into room of the tiers. The first training has
 //! tiers for more than half of its dataset, the second for a fiftieth: there what is retained is worth
-//! little, and all room serves look-ahead.
+//! little, and most room serves look-ahead. Both declare their pauses, so that the first schedule has room for
+//! what comes after them.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -28,7 +29,7 @@ const DIVISIONS: u32 = 1_000;
 const DRIFT_MAX: f64 = 0.02;
 
 /// What a machine that does other work beside the bench adds to a ratio.
-const NOISE: f64 = 0.08;
+const NOISE: f64 = 0.05;
 
 /// The settings of a run.
 #[derive(Debug, Clone)]
@@ -95,8 +96,7 @@ const TRAININGS: [Training; 2] = [
         cold_mb_per_s: 2.5,
         main_memory_kib: 320,
         cxl_kib: 640,
-        // Which phases there are, and what they are worth, is observed in the first epoch.
-        first_max: f64::INFINITY,
+        first_max: 1.03,
         later_max: 1.03,
     },
 ];
@@ -125,7 +125,7 @@ pub struct Row {
     /// epoch computing and pausing alone.
     pub bound_s: f64,
     /// The ratio that is promised.
-    pub promised: Option<f64>,
+    pub promised: f64,
     /// Read from the cold store.
     pub cold_read_bytes: u64,
     /// As the simulator predicted.
@@ -141,10 +141,8 @@ impl Outcome {
         let mut judged = Judgement::default();
         for row in &self.rows {
             let place = format!("{}, epoch {}", row.training, row.epoch);
-            if let Some(promised) = row.promised {
-                let what = format!("{place}: time over the bound");
-                judged = judged.at_most(&what, row.time_s / row.bound_s, promised + NOISE);
-            }
+            let what = format!("{place}: time over the bound");
+            judged = judged.at_most(&what, row.time_s / row.bound_s, row.promised + NOISE);
             let [cold, predicted] =
                 [row.cold_read_bytes, row.predicted_bytes].map(|bytes| bytes as f64);
             let what = format!("{place}: off the prediction by");
@@ -263,7 +261,7 @@ impl Training {
                 time_s,
                 predicted_s: predicted.duration_s,
                 bound_s: busy_s + idle_s + waits_s,
-                promised: promised.is_finite().then_some(promised),
+                promised,
                 cold_read_bytes: ran.cold_read_bytes,
                 predicted_bytes: predicted.cold_read_bytes,
                 look_ahead_room_bytes: ran.look_ahead_room_bytes.unwrap_or(0),
@@ -328,7 +326,7 @@ pub fn table(outcome: &Outcome) -> String {
         "ahead room"
     );
     for row in &outcome.rows {
-        let promised = row.promised.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
+        let promised = format!("{:.2}", row.promised);
         _ = write!(
             text,
             "{:<22}{:>6}{:>8.1} MiB{:>8.2} s{:>9.2} s{:>8.2} s{:>7.3}{promised:>10}",

@@ -158,3 +158,29 @@ fn no_other_room_for_looking_ahead_makes_an_epoch_three_percent_shorter() {
         assert!(chosen <= 1_030, "{example:?}: {chosen} thousandths of the bound, {sweep:?}");
     }
 }
+
+/// Files of 4 to 20 KB with tiers for a seventieth of them, and phases that the store can just make up for.
+fn small_files(first_room: Bytes) -> (Settings, Machine) {
+    let tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: 10 }];
+    let mut settings = settings(policy::Kind::Gap, 4_000, 1, tiers);
+    settings.sizes = (0..4_000).map(|file| Bytes(4_000 + file * 7_919 % 16_000)).collect();
+    settings.order.batch_size = 4;
+    settings.chunk = Bytes(64 << 10);
+    settings.windows.cold = NonZeroU32::new(16).unwrap();
+    let Machine { pause, .. } = machine();
+    let pause = pause.map(|pause| Pause { time: Nanoseconds(250 * MS), ..pause });
+    let cold = Speed { latency: Nanoseconds(MS), bandwidth: BytesPerSecond(2_500_000) };
+    let model = Model { cold, step_time: Nanoseconds(10 * MS), pause, ..model(1) };
+    (Settings { look_ahead: LookAhead::Auto, first_room, ..settings }, Machine::from(&model))
+}
+
+#[test]
+fn phases_that_are_known_before_have_their_room_in_the_first_epoch() {
+    let run = |first_room| {
+        let (settings, machine) = small_files(first_room);
+        slowdowns(&simulate_on(&settings, &machine))
+    };
+    let (observed, declared) = (run(Bytes(0)), run(Bytes(490 << 10)));
+    assert!(observed[0] > 1_100, "{observed:?}");
+    assert!(declared.iter().all(|&it| it <= 1_030), "{declared:?}");
+}
