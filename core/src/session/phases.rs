@@ -276,7 +276,7 @@ mod tests {
             let waited = Wait { since: Nanoseconds(start), ..later };
             // In the order of ranks, or the other way round.
             let mut told = [(Rank(0), waited), (Rank(1), at_once)];
-            told.rotate_left(step as usize / 3 % 2);
+            told.rotate_left(usize::from(step % 6 >= 3));
             told.into_iter().for_each(|(rank, wait)| phases.delivered(rank, wait, Bytes(1_000)));
         }
         let even = |gap| gap == 10 * MS || gap == 60 * MS;
