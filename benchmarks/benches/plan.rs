@@ -94,6 +94,7 @@ fn settings(policy: policy::Kind) -> Settings {
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }
 }
@@ -190,6 +191,7 @@ fn registrations(criterion: &mut Criterion) {
         wishes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,
+        phases: None,
     };
     let agent = |node| Registration {
         node: NodeId(node),

@@ -3,7 +3,8 @@
 //!
 //! While a training pauses, the cold store can be read ahead into room of the tiers. The first training has
 //! tiers for more than half of its dataset, the second for a fiftieth: there what is retained is worth
-//! little, and all room serves look-ahead.
+//! little, and most room serves look-ahead. Both declare their pauses, so that the first schedule has room for
+//! what comes after them.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -24,11 +25,8 @@ const SMALL_FILES: u64 = 4_000;
 /// Parts into which the room of the tiers is divided to find the best division.
 const DIVISIONS: u32 = 1_000;
 
-/// The simulator paces its ranks exactly, a run does not: what fits in the rest of a chunk can differ.
-const DRIFT_MAX: f64 = 0.02;
-
 /// What a machine that does other work beside the bench adds to a ratio.
-const NOISE: f64 = 0.08;
+const NOISE: f64 = 0.05;
 
 /// The settings of a run.
 #[derive(Debug, Clone)]
@@ -67,6 +65,10 @@ struct Training {
     /// The least time of the first epoch, and of the later ones, times these is promised.
     first_max: f64,
     later_max: f64,
+    /// How far cold bytes may be off the prediction. A run observes at other times than the simulator, and
+    /// rooms for look-ahead that differ by less than a chunk are one: a chunk is 2 % of what a later epoch of
+    /// the first training reads cold, and 0.1 % of the second.
+    drift_max: f64,
 }
 
 const TRAININGS: [Training; 2] = [
@@ -83,6 +85,7 @@ const TRAININGS: [Training; 2] = [
         cxl_kib: 24 << 10,
         first_max: 1.12,
         later_max: 1.02,
+        drift_max: 0.04,
     },
     Training {
         name: "tiers-for-a-fiftieth",
@@ -95,9 +98,9 @@ const TRAININGS: [Training; 2] = [
         cold_mb_per_s: 2.5,
         main_memory_kib: 320,
         cxl_kib: 640,
-        // Which phases there are, and what they are worth, is observed in the first epoch.
-        first_max: f64::INFINITY,
+        first_max: 1.03,
         later_max: 1.03,
+        drift_max: 0.01,
     },
 ];
 
@@ -125,11 +128,13 @@ pub struct Row {
     /// epoch computing and pausing alone.
     pub bound_s: f64,
     /// The ratio that is promised.
-    pub promised: Option<f64>,
+    pub promised: f64,
     /// Read from the cold store.
     pub cold_read_bytes: u64,
     /// As the simulator predicted.
     pub predicted_bytes: u64,
+    /// How far the two may differ.
+    pub drift_max: f64,
     /// Room of the tiers that was kept free for look-ahead.
     pub look_ahead_room_bytes: u64,
 }
@@ -141,14 +146,12 @@ impl Outcome {
         let mut judged = Judgement::default();
         for row in &self.rows {
             let place = format!("{}, epoch {}", row.training, row.epoch);
-            if let Some(promised) = row.promised {
-                let what = format!("{place}: time over the bound");
-                judged = judged.at_most(&what, row.time_s / row.bound_s, promised + NOISE);
-            }
+            let what = format!("{place}: time over the bound");
+            judged = judged.at_most(&what, row.time_s / row.bound_s, row.promised + NOISE);
             let [cold, predicted] =
                 [row.cold_read_bytes, row.predicted_bytes].map(|bytes| bytes as f64);
             let what = format!("{place}: off the prediction by");
-            judged = judged.at_most(&what, (cold - predicted).abs() / predicted, DRIFT_MAX);
+            judged = judged.at_most(&what, (cold - predicted).abs() / predicted, row.drift_max);
         }
         judged
     }
@@ -263,9 +266,10 @@ impl Training {
                 time_s,
                 predicted_s: predicted.duration_s,
                 bound_s: busy_s + idle_s + waits_s,
-                promised: promised.is_finite().then_some(promised),
+                promised,
                 cold_read_bytes: ran.cold_read_bytes,
                 predicted_bytes: predicted.cold_read_bytes,
+                drift_max: self.drift_max,
                 look_ahead_room_bytes: ran.look_ahead_room_bytes.unwrap_or(0),
             });
         }
@@ -328,7 +332,7 @@ pub fn table(outcome: &Outcome) -> String {
         "ahead room"
     );
     for row in &outcome.rows {
-        let promised = row.promised.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
+        let promised = format!("{:.2}", row.promised);
         _ = write!(
             text,
             "{:<22}{:>6}{:>8.1} MiB{:>8.2} s{:>9.2} s{:>8.2} s{:>7.3}{promised:>10}",

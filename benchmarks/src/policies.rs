@@ -23,11 +23,10 @@ use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
 /// One process takes the batches of all ranks in turn, so the only chance is in what a policy drops while
-/// the cold store is late. Measured: up to 0.013 in an epoch on a loaded machine.
+/// the cold store is late. Measured: at most 0.003, `lru`; 0.0 with most. Larger ones (0.04 to 0.10 in one
+/// epoch) were pauses that the training does not have: a rank's wait was told after the gap of another that
+/// waited for it, and the manager took room from what is retained for one epoch.
 const DRIFT_MAX: f64 = 0.03;
-/// Where a policy decides by what lies in a tier, samples that wait there ahead of their use decide too, and
-/// when they are there depends on the cold store. Measured: up to 0.07.
-const AHEAD_DRIFT_MAX: f64 = 0.12;
 /// Samples do not fill tiers to the last byte.
 const OVER_LEAST_MAX: f64 = 1.03;
 /// The time of an epoch with `gap` over the larger of computing and reading what has to be read. A machine
@@ -95,7 +94,7 @@ impl Outcome {
                     .map(|bytes| bytes as f64);
             let off = (cold - predicted).abs() / predicted;
             let what = format!("{policy}, epoch {epoch}: off the prediction by");
-            judged = judged.at_most(&what, off, drift_max(policy));
+            judged = judged.at_most(&what, off, DRIFT_MAX);
             if policy == policy::Kind::Gap.name() {
                 let what = format!("{policy}, epoch {epoch}: cold bytes over the least");
                 judged = judged.at_most(&what, cold / least, OVER_LEAST_MAX);
@@ -105,12 +104,6 @@ impl Outcome {
         }
         judged
     }
-}
-
-fn drift_max(policy: &str) -> f64 {
-    use policy::Kind::{Gap, Pinned};
-    let is_fixed = [Gap, Pinned, policy::Kind::None].iter().any(|it| it.name() == policy);
-    if is_fixed { DRIFT_MAX } else { AHEAD_DRIFT_MAX }
 }
 
 #[derive(Debug, Deserialize)]

@@ -192,9 +192,11 @@ impl Fleet {
     ) -> Option<Schedule> {
         let node = self.nodes.get_mut(&id)?;
         let next = Epoch(observed.planned.0 + 1);
-        let Schedule { look_ahead, chunk, .. } = node.schedule;
+        let Schedule { look_ahead: room, first_epoch: from, chunk, .. } = node.schedule;
+        let from = from.max(self.settings.order.start.epoch);
+        let held = revision::Held { room, from };
         if next.0 < self.settings.order.epochs
-            && let Some(revision) = revision::revise(look_ahead, chunk, &observed)
+            && let Some(revision) = revision::revise(held, chunk, &observed)
         {
             node.schedule.generation += 1;
             node.schedule.first_epoch = next;

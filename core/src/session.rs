@@ -67,6 +67,7 @@ use core::num::NonZeroU32;
 
 pub use busy::Busy;
 pub use command::{Answer, Command, Event, Fault, Refusal};
+pub use look_ahead::AUTO_RATE_MAX;
 pub use observed::{Observed, ObservedLink};
 pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};
 pub use phases::{Cycle, Supply};
@@ -167,7 +168,8 @@ impl Session {
             event_at: Nanoseconds(0),
             settings,
         };
-        if let Some(room) = session.settings.ahead_room() {
+        if let Some(room) = session.settings.room_at_start() {
+            session.progress.look_ahead_room.insert(order.start.epoch, room);
             session.planner.cache_mut().reserve(room);
         }
         ranks.into_iter().for_each(|rank| session.open_arena(rank));

@@ -28,7 +28,10 @@ use self::{
     trainer::Trainer,
 };
 use crate::{
-    fleet::{Applied, revision::revise},
+    fleet::{
+        Applied,
+        revision::{Held, revise},
+    },
     id::{Epoch, OpId},
     session::{
         Busy, Command, Cycle, EpochProgress, Event, Session, Settings, StallBreakdown, Waits,
@@ -125,7 +128,9 @@ pub fn simulate_through<O: Observer>(
     last: Epoch,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
-    run(settings, machine, last, &mut Manager::Revises { generation: 0, room: Bytes(0) }, observer)
+    let begins = settings.order.start.epoch;
+    let held = Held { room: settings.first_room, from: begins };
+    run(settings, machine, last, &mut Manager::Revises { generation: 0, held }, observer)
 }
 
 /// A run with recorded schedules, each with its generation and the first epoch in which it was applied.
@@ -143,7 +148,7 @@ pub fn simulate_recorded(
 
 /// Says how much room the samples to come get, as the manager of a run does.
 enum Manager<'a> {
-    Revises { generation: u32, room: Bytes },
+    Revises { generation: u32, held: Held },
     Recorded(&'a [(Applied, Bytes)]),
 }
 
@@ -160,15 +165,16 @@ impl Manager<'_> {
 
     /// What follows from what a session observed.
     fn revise(&mut self, session: &Session, chunk: Bytes) -> Option<Event> {
-        let Self::Revises { generation, room } = self else { return None };
+        let Self::Revises { generation, held } = self else { return None };
         if !session.follows_schedules() {
             return None;
         }
         let observed = session.observed();
-        *room = revise(*room, chunk, &observed)?.room;
+        let room = revise(*held, chunk, &observed)?.room;
         *generation += 1;
         let from = Epoch(observed.planned.0 + 1);
-        Some(Event::Scheduled { generation: *generation, from, room: *room })
+        *held = Held { room, from };
+        Some(Event::Scheduled { generation: *generation, from, room })
     }
 }
 

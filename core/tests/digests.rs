@@ -54,6 +54,7 @@ fn digest(policy: Kind, world: World) -> u64 {
         windows: Windows::default(),
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     };
     let speed =

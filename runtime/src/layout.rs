@@ -126,6 +126,8 @@ pub struct Layout {
     pub depth: u32,
     /// Operations at a time.
     pub windows: LinkWindows,
+    /// Room of the tiers for samples to come, by the first schedule.
+    pub first_room: Bytes,
     /// The speed of the cold store below the tiers.
     pub cold: Figures,
 }
@@ -300,7 +302,8 @@ impl Layout {
     }
 
     pub(crate) fn staged(&self) -> Staged {
-        Staged { arena: self.arena, depth: self.depth, windows: self.windows }
+        let Self { arena, depth, windows, first_room, .. } = *self;
+        Staged { arena, depth, windows, first_room }
     }
 
     fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
@@ -322,6 +325,8 @@ pub(crate) struct Staged {
     /// Batches staged ahead of each rank.
     pub(crate) depth: u32,
     pub(crate) windows: LinkWindows,
+    /// Room for samples to come, by the first schedule.
+    pub(crate) first_room: Bytes,
 }
 
 /// The cache tiers of a session.
@@ -337,7 +342,7 @@ pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
     order: Spec,
-    Staged { arena, depth, windows }: Staged,
+    Staged { arena, depth, windows, first_room }: Staged,
     Cache { tiers, chunk }: Cache,
 ) -> session::Settings {
     let aim = Aim {
@@ -365,6 +370,7 @@ pub(crate) fn session(
         aim,
         in_place_tiers: Vec::new(),
         look_ahead: job.look_ahead,
+        first_room,
     }
 }
 

@@ -9,9 +9,12 @@
 //! 2. The others stand as the probe classifies them ([`order`]).
 //! 3. Main memory is divided into staging, as deep as [`depth`] says, and cache. If it holds no batch, CXL
 //!    memory holds the rest of staging ([`staging_tiers`]).
+//! 4. Of all caches together, as much is kept free for samples to come as the phases that the job declares
+//!    are worth ([`look_ahead`]).
 
 mod chunk;
 mod depth;
+mod look_ahead;
 mod order;
 mod staging_tiers;
 
@@ -44,8 +47,8 @@ use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
 use tierfeed_resource_gatherer::classify::RATIO_MAX;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
-pub use self::depth::IN_TIME;
 pub(crate) use self::order::fastest_first;
+pub use self::{depth::IN_TIME, look_ahead::Phases};
 
 /// Threads that copy from and to each tier, unless a measurement says that one suffices.
 pub(crate) const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
@@ -89,6 +92,8 @@ pub struct Terms {
     pub limits_writes: bool,
     /// The room for samples to come.
     pub look_ahead: LookAhead,
+    /// The phases of the training; `None` if the job does not say.
+    pub phases: Option<Phases>,
 }
 
 impl Terms {
@@ -117,6 +122,7 @@ impl Terms {
             wishes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
             limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
             look_ahead: job.look_ahead,
+            phases: Phases::of(job, demand),
         }
     }
 
@@ -183,20 +189,23 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
             reason,
         }
     };
+    let tiers: Vec<_> = placed.into_iter().zip(staged).map(tier).collect();
+    let caches = tiers.iter().map(|tier: &ScheduledTier| tier.cache.0);
+    let capacity = Bytes(caches.fold(0, u64::saturating_add));
+    let rate = offer.cold.bandwidth;
+    let (look_ahead, reason) =
+        look_ahead::first_room(terms.look_ahead, terms.phases, rate, capacity, depth);
     Ok(Schedule {
         generation: 0,
         first_epoch: Epoch(0),
-        tiers: placed.into_iter().zip(staged).map(tier).collect(),
+        tiers,
         chunk,
         arena: Bytes(split.arena.0 + beyond),
         depth,
         depth_reason,
         windows: windows(terms, &offer.cold),
-        look_ahead: match terms.look_ahead {
-            LookAhead::Room(room) => room,
-            LookAhead::Off | LookAhead::Auto => Bytes(0),
-        },
-        reason: String::new(),
+        look_ahead,
+        reason,
     })
 }
 

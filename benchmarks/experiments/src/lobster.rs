@@ -177,6 +177,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
         policy: Kind::Gap,
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        first_room: Bytes(0),
         look_ahead: LookAhead::Off,
         staged_batches: STAGED,
         // Room for the batches even if they are large ones: staging is limited by their number.

@@ -81,6 +81,7 @@ fn terms() -> Terms {
         wishes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,
+        phases: None,
     }
 }
 

@@ -170,8 +170,8 @@ fn agents_with_different_tiers_get_different_schedules() {
 }
 
 /// A rank of 50 steps of 20 ms an epoch, and 0.7 s of something else after every eighth, beside a cold store of
-/// 5 MB/s. All samples have 100 kB.
-fn with_pauses() -> Fixture {
+/// 5 MB/s. All samples have 100 kB. The job says of it what `declared` says.
+fn with_pauses(declared: &str) -> Fixture {
     let fixture = Fixture::new();
     for number in 0..200_u32 {
         let file = format!("data/class{}/{number:03}.jpg", number % 4);
@@ -180,26 +180,46 @@ fn with_pauses() -> Fixture {
     replace(&fixture, "bandwidth: 60 MB/s", "bandwidth: 5 MB/s");
     replace(&fixture, "ranks_per_node: 2", "ranks_per_node: 1");
     replace(&fixture, "batch_size: 8", "batch_size: 4");
-    let text = fs::read_to_string(fixture.job()).unwrap()
-        + "step_time: 20 ms\npause: { every: 8 steps, time: 700 ms }\nprefetch: { batches: 3 }\n";
+    let text = fs::read_to_string(fixture.job()).unwrap() + declared + "prefetch: { batches: 3 }\n";
     fs::write(fixture.job(), text).unwrap();
     fixture
 }
 
-#[test]
-fn what_a_run_observes_makes_generations_and_a_replay_decides_as_the_run_did() {
-    let fixture = with_pauses();
+/// Runs the training, and repeats the run.
+fn ran_with_pauses(fixture: &Fixture) -> (Value, Value) {
     let mut run = fixture.tierfeed(&["run", "--launch", "once", "--run-dir"]);
     run.arg(fixture.run_dir()).arg(fixture.job()).arg("--");
     run.arg(example("lock_step")).args(["20000", "8", "700000"]);
     assert_ended(&run.output().unwrap(), 0);
-    let report = fixture.report();
+    (fixture.report(), json(fixture, &REPLAY))
+}
+
+const REPLAY: [&str; 6] = ["plan", "job.yaml", "--simulate", "--replay", "run", "--json"];
+
+#[test]
+fn pauses_that_the_job_declares_have_their_room_in_the_first_epoch() {
+    let fixture = with_pauses("step_time: 20 ms\npause: { every: 8 steps, time: 700 ms }\n");
+    let planned = &json(&fixture, &["plan", "job.yaml", "--schedule", "--json"])["schedule"];
+    let room = planned["look_ahead_bytes"].as_u64();
+    assert!(room > Some(0), "{planned:#}");
+    let reason = planned["reason"].as_str().unwrap();
+    assert!(reason.starts_with("as the job file says, trainers pause for 700 ms"), "{reason}");
+    let (report, replayed) = ran_with_pauses(&fixture);
+    assert_eq!(report["epochs"][0]["look_ahead_room_bytes"].as_u64(), room);
+    assert_eq!(replayed["equal"], true, "{replayed:#}");
+    let unsaid = with_pauses("step_time: 20 ms\n");
+    let planned = json(&unsaid, &["plan", "job.yaml", "--schedule", "--json"]);
+    assert_eq!(planned["schedule"]["look_ahead_bytes"], 0, "what is not declared is observed");
+}
+
+#[test]
+fn what_a_run_observes_makes_generations_and_a_replay_decides_as_the_run_did() {
+    let fixture = with_pauses("");
+    let (report, replayed) = ran_with_pauses(&fixture);
     let rooms: Vec<&Value> = report["epochs"].as_array().unwrap()[1..]
         .iter()
         .map(|epoch| &epoch["look_ahead_room_bytes"])
         .collect();
-    let replay = ["plan", "job.yaml", "--simulate", "--replay", "run", "--json"];
-    let replayed = json(&fixture, &replay);
     let generations = replayed["generations"].as_array().unwrap();
     let applied = generations.iter().filter(|it| !it["applied_epoch"].is_null()).count();
     assert!(applied >= 2, "{replayed:#}");
@@ -210,7 +230,7 @@ fn what_a_run_observes_makes_generations_and_a_replay_decides_as_the_run_did() {
     assert!(rooms.iter().any(|room| room.as_u64() > Some(0)), "{rooms:?}");
     assert_eq!(replayed["run_decisions_digest"], report["decisions_digest"]);
     assert_eq!(replayed["equal"], true, "{replayed:#}");
-    let text = fixture.tierfeed(&replay[..5]).output().unwrap();
+    let text = fixture.tierfeed(&REPLAY[..5]).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains(": equal"), "{text}");
 }

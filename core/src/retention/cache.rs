@@ -149,6 +149,10 @@ pub struct Cache {
     takes_ahead: Vec<bool>,
     /// Room that the policy is not told of, for samples that wait for their use.
     reserve: Bytes,
+    /// Room that is left empty when a sample is fetched ahead into a tier where others stay: a mean sample,
+    /// if they have several lengths. What moves is seldom as long as the room that it finds, and would push
+    /// out what was fetched already.
+    spare: Bytes,
     chunk: Bytes,
     changes: Vec<Change>,
     /// Empty between reads.
@@ -176,6 +180,7 @@ impl Cache {
             policy,
             residency: Residency::new(Arc::clone(&sizes), capacities),
             places: Places::new(Arc::clone(&sizes)),
+            spare: spare(&sizes),
             sizes,
             tiers: tiers.collect(),
             ahead: Ahead::new(buffers.len()),
@@ -287,26 +292,37 @@ impl Cache {
     /// Lets the policy decide what stays of a read, and gives it places.
     pub fn read(&mut self, read: Read, future: &FutureAccesses) {
         self.wear.enter(read.at.epoch);
-        // Its place stays until it is known whether the policy wants it there.
-        let mut waited = self.ahead.remove(read.sample);
         self.policy.read(read, future, &mut self.residency);
         let mut moves = core::mem::take(&mut self.moves);
         moves.extend(self.residency.drain_moves());
+        self.keep_where_it_waited(read.sample, &moves);
         for Move { sample, to, .. } in moves.drain(..) {
             match to {
                 // A sample that found no place in a tier above was removed already.
                 Some(_) if self.residency.tier_of(sample).is_none() => {}
-                Some(tier) if sample == read.sample && waited.take().is_some() => {
-                    self.settle_where_it_waited(sample, tier);
-                }
+                // It waited where it stays.
+                Some(tier) if sample == read.sample && self.lies_in(sample, tier) => {}
                 Some(tier) => self.settle(sample, tier, Some(read.sample)),
                 None => self.evict(sample),
             }
         }
         self.moves = moves;
-        if waited.is_some() {
-            self.vacate(read.sample);
+    }
+
+    /// Has a sample that is read leave the place where it waited for that, unless it stays in that tier: first
+    /// of all, so that what moves finds that room and takes none from samples which still wait.
+    fn keep_where_it_waited(&mut self, sample: SampleId, moves: &[Move]) {
+        if self.ahead.remove(sample).is_none() {
+            return;
         }
+        let stays_in = moves.iter().rev().find(|it| it.sample == sample).and_then(|it| it.to);
+        if stays_in.is_none_or(|tier| !self.lies_in(sample, tier)) {
+            self.vacate(sample);
+        }
+    }
+
+    fn lies_in(&self, sample: SampleId, tier: TierId) -> bool {
+        self.places.get(sample).is_some_and(|place| place.tier == tier)
     }
 
     /// Lets the policy prepare what reads of `epoch` need.
@@ -360,18 +376,22 @@ impl Cache {
         self.ahead.arrived(sample)
     }
 
-    /// Whether a sample could be fetched ahead if all tiers were empty: there it lies in one piece.
+    /// Whether a sample could be fetched ahead if all tiers were empty.
     #[must_use]
     pub fn may_fetch_ahead(&self, sample: SampleId) -> bool {
         let len = self.residency.len_of(sample);
         let mut tiers = self.residency.tiers().filter(|tier| self.takes_ahead(*tier));
-        let has_room = |tier: TierId| self.tiers[usize::from(tier.0)].chunks_max > 0;
-        len.0 > 0 && len <= self.chunk && tiers.any(has_room)
+        len.0 > 0 && self.is_placeable(len) && tiers.any(|tier| len <= self.capacity(tier))
+    }
+
+    /// Whether a sample lies in few enough pieces if the chunks are empty.
+    fn is_placeable(&self, len: Bytes) -> bool {
+        Space::rounded(len).0 <= self.chunk.0.saturating_mul(PIECES_MAX as u64)
     }
 
     /// Has a sample that lies nowhere fetched into the tier where it is going to stay, or else into the
-    /// fastest with room for it in one piece; what is needed later than it gives way. Returns whether there
-    /// is such a tier.
+    /// fastest with room for it; what is needed later than it gives way. Returns whether there is such a
+    /// tier.
     pub fn fetch_ahead(&mut self, sample: SampleId, due: Due) -> bool {
         let len = self.sizes[sample.0 as usize];
         let stays_in = self.policy.tier_after(sample, due.batch.epoch);
@@ -379,12 +399,17 @@ impl Cache {
             let place = stays_in.and_then(|tier| self.occupy_free(len, tier));
             let goes = if place.is_some() { Goes::Nowhere } else { Goes::Up };
             let elsewhere = || self.residency.tiers().find_map(|tier| self.occupy_spare(len, tier));
-            if let Some(to) = place.or_else(elsewhere) {
+            let mut place = place.or_else(elsewhere);
+            let later = self.ahead.last().filter(|(last, _)| *last > due);
+            if place.is_none() && later.is_some() {
+                place = self.residency.tiers().find_map(|tier| self.occupy_free(len, tier));
+            }
+            if let Some(to) = place {
                 self.keep_ahead(sample, due, to.clone(), goes);
                 self.changes.push(Change::FetchedAhead { sample, due, len, to });
                 return true;
             }
-            match self.ahead.last().filter(|(last, _)| *last > due) {
+            match later {
                 Some((_, last)) => self.abandon(last),
                 None => return false,
             }
@@ -430,10 +455,11 @@ impl Cache {
         Bytes(left.saturating_sub(self.ahead.used(tier).0))
     }
 
-    /// Takes a place in one piece from the room that no sample has.
+    /// Takes a place from the room that no sample has, in one piece if some hole holds it: a sample that is
+    /// larger than any hole, or than a chunk, would otherwise hold up all those behind it.
     fn occupy_free(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
         let rounded = Space::rounded(len);
-        if !self.takes_ahead(tier) || rounded > self.room(tier) || rounded > self.chunk {
+        if !self.takes_ahead(tier) || rounded > self.room(tier) || !self.is_placeable(len) {
             return None;
         }
         let of_tier = &mut self.tiers[usize::from(tier.0)];
@@ -441,36 +467,52 @@ impl Cache {
             // It is being emptied.
             return None;
         }
-        let piece = of_tier.space.take_contiguous(len).or_else(|| {
+        let pieces = loop {
+            if let Some(piece) = of_tier.space.take_contiguous(len) {
+                break Pieces::One(piece);
+            }
             if of_tier.chunk_count() >= of_tier.chunks_max {
-                return None;
+                break of_tier.space.take(len)?.into();
             }
             let chunk = of_tier.add_chunk(self.chunk);
             self.changes.push(Change::ChunkAdded { tier, chunk });
-            of_tier.space.take_contiguous(len)
-        })?;
+            if rounded > self.chunk
+                && let Some(pieces) = of_tier.space.take(len)
+            {
+                break pieces.into();
+            }
+        };
         if !self.wear.admits(tier, rounded) {
-            of_tier.space.give_back(&[piece]);
+            of_tier.space.give_back(&pieces);
             return None;
         }
-        Some(Place { tier, pieces: Pieces::One(piece) })
+        Some(Place { tier, pieces })
     }
 
-    /// As [`Self::occupy_free`], if need be with the room of samples that the policy will not miss.
+    /// As [`Self::occupy_free`], if need be with the room of samples that the policy will not miss. Leaves
+    /// [`Self::spare`] empty.
     fn occupy_spare(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
         loop {
-            let place = self.occupy_free(len, tier);
+            let has_room = self.needed(len, tier) <= self.room(tier);
+            let place = has_room.then(|| self.occupy_free(len, tier)).flatten();
             if place.is_some() || !self.takes_ahead(tier) || !self.give_way(len, tier) {
                 return place;
             }
         }
     }
 
+    /// The room that a tier must have for a sample to be fetched ahead into it.
+    fn needed(&self, len: Bytes, tier: TierId) -> Bytes {
+        let keeps = self.residency.levels()[usize::from(tier.0)].capacity > Bytes(0);
+        let spare = if keeps { self.spare.0 } else { 0 };
+        Bytes(Space::rounded(len).0.saturating_add(spare))
+    }
+
     /// Has a sample of a tier leave that stays only as long as its room is not wanted, if the tier lacks
     /// room for `len` more. Returns whether one left.
     fn give_way(&mut self, len: Bytes, tier: TierId) -> bool {
         // With room enough, that room may lie in pieces, or the tier was written enough in this epoch.
-        let lacks_room = Space::rounded(len) > self.room(tier) || !self.wear.is_limited();
+        let lacks_room = self.needed(len, tier) > self.room(tier) || !self.wear.is_limited();
         if !lacks_room || !self.policy.give_way(tier, &mut self.residency) {
             return false;
         }
@@ -631,15 +673,6 @@ impl Cache {
         }
     }
 
-    /// Keeps a sample that is read, and that waited for it, where it is if that is the tier that the
-    /// residency put it into.
-    fn settle_where_it_waited(&mut self, sample: SampleId, tier: TierId) {
-        if self.places.get(sample).is_none_or(|place| place.tier != tier) {
-            self.vacate(sample);
-            self.settle(sample, tier, Some(sample));
-        }
-    }
-
     /// Gives a sample that the residency put into `tier` its place there; `staged` is the one whose bytes
     /// lie in staging. If the free bytes lie in too many pieces, or the tier was written enough in this
     /// epoch, or the policy will not miss it and other samples wait there, it is evicted after all.
@@ -689,10 +722,10 @@ impl Cache {
 
     /// Takes a place in `tier`, with new chunks if need be.
     fn occupy(&mut self, len: Bytes, tier: TierId) -> Option<Place> {
-        let of_tier = self.tiers.get_mut(usize::from(tier.0))?;
-        if Space::rounded(len).0 > self.chunk.0.saturating_mul(PIECES_MAX as u64) {
+        if !self.is_placeable(len) {
             return None;
         }
+        let of_tier = self.tiers.get_mut(usize::from(tier.0))?;
         let pieces = loop {
             let pieces = of_tier.space.take(len);
             if pieces.is_some() || of_tier.chunk_count() >= of_tier.chunks_max {
@@ -746,6 +779,15 @@ impl Cache {
         let free = pieces.iter().filter(|piece| !pins.vacate(piece));
         free.for_each(|piece| space.give_back(core::slice::from_ref(piece)));
     }
+}
+
+/// [`Cache::spare`] among samples of these lengths.
+fn spare(sizes: &[Bytes]) -> Bytes {
+    if sizes.windows(2).all(|pair| pair[0] == pair[1]) {
+        return Bytes(0);
+    }
+    let all = sizes.iter().fold(0_u64, |sum, len| sum.saturating_add(len.0));
+    Space::rounded(Bytes(all / sizes.len() as u64))
 }
 
 /// On a disk what is written after one another shall lie beside one another: it is written at once then.

@@ -42,7 +42,7 @@ const AHEAD_SAMPLES_MAX: usize = 1 << 16;
 
 /// With [`LookAhead::Auto`], a cold store that is faster than this is not read ahead: what waits in a tier is
 /// copied once more, which costs a processor about a tenth of a second for a gigabyte.
-const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
+pub const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
 
 /// The reads of each rank that follow what is staged.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Horizon {
             ranks: BTreeMap::new(),
             passed: Passed(vec![0; words]),
             deferred: BTreeMap::new(),
-            scheduled: BTreeMap::new(),
+            scheduled: BTreeMap::from([(settings.order.start.epoch, (0, settings.first_room))]),
             fetches: settings.fetches(),
         }
     }

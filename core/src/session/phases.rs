@@ -2,8 +2,10 @@
 //!
 //! A training computes steps, and now and then it does something else: it evaluates, writes a checkpoint,
 //! compiles. Meanwhile the cold store could be read. What trainers do between a batch and the request for
-//! the next is observed; a gap that is much longer than most is an idle phase. Ranks of a training wait for
-//! each other in each step, so the time in which another rank waited for a batch is no part of a gap.
+//! the next is observed; a gap that is much longer than most is an idle phase, once it came again. Ranks of a
+//! training wait for each other in each step, so the time in which another rank waited for a batch is no part
+//! of a gap. Ranks tell of their waits in any order, so a gap is looked at one batch later, when the others
+//! have told of theirs.
 //!
 //! In each cycle the node consumes `S` bytes in the time `b`, and then nothing in the time `i`. Of an epoch
 //! of `D` bytes the tiers retain `x = C - y` and so hit `x / D` of all reads; the cold store gives `B` bytes
@@ -19,8 +21,11 @@
 //! being filled, less is hit than they will retain, and the room that is worth it is larger: what is not
 //! retained yet pays in the next epoch.
 
+mod waiting_times;
+
 use alloc::{boxed::Box, collections::BTreeMap};
 
+use self::waiting_times::WaitingTimes;
 use super::Wait;
 use crate::{
     id::Rank,
@@ -33,6 +38,9 @@ const IDLE_FACTOR: u64 = 5;
 /// The shortest gaps among the long ones, which make up this part of their time, are no phases: a processor
 /// that was busy elsewhere.
 const NEGLIGIBLE_PERCENT: u64 = 10;
+
+/// Pauses of each rank from which on they are phases of the training: what came once need not come again.
+const PAUSES_MIN: u64 = 2;
 
 /// Cycles in an epoch from which on room is taken from what is retained. With fewer, look-ahead saves hardly
 /// more waiting than retention does, and costs cold reads.
@@ -54,9 +62,8 @@ pub(super) struct Phases {
     /// Bytes of the batches before these gaps.
     consumed: Bytes,
     last: BTreeMap<Rank, Delivery>,
-    /// How long at least one rank waited, and until when that is counted.
-    waited: Nanoseconds,
-    waited_until: Nanoseconds,
+    /// When at least one rank waited.
+    waited: WaitingTimes,
 }
 
 /// The last batch of a rank.
@@ -64,8 +71,17 @@ pub(super) struct Phases {
 struct Delivery {
     at: Nanoseconds,
     len: Bytes,
-    /// [`Phases::waited`] at that time.
-    waited: Nanoseconds,
+    /// What came before it and was not looked at.
+    gap: Option<Gap>,
+}
+
+/// What a rank did between two batches.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    from: Nanoseconds,
+    until: Nanoseconds,
+    /// Bytes of the batch before.
+    len: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -106,8 +122,7 @@ impl Default for Phases {
             gaps: Box::new([Gaps::default(); CLASSES]),
             consumed: Bytes(0),
             last: BTreeMap::new(),
-            waited: Nanoseconds(0),
-            waited_until: Nanoseconds(0),
+            waited: WaitingTimes::default(),
         }
     }
 }
@@ -115,15 +130,15 @@ impl Default for Phases {
 impl Phases {
     /// Notes that a rank took a batch of some length, after a wait for it.
     pub(super) fn delivered(&mut self, rank: Rank, wait: Wait, len: Bytes) {
-        if let Some(last) = self.last.get(&rank).copied() {
-            let others_waited = self.waited.0 - last.waited.0;
-            let gap = wait.since.0.saturating_sub(last.at.0).saturating_sub(others_waited);
-            self.observe(Nanoseconds(gap), last.len);
+        self.waited.add(wait);
+        let last = self.last.get(&rank).copied();
+        if let Some(Gap { from, until, len }) = last.and_then(|last| last.gap) {
+            let waited = self.waited.between(from, until);
+            let gap = until.0.saturating_sub(from.0).saturating_sub(waited.0);
+            self.observe(Nanoseconds(gap), len);
         }
-        let uncounted = wait.since.max(self.waited_until);
-        self.waited.0 += wait.until.0.saturating_sub(uncounted.0);
-        self.waited_until = self.waited_until.max(wait.until);
-        self.last.insert(rank, Delivery { at: wait.until, len, waited: self.waited });
+        let gap = last.map(|last| Gap { from: last.at, until: wait.since, len: last.len });
+        self.last.insert(rank, Delivery { at: wait.until, len, gap });
     }
 
     /// Notes that the trainers of a rank are gone: until others come is no phase of a training.
@@ -158,6 +173,9 @@ impl Phases {
         })?;
         let (busy, idle) = self.gaps.split_at(first_idle);
         let idles: u64 = idle.iter().map(|class| class.count).sum();
+        if idles < PAUSES_MIN * u64::from(ranks) {
+            return None;
+        }
         let mean = |classes: &[Gaps]| {
             let time = classes.iter().map(|class| class.time).fold(0, u64::saturating_add);
             time.checked_div(idles).map(Nanoseconds)
@@ -209,7 +227,7 @@ mod tests {
         let mut phases = Phases::default();
         for rank in (0..ranks).map(Rank) {
             let mut now = 0;
-            for step in 0..=cycles * 25 {
+            for step in 0..=cycles * 25 + 1 {
                 let wait = Wait { since: Nanoseconds(now), until: Nanoseconds(now + MS) };
                 phases.delivered(rank, wait, Bytes(400_000));
                 now += MS + 10 * MS + if step % 25 == 24 { pause } else { 0 };
@@ -225,6 +243,13 @@ mod tests {
             assert_eq!(cycle.consumed, Bytes(25 * 400_000 * u64::from(ranks)));
             assert_eq!((cycle.busy.0, cycle.idle.0), (240 * MS, 310 * MS));
         }
+    }
+
+    #[test]
+    fn a_pause_is_a_phase_when_it_came_again() {
+        assert_eq!(phases(1, 300 * MS, 2).cycle(2), None);
+        let cycle = phases(2, 300 * MS, 2).cycle(2).unwrap();
+        assert_eq!((cycle.consumed, cycle.idle.0), (Bytes(50 * 400_000), 310 * MS));
     }
 
     #[test]
@@ -248,8 +273,11 @@ mod tests {
                 since: Nanoseconds(start + late - wait),
                 until: Nanoseconds(start + late),
             });
-            phases.delivered(Rank(0), Wait { since: Nanoseconds(start), ..later }, Bytes(1_000));
-            phases.delivered(Rank(1), at_once, Bytes(1_000));
+            let waited = Wait { since: Nanoseconds(start), ..later };
+            // In the order of ranks, or the other way round.
+            let mut told = [(Rank(0), waited), (Rank(1), at_once)];
+            told.rotate_left(usize::from(step % 6 >= 3));
+            told.into_iter().for_each(|(rank, wait)| phases.delivered(rank, wait, Bytes(1_000)));
         }
         let even = |gap| gap == 10 * MS || gap == 60 * MS;
         assert!(phases.gaps.iter().all(|it| it.count == 0 || even(it.time / it.count)));

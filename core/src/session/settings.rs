@@ -31,7 +31,8 @@ pub enum OnError {
 pub enum LookAhead {
     /// None: nothing is fetched ahead.
     Off,
-    /// As much as the manager says, by the phases of the training that were observed; none before.
+    /// As much as the manager says, by the phases of the training: those of the job file, then those that
+    /// were observed.
     Auto,
     /// This much of all tiers together.
     Room(Bytes),
@@ -63,6 +64,8 @@ pub struct Settings {
     pub windows: Windows,
     /// The room for samples that are fetched ahead.
     pub look_ahead: LookAhead,
+    /// That room with [`LookAhead::Auto`] when the session begins, by the first schedule of its node.
+    pub first_room: Bytes,
     /// What the policy should mind beside the bytes that are read cold.
     pub aim: policy::Aim,
     /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
@@ -111,6 +114,11 @@ impl Settings {
         let ranks = self.order.world.ranks_per_node;
         (self.look_ahead != LookAhead::Off)
             .then(|| fetches.of_rank(capacity, self.mean_len(), ranks))
+    }
+
+    /// The room that is kept free when the session begins; `None` if nothing is fetched ahead.
+    pub(super) fn room_at_start(&self) -> Option<Bytes> {
+        (self.look_ahead != LookAhead::Off).then(|| self.ahead_room().unwrap_or(self.first_room))
     }
 
     /// The room of the tiers that is kept free of what is retained, as far as the job says it.

@@ -53,6 +53,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         windows: windows(3, 2),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }
 }

@@ -102,6 +102,7 @@ impl Run {
             windows: Windows::default(),
             aim: policy::Aim::default(),
             in_place_tiers: Vec::new(),
+            first_room: Bytes(0),
             look_ahead: LookAhead::Off,
         };
         let trainers = (0..RANKS).map(|rank| Trainer {

@@ -147,6 +147,7 @@ mod tests {
             chunk: CHUNK,
             depth: 4,
             windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
+            first_room: Bytes(0),
             cold: Figures::none(),
         };
         let window = NonZeroU32::MIN;
@@ -174,6 +175,7 @@ mod tests {
             windows: Windows { cold: window, tier: window, ..Windows::default() },
             aim: policy::Aim { useful, ..policy::Aim::default() },
             in_place_tiers: Vec::new(),
+            first_room: Bytes(0),
             look_ahead: LookAhead::Off,
         };
         Limits::of(&layout, &settings)

@@ -132,6 +132,7 @@ impl Found {
             chunk: schedule.chunk,
             depth: schedule.depth,
             windows: schedule.windows,
+            first_room: schedule.look_ahead,
             cold: self.cold,
         }
     }

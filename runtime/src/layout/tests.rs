@@ -283,7 +283,12 @@ fn main_memory_that_holds_no_batch_is_refused_with_what_would() {
 }
 
 fn staged() -> Staged {
-    Staged { arena: Bytes::mib(64), depth: 4, windows: schedule::usual_windows() }
+    Staged {
+        arena: Bytes::mib(64),
+        depth: 4,
+        windows: schedule::usual_windows(),
+        first_room: Bytes(0),
+    }
 }
 
 /// The aim of a session of a described job: 16 samples of 8 MiB, eight steps of a second each.

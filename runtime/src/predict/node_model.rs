@@ -46,6 +46,7 @@ pub struct NodeModel {
     pub cold: Speed,
     staging: Staging,
     windows: LinkWindows,
+    first_room: Bytes,
 }
 
 /// A tier of a [`NodeModel`].
@@ -137,6 +138,7 @@ impl NodeModel {
             cold,
             staging: Staging { batches: layout.depth, ..schedule::staging(job, demand) },
             windows: layout.windows,
+            first_room: layout.first_room,
         }
     }
 
@@ -172,6 +174,7 @@ impl NodeModel {
             cold,
             staging: Staging { batches: entry.staged_batches, ..schedule::staging(job, demand) },
             windows: LinkWindows { cold: cold_window, cold_max, cold_threads, tier: tier_window },
+            first_room: Bytes(entry.look_ahead_bytes),
         })
     }
 
@@ -246,7 +249,8 @@ impl NodeModel {
         let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
         let depth = self.staging.batches;
-        let staged = Staged { arena: self.arena, depth, windows: self.windows };
+        let Self { arena, windows, first_room, .. } = *self;
+        let staged = Staged { arena, depth, windows, first_room };
         let mut settings = layout::session(job, sizes, order, staged, cache);
         let known = |tier: &Tier| Some(tier.speed.bandwidth).filter(|rate| rate.0 > 0);
         settings.aim.rates.tiers = self.tiers.iter().map(known).collect();

@@ -11,8 +11,8 @@
 //!    a mapping or an open file.
 //! 3. A large batch of samples fits in the pieces that one sample may have, unless the smallest tier would
 //!    hold no chunk then.
-//! 4. A chunk holds [`SAMPLES_MIN`] samples, if the smallest tier has [`LARGE_PARTS`] such chunks: what is read
-//!    ahead lies in one piece, and a chunk that holds few samples wastes its rest.
+//! 4. A chunk holds [`SAMPLES_MIN`] samples, if the smallest tier has [`LARGE_PARTS`] such chunks: a sample
+//!    that lies in several pieces is copied piece by piece, and cannot be read in place.
 
 use tierfeed_core::{space::PIECES_MAX, units::Bytes};
 

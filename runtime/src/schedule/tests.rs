@@ -4,6 +4,7 @@ use tierfeed_core::{
     fleet::{Origin, schedule::Location},
     id::NumaNode,
     retention::in_place::Pace,
+    session::Cycle,
 };
 
 use super::*;
@@ -27,6 +28,7 @@ pub(crate) fn terms() -> Terms {
         wishes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,
+        phases: None,
     }
 }
 
@@ -188,6 +190,31 @@ fn the_depth_follows_from_step_time_and_cold_store_within_what_the_job_and_memor
     assert_eq!(depth(Some(100), 1, Some(2), roomy).0, 2);
     let slow = "the cold store is slower than the steps, however far ahead it is read";
     assert_eq!(depth(Some(10), 1, None, roomy), (4, reason(slow)));
+}
+
+#[test]
+fn declared_phases_have_room_in_the_first_schedule_if_they_are_worth_some() {
+    let second = Nanoseconds(1_000_000_000);
+    let cycle = Cycle { consumed: Bytes::mib(400), busy: second, idle: second };
+    let phases = Some(Phases { cycle, epoch: Bytes::mib(20_000), step: Bytes::mib(16) });
+    let of = |phases, look_ahead, cold: Option<u64>| {
+        let schedule = of(&Terms { phases, look_ahead, ..terms() }, &offer(cold)).unwrap();
+        (schedule.look_ahead, schedule.reason)
+    };
+    let (room, reason) = of(phases, LookAhead::Auto, Some(250));
+    // 400 MiB less the 238 MiB of a second, and a fifth more, less three staged steps.
+    assert!(room > Bytes::mib(140) && room < Bytes::mib(150), "{room}");
+    let why =
+        "as the job file says, trainers pause for 1 s after 1 s in which they consume 400 MiB";
+    assert!(reason.starts_with(why), "{reason}");
+    let none = (Bytes(0), String::new());
+    assert_eq!(of(None, LookAhead::Auto, Some(250)), none);
+    assert_eq!(of(phases, LookAhead::Off, Some(250)), none);
+    assert_eq!(of(phases, LookAhead::Auto, Some(500)), none, "the store keeps up");
+    assert_eq!(of(phases, LookAhead::Auto, Some(1_000)), none, "it is not read ahead");
+    assert_eq!(of(phases, LookAhead::Auto, None), none, "its rate is not known");
+    let asked = LookAhead::Room(Bytes::mib(3));
+    assert_eq!(of(phases, asked, Some(250)), (Bytes::mib(3), String::new()));
 }
 
 #[test]

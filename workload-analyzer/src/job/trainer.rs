@@ -1,4 +1,5 @@
-//! The work of the trainer besides reading batches: used by predictions, without effect on a run.
+//! The work of the trainer besides reading batches: used by predictions. Of a run it decides how much room
+//! its first schedule has for samples to come.
 
 use std::{num::NonZeroU32, path::PathBuf};
 

@@ -287,6 +287,40 @@ fn what_is_needed_first_waits_in_the_fastest_tier_and_moves_up_as_it_gets_room()
 }
 
 #[test]
+fn a_sample_waits_in_several_pieces_if_no_hole_and_no_chunk_holds_it() {
+    let pieces = |len: u64| -> Vec<Option<usize>> {
+        let Stage { mut cache, .. } = Stage::new(policy::Kind::None, &[3], [len; 12]);
+        let fetched = (0..).map(SampleId).zip(0..6);
+        let fetched = fetched.map(|(sample, step)| {
+            let is_fetched = cache.fetch_ahead(sample, due(step));
+            assert_eq!(is_fetched, cache.has_place(sample));
+            cache.place(sample).map(|place| place.pieces.len())
+        });
+        let fetched = fetched.collect();
+        check(&cache, &[3]);
+        fetched
+    };
+    let one_a_chunk = [Some(1), Some(1), Some(1), Some(2), None, None];
+    assert_eq!(pieces(640), one_a_chunk, "the fourth lies in what is left of two chunks");
+    assert_eq!(pieces(1280), [Some(2), Some(2), None, None, None, None], "larger than a chunk");
+    assert_eq!(pieces(4096), [None; 6], "larger than the tier");
+}
+
+#[test]
+fn what_moves_with_what_is_read_finds_the_room_where_that_waited() {
+    let mut stage = Stage::new(policy::Kind::Fifo, &[1, 1], [512; 12]);
+    stage.read(0, 2);
+    let batch = |step| BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) };
+    let [third, fourth] = [2, 3].map(|step| stage.future.batch(batch(step)).unwrap()[0]);
+    assert!(stage.cache.fetch_ahead(third, due(2)) && stage.cache.fetch_ahead(fourth, due(3)));
+    assert_eq!([third, fourth].map(|it| stage.tier(it)), [Some(1), Some(1)], "the first is full");
+    let at = stage.future.read_of(batch(2), 0);
+    stage.cache.read(Read { sample: third, at }, &stage.future);
+    assert_eq!([third, fourth].map(|it| stage.tier(it)), [Some(0), Some(1)]);
+    assert!(stage.cache.due(fourth).is_some(), "what went down took the room of what was read");
+}
+
+#[test]
 fn what_waits_goes_down_for_what_stays_the_last_needed_first_and_out_if_there_is_no_room() {
     let mut stage = Stage::new(policy::Kind::Pinned, &[1, 1], [512; 12]);
     stage.future.prepare(Epoch(0));

@@ -153,7 +153,7 @@ fn a_fetch_that_was_not_given_out_is_dropped_when_its_batch_is_staged() {
 fn what_loses_its_room_to_what_stays_is_counted_as_read_in_vain_and_no_other_byte_more_is_read() {
     let play = |look_ahead| {
         let settings = settings(policy::Kind::Fifo, 100, 1, OnError::Fail);
-        let sizes = (0..100).map(|_| Bytes(256)).collect();
+        let sizes = (0..100).map(|sample| Bytes(64 * (1 + sample * sample % 13))).collect();
         let mut world = Play::new(&Settings { sizes, look_ahead, ..settings });
         world.drain();
         while world.trainers[0].next.is_some() {

@@ -29,7 +29,7 @@ fn a_larger_fetch_of_deli_and_an_earlier_one_leave_fewer_waits() {
         let (_, outcome) = with_fetches(Extent::Samples(size), Extent::Samples(threshold));
         outcome.epochs.iter().map(|epoch| epoch.stall.0).sum::<u64>()
     };
-    let (small, large) = (waited(8, 0), waited(60, 0));
+    let (small, large) = (waited(4, 0), waited(60, 0));
     assert!(large < small, "figure 6: {large} with a larger fetch, {small} with a small one");
     let early = waited(60, 60);
     assert!(early < large, "figure 8: {early} with a threshold, {large} without");
@@ -72,7 +72,7 @@ fn no_more_is_fetched_ahead_than_a_fetch_and_its_threshold() {
         let ahead = session.fetched_ahead() as u64;
         let per_rank = u64::from(threshold / size * size + size);
         let all = u64::from(ranks) * per_rank;
-        // The last ones find no room in one piece at the ends of chunks.
+        // A little room stays empty beside what stays.
         assert!(ahead <= all && ahead * 100 >= all * 95, "{fetches:?}: {ahead} of {all}");
     }
 }

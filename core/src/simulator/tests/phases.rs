@@ -49,6 +49,32 @@ fn what_is_read_in_idle_phases_is_there_in_the_busy_ones() {
     assert!(slowdowns[0] <= 1120 && slowdowns[1..].iter().all(|&it| it <= 1020), "{slowdowns:?}");
 }
 
+/// The end of the first epoch if the cold store reads its samples in order without an end, as fast as it can.
+fn read_without_a_break(settings: &Settings, machine: &Machine) -> u64 {
+    let order = settings.order.epoch_of(settings.node, Epoch(0)).unwrap();
+    let (mut read, mut now) = (0, 0);
+    for (step, batch) in (1..).zip(order.samples().chunks(settings.order.batch_size as usize)) {
+        read += batch.iter().map(|sample| settings.sizes[sample.0 as usize].0).sum::<u64>();
+        now = now.max(machine.cold.throughput.at(1).time_for(Bytes(read)).0);
+        now += machine.step_time.mean().0;
+        let pause = machine.pause.filter(|pause| step % pause.every.get() == 0);
+        now += pause.map_or(0, |pause| pause.time.0);
+    }
+    now
+}
+
+/// Some samples are larger than a chunk, as among photographs of several cameras.
+#[test]
+fn a_first_epoch_takes_no_longer_than_its_reads_in_order() {
+    let mut settings = photographs_in_tiers(500, LookAhead::Auto);
+    let large = |sample: usize, len: Bytes| if sample % 83 == 7 { Bytes(1_500_000) } else { len };
+    settings.sizes = (0..).zip(settings.sizes.iter()).map(|(at, len)| large(at, *len)).collect();
+    let machine = machine();
+    let outcome = simulate_on(&settings, &machine);
+    let [took, least] = [outcome.epochs[0].duration.0, read_without_a_break(&settings, &machine)];
+    assert!(took * 100 <= least * 102, "{took} ns, and {least} without a break");
+}
+
 #[test]
 fn beside_a_dataset_that_is_much_larger_the_room_is_for_looking_ahead() {
     let run = |look_ahead| simulate_on(&photographs_in_tiers(15_000, look_ahead), &machine());
@@ -131,4 +157,30 @@ fn no_other_room_for_looking_ahead_makes_an_epoch_three_percent_shorter() {
         // With the best division the store gives in the idle phases what is missing in the busy ones.
         assert!(chosen <= 1_030, "{example:?}: {chosen} thousandths of the bound, {sweep:?}");
     }
+}
+
+/// Files of 4 to 20 KB with tiers for a seventieth of them, and phases that the store can just make up for.
+fn small_files(first_room: Bytes) -> (Settings, Machine) {
+    let tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: 10 }];
+    let mut settings = settings(policy::Kind::Gap, 4_000, 1, tiers);
+    settings.sizes = (0..4_000).map(|file| Bytes(4_000 + file * 7_919 % 16_000)).collect();
+    settings.order.batch_size = 4;
+    settings.chunk = Bytes(64 << 10);
+    settings.windows.cold = NonZeroU32::new(16).unwrap();
+    let Machine { pause, .. } = machine();
+    let pause = pause.map(|pause| Pause { time: Nanoseconds(250 * MS), ..pause });
+    let cold = Speed { latency: Nanoseconds(MS), bandwidth: BytesPerSecond(2_500_000) };
+    let model = Model { cold, step_time: Nanoseconds(10 * MS), pause, ..model(1) };
+    (Settings { look_ahead: LookAhead::Auto, first_room, ..settings }, Machine::from(&model))
+}
+
+#[test]
+fn phases_that_are_known_before_have_their_room_in_the_first_epoch() {
+    let run = |first_room| {
+        let (settings, machine) = small_files(first_room);
+        slowdowns(&simulate_on(&settings, &machine))
+    };
+    let (observed, declared) = (run(Bytes(0)), run(Bytes(490 << 10)));
+    assert!(observed[0] > 1_100, "{observed:?}");
+    assert!(declared.iter().all(|&it| it <= 1_030), "{declared:?}");
 }

@@ -48,6 +48,7 @@ fn progress() -> Progress {
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     };
     let mut progress = Session::new(settings).progress().clone();

@@ -64,6 +64,7 @@ fn progress() -> Progress {
         windows: tierfeed_core::session::Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     };
     let mut progress = tierfeed_core::session::Session::new(settings).progress().clone();

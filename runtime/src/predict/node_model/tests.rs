@@ -47,6 +47,7 @@ pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> NodeModel {
         cold: UNLIMITED,
         staging,
         windows: schedule::usual_windows(),
+        first_room: Bytes(0),
     }
 }
 
