@@ -8,12 +8,14 @@
 //! what planning ahead, on other threads, must not change. A change that is meant to change decisions
 //! replaces them; the failing assertion prints the new ones.
 
+use std::num::NonZeroU32;
+
 use tierfeed_core::{
-    id::NodeId,
+    id::{NodeId, TierId},
     order::{Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
     session::{LookAhead, OnError, Settings, Windows},
-    simulator::{Model, simulate},
+    simulator::{Model, Pause, simulate},
     tier::{Buffer, Kind as TierKind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -24,7 +26,8 @@ const CHUNK: Bytes = Bytes::mib(1);
 const WORLDS: [World; 2] =
     [World { nodes: 1, ranks_per_node: 2 }, World { nodes: 3, ranks_per_node: 2 }];
 
-fn digest(policy: Kind, world: World) -> u64 {
+/// The settings of a job that caches 40 % of its dataset.
+fn settings(policy: Kind, world: World) -> Settings {
     let size = |i: u64| 20_000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 180_000;
     let sizes: Vec<Bytes> = (0..600).map(|i| Bytes(size(i))).collect();
     let total: u64 = sizes.iter().map(|len| len.0).sum();
@@ -32,7 +35,7 @@ fn digest(policy: Kind, world: World) -> u64 {
     let tiers = [(TierKind::CxlMemory, 30), (TierKind::Scratch, 10)].map(|(kind, percent)| {
         Buffer { kind, chunks_max: chunks(percent / u64::from(world.nodes.min(2))) }
     });
-    let settings = Settings {
+    Settings {
         order: Spec {
             samples: 600,
             shuffle: Shuffle::TORCH_DISTRIBUTED,
@@ -55,16 +58,40 @@ fn digest(policy: Kind, world: World) -> u64 {
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
         look_ahead: LookAhead::Off,
-    };
+    }
+}
+
+fn model(tiers: usize) -> Model {
     let speed =
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
-    let model = Model {
+    Model {
         cold: speed(1_000_000, 100_000_000),
-        tiers: vec![speed(350, 20_000_000_000); 2],
+        tiers: vec![speed(350, 20_000_000_000); tiers],
         step_time: Nanoseconds(5_000_000),
         pause: None,
-    };
-    simulate(&settings, &model).digest
+    }
+}
+
+fn digest(policy: Kind, world: World) -> u64 {
+    simulate(&settings(policy, world), &model(2)).digest
+}
+
+/// What is fetched ahead of its use: by a training without pauses, by one with pauses and room kept free for
+/// it, and by one that reads samples of the first tier in place and has a disk as its last.
+fn digests_ahead(policy: Kind) -> [u64; 3] {
+    let ahead = |world, look_ahead| Settings { look_ahead, ..settings(policy, world) };
+    let steady = ahead(WORLDS[0], LookAhead::Auto);
+    let paused = ahead(WORLDS[1], LookAhead::Room(Bytes::mib(4)));
+    let mut in_place = ahead(WORLDS[0], LookAhead::Auto);
+    in_place.tiers.push(Buffer { kind: TierKind::Storage, chunks_max: 6 });
+    in_place.in_place_tiers = vec![TierId(0)];
+    let every = NonZeroU32::new(9).expect("it is not zero");
+    let pause = Some(Pause { every, time: Nanoseconds(120_000_000) });
+    [
+        simulate(&steady, &model(2)).digest,
+        simulate(&paused, &Model { pause, ..model(2) }).digest,
+        simulate(&in_place, &Model { pause, ..model(3) }).digest,
+    ]
 }
 
 #[test]
@@ -72,6 +99,27 @@ fn decisions_are_those_of_the_code_that_planned_in_time() {
     let found = Kind::ALL.map(|policy| (policy, WORLDS.map(|world| digest(policy, world))));
     assert_eq!(found, EXPECTED, "{found:#x?}");
 }
+
+#[test]
+fn decisions_with_look_ahead_are_those_of_the_code_that_kept_it_in_trees() {
+    let found = Kind::ALL.map(|policy| (policy, digests_ahead(policy)));
+    assert_eq!(found, AHEAD, "{found:#x?}");
+}
+
+const AHEAD: [(Kind, [u64; 3]); 12] = [
+    (Kind::Gap, [0x5114_a30f_4874_c96a, 0x16d2_18f4_7af7_382f, 0x09f9_020b_df22_28ad]),
+    (Kind::DeepMemory, [0x5d0e_c10f_15fc_2735, 0xdece_0537_23f2_6694, 0x192b_f025_c034_2a51]),
+    (Kind::Lobster, [0x9f1d_9606_517f_1139, 0xab7b_3934_73fb_cc9f, 0xcc4b_ac57_b9c3_68e2]),
+    (Kind::LobsterLazy, [0x4da5_5230_be9a_30db, 0xea80_ede1_3a7f_7e3f, 0xd49b_91af_5ba6_f3e3]),
+    (Kind::NoPfs, [0x8547_1af0_b8ec_5212, 0xe4d7_e393_e9d7_19fb, 0x9e5e_42ac_5df5_ae30]),
+    (Kind::Deli, [0x715d_065e_18ea_2b62, 0x16e5_1ddb_25b9_69c5, 0xe92e_2996_51e8_b2d6]),
+    (Kind::Pinned, [0xaa58_fe62_fbb2_9571, 0xf2b1_bb85_9c2e_81b7, 0xcc64_5fe6_24de_a641]),
+    (Kind::Belady, [0x9f1d_9606_517f_1139, 0x5d41_a26f_7b41_1ea0, 0xcc4b_ac57_b9c3_68e2]),
+    (Kind::Fifo, [0x8d0b_4c44_db7a_3e9c, 0xcba9_31f7_91e7_2af2, 0x039e_9c3b_cbc8_e57a]),
+    (Kind::Lru, [0x88e3_8cb0_0038_4471, 0xd1fb_b991_973b_52d2, 0x710a_5677_6c6f_1540]),
+    (Kind::PageCache, [0x5a6c_ac77_cc1e_e102, 0x9b41_78f8_70b7_82c0, 0x2823_71bb_bbe2_4e5c]),
+    (Kind::None, [0x2302_104b_a960_785f, 0x8da0_9e97_094a_0c98, 0xd17f_ce58_f79f_9c5f]),
+];
 
 const EXPECTED: [(Kind, [u64; 2]); 12] = [
     (Kind::Gap, [0xf8c0_58c9_66f1_ac6f, 0xba88_c2c3_0e5c_d88d]),
