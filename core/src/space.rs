@@ -220,7 +220,7 @@ impl Space {
     fn take_scattered(&mut self, needed: u64) -> Option<Vec<Piece>> {
         let mut missing = needed;
         let mut cuts = Vec::new();
-        for hole in self.holes.longest(PIECES_MAX) {
+        for hole in self.holes.longest_first().take(PIECES_MAX) {
             let len = hole.len.0.min(missing);
             cuts.push((hole, len));
             missing -= len;
@@ -241,27 +241,37 @@ impl Space {
     /// Takes the start of a hole.
     fn cut(&mut self, hole: Piece, taken: u64) {
         let Piece { chunk, offset, len } = hole;
-        self.remove_hole(chunk, offset.0, len.0);
-        if len.0 > taken {
-            self.insert_hole(chunk, offset.0 + taken, len.0 - taken);
+        self.holes.cut(chunk, offset.0, len.0, taken);
+        if self.fit != Fit::Best {
+            self.in_order.remove(&(chunk, offset.0));
+            if len.0 > taken {
+                self.in_order.insert((chunk, offset.0 + taken), len.0 - taken);
+            }
         }
     }
 
     fn give_back_piece(&mut self, piece: Piece) {
-        let Piece { chunk, offset: Bytes(mut start), len } = piece;
-        let mut end = start + len.0;
+        let Piece { chunk, offset: Bytes(start), len: Bytes(len) } = piece;
+        let end = start + len;
         let is_free = self.holes.starting_at(chunk, start).is_some()
             || self.holes.ending_at(chunk, end).is_some();
         assert!(!is_free, "{piece:?} was given back twice");
-        if let Some(len) = self.holes.starting_at(chunk, end) {
-            self.remove_hole(chunk, end, len);
-            end += len;
+        let behind = self.holes.starting_at(chunk, end);
+        let before = self.holes.ending_at(chunk, start);
+        match (before, behind) {
+            (None, None) => self.holes.insert(chunk, start, len),
+            (None, Some(behind)) => self.holes.prepend(chunk, start, len, behind),
+            (Some(before), None) => self.holes.append(chunk, start, len, before),
+            (Some(before), Some(behind)) => {
+                self.holes.remove(chunk, end, behind);
+                self.holes.append(chunk, start, len + behind, before);
+            }
         }
-        if let Some(len) = self.holes.ending_at(chunk, start) {
-            start -= len;
-            self.remove_hole(chunk, start, len);
+        if self.fit != Fit::Best {
+            let (before, behind) = (before.unwrap_or(0), behind.unwrap_or(0));
+            self.in_order.remove(&(chunk, end));
+            self.in_order.insert((chunk, start - before), before + len + behind);
         }
-        self.insert_hole(chunk, start, end - start);
     }
 
     fn insert_hole(&mut self, chunk: ChunkId, offset: u64, len: u64) {

@@ -62,15 +62,52 @@ impl Holes {
         self.free -= len;
     }
 
+    /// Takes bytes from the start of the hole that starts at an offset.
+    pub(super) fn cut(&mut self, chunk: ChunkId, offset: u64, len: u64, taken: u64) {
+        let left = len - taken;
+        let end = self.by_end.get_mut((chunk, offset + len)).filter(|_| left > 0);
+        let Some(end) = end else {
+            self.remove(chunk, offset, len);
+            return;
+        };
+        *end = left;
+        self.by_start.remove((chunk, offset));
+        self.by_start.insert((chunk, offset + taken), left);
+        self.lengths.remove((len, chunk, offset));
+        self.lengths.insert((left, chunk, offset + taken));
+        self.free -= taken;
+    }
+
+    /// Adds bytes before the hole that starts behind them.
+    pub(super) fn prepend(&mut self, chunk: ChunkId, offset: u64, added: u64, len: u64) {
+        let (start, whole) = (offset + added, added + len);
+        self.by_start.remove((chunk, start));
+        self.by_start.insert((chunk, offset), whole);
+        self.by_end.insert((chunk, start + len), whole);
+        self.lengths.remove((len, chunk, start));
+        self.lengths.insert((whole, chunk, offset));
+        self.free += added;
+    }
+
+    /// Adds bytes behind the hole that ends before them.
+    pub(super) fn append(&mut self, chunk: ChunkId, offset: u64, added: u64, len: u64) {
+        let (start, whole) = (offset - len, added + len);
+        self.by_end.remove((chunk, offset));
+        self.by_end.insert((chunk, offset + added), whole);
+        self.by_start.insert((chunk, start), whole);
+        self.lengths.remove((len, chunk, start));
+        self.lengths.insert((whole, chunk, start));
+        self.free += added;
+    }
+
     /// The shortest hole of at least `needed` bytes, the one in the lowest place of several.
     pub(super) fn best_fit(&self, needed: u64) -> Option<Piece> {
         self.lengths.best_fit(needed).map(|(len, chunk, offset)| piece(chunk, offset, len))
     }
 
-    /// The `count` longest holes, the longest first, and of equal ones the one in the highest place.
-    pub(super) fn longest(&self, count: usize) -> Vec<Piece> {
-        let longest = self.lengths.longest(count).into_iter();
-        longest.map(|(len, chunk, offset)| piece(chunk, offset, len)).collect()
+    /// The holes, the longest first, and of equal ones the one in the highest place.
+    pub(super) fn longest_first(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.lengths.descending().map(|(len, chunk, offset)| piece(chunk, offset, len))
     }
 
     /// The holes of a chunk in ascending order. Linear in all holes.
@@ -114,8 +151,18 @@ mod tests {
                 // Most are short; some lie in the tree of long ones, and not all are whole grains.
                 let len = [1, 1, 2, 9, 65, 70_000][len] * GRAIN + rest / 2 * 7;
                 let at = (ChunkId(chunk), offset * 100_000 * GRAIN);
-                if let Some(len) = sorted.remove(&at) {
-                    holes.remove(at.0, at.1, len);
+                let (known, is_little) = (sorted.remove(&at), len < 100 * GRAIN);
+                if let Some(known) = known.filter(|known| *known > len && rest == 1) {
+                    holes.cut(at.0, at.1, known, len);
+                    sorted.insert((at.0, at.1 + len), known - len);
+                } else if let Some(known) = known.filter(|_| rest == 2 && is_little) {
+                    holes.append(at.0, at.1 + known, len, known);
+                    sorted.insert(at, known + len);
+                } else if let Some(known) = known.filter(|_| at.1 >= len && is_little) {
+                    holes.prepend(at.0, at.1 - len, len, known);
+                    sorted.insert((at.0, at.1 - len), known + len);
+                } else if let Some(known) = known {
+                    holes.remove(at.0, at.1, known);
                 } else if !touches(&sorted, at, len) {
                     holes.insert(at.0, at.1, len);
                     sorted.insert(at, len);
@@ -128,9 +175,7 @@ mod tests {
                 let best = by_len.iter().find(|it| it.len.0 >= needed).copied();
                 prop_assert_eq!(holes.best_fit(needed), best);
             }
-            for count in [0, 1, 5, 64, usize::MAX] {
-                prop_assert!(holes.longest(count).iter().eq(by_len.iter().rev().take(count)));
-            }
+            prop_assert!(holes.longest_first().eq(by_len.iter().rev().copied()));
             for chunk in (0..3).map(ChunkId) {
                 let of_chunk = sorted.iter().filter(|((of, _), _)| *of == chunk);
                 let of_chunk = of_chunk.map(|((chunk, at), len)| piece(*chunk, *at, *len));

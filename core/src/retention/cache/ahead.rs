@@ -9,6 +9,7 @@
 //! 2. The residency and what waits take no more of a tier together than it may hold, except after it shrank.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
+use core::cmp::Ordering;
 
 use crate::{
     hash_table::HashTable,
@@ -18,12 +19,33 @@ use crate::{
 };
 
 /// The entry of a batch for which a sample was fetched; ordered as training needs them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Due {
     /// The batch that needs the sample.
     pub batch: BatchId,
     /// Its index in [`crate::batch::Batch::entries`].
     pub index: u32,
+}
+
+impl Due {
+    /// Its place in the order of training, as one number: that is compared faster than four.
+    fn key(&self) -> u128 {
+        let BatchId { epoch, step, rank } = self.batch;
+        let time = u128::from(epoch.0) << 96 | u128::from(step.0) << 64;
+        time | u128::from(rank.0) << 32 | u128::from(self.index)
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// What waits in the tiers, by when it is needed. Samples are fetched ahead and used almost in that order.

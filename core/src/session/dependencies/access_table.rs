@@ -2,17 +2,18 @@
 //!
 //! Pieces of about equal length are a class. A class divides each chunk into blocks that are at least as long
 //! as its pieces, so what overlaps with some bytes starts in one of their blocks or in the block before. The
-//! pieces that start in a block are found by its hash: each hash has a list, through all entries.
+//! pieces that start in a block are found by its hash: each hash has a list, through all entries. Beside them
+//! much longer bytes have too many blocks, so a class that is searched for such bytes gets a tree.
 //!
 //! Invariants, checked by the tests of [`super`]:
 //!
 //! 1. What overlaps is found.
 //! 2. What was removed is not found.
 
-use alloc::{vec, vec::Vec};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use super::{Access, Mode};
-use crate::id::OpId;
+use crate::id::{ChunkId, OpId, TierId};
 
 /// Pieces of about equal length, the longest less than four times as long as the shortest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,11 @@ impl LengthClass {
         offset.checked_shr(2 * u32::from(self.0) + 2).unwrap_or(0)
     }
 
+    /// The upper bound of the lengths in the class.
+    fn longest(self) -> u64 {
+        u64::MAX >> (62 - 2 * u32::from(self.0))
+    }
+
     fn bit(self) -> u32 {
         1 << self.0
     }
@@ -43,6 +49,13 @@ struct Entry {
     op: OpId,
     /// The next entry of the list, or [`NONE`].
     next: u32,
+}
+
+/// Where an accessed piece starts, and the operation.
+type Start = (TierId, ChunkId, u64, OpId);
+
+fn start_of(access: &Access, op: OpId) -> Start {
+    (access.tier, access.piece.chunk, access.piece.offset.0, op)
 }
 
 /// No entry.
@@ -61,7 +74,16 @@ pub(super) struct AccessTable {
     counts: [u32; CLASSES as usize],
     /// The classes that have any, a bit each.
     classes: u32,
+    /// The accesses of classes that were searched for much longer bytes.
+    in_order: BTreeMap<u8, BTreeMap<Start, Access>>,
 }
+
+/// Bytes that are this many classes above another are much longer.
+const LONGER: u8 = 2;
+
+/// Bytes from the start of a chunk that are this many classes above another are the chunk as a whole, which is
+/// added or given back now and then: for that no tree is kept.
+const WHOLE_CHUNK: u8 = 6;
 
 impl Default for AccessTable {
     fn default() -> Self {
@@ -72,6 +94,7 @@ impl Default for AccessTable {
             len: 0,
             counts: [0; CLASSES as usize],
             classes: 0,
+            in_order: BTreeMap::new(),
         }
     }
 }
@@ -95,6 +118,9 @@ impl AccessTable {
         self.len += 1;
         self.counts[usize::from(class.0)] += 1;
         self.classes |= class.bit();
+        if let Some(in_order) = self.in_order.get_mut(&class.0) {
+            in_order.insert(start_of(access, op), *access);
+        }
     }
 
     pub(super) fn remove(&mut self, access: &Access, op: OpId) {
@@ -120,26 +146,57 @@ impl AccessTable {
         if *count == 0 {
             self.classes &= !class.bit();
         }
+        if let Some(in_order) = self.in_order.get_mut(&class.0) {
+            in_order.remove(&start_of(access, op));
+        }
     }
 
     /// Adds the operations that access some of the same bytes, one of the two writing. One may be added more
     /// than once.
-    pub(super) fn find_conflicts(&self, access: &Access, found: &mut Vec<OpId>) {
+    pub(super) fn find_conflicts(&mut self, access: &Access, found: &mut Vec<OpId>) {
         let (offset, len) = (access.piece.offset.0, access.piece.len.0);
+        let own = LengthClass::of(access);
         let mut classes = self.classes;
         while let Some(class) = classes.checked_ilog2() {
             classes &= !(1 << class);
             let class = LengthClass(u8::try_from(class).expect("at most 31"));
             let blocks = class.block(offset).saturating_sub(1)..=class.block(offset + len - 1);
-            // Of a whole chunk that holds short pieces there are more blocks than pieces.
-            if blocks.end() - blocks.start() >= self.lists.len() as u64 {
+            let is_chunk = offset == 0 && own.0 >= class.0 + WHOLE_CHUNK;
+            if is_chunk && blocks.end() - blocks.start() >= self.lists.len() as u64 {
                 (0..self.lists.len()).for_each(|list| self.search(list, access, found));
-            } else {
+            } else if is_chunk || own.0 < class.0 + LONGER {
                 for block in blocks {
                     self.search(self.list(class, access, block), access, found);
                 }
+            } else {
+                self.search_in_order(class, access, found);
             }
         }
+    }
+
+    /// Adds the operations with pieces of a class that conflict with an access.
+    fn search_in_order(&mut self, class: LengthClass, access: &Access, found: &mut Vec<OpId>) {
+        if !self.in_order.contains_key(&class.0) {
+            let of_class = self.stored().filter(|it| LengthClass::of(&it.access) == class);
+            let in_order = of_class.map(|it| (start_of(&it.access, it.op), it.access)).collect();
+            self.in_order.insert(class.0, in_order);
+        }
+        let Some(in_order) = self.in_order.get(&class.0) else { return };
+        let (tier, chunk) = (access.tier, access.piece.chunk);
+        let start = |offset| (tier, chunk, offset, OpId(0));
+        let offset = access.piece.offset.0;
+        let range =
+            start(offset.saturating_sub(class.longest()))..start(offset + access.piece.len.0);
+        let conflicts = in_order.range(range).filter(|(_, other)| conflict(other, access));
+        found.extend(conflicts.map(|((.., op), _)| *op));
+    }
+
+    /// All entries that hold something.
+    fn stored(&self) -> impl Iterator<Item = &Entry> {
+        self.lists.iter().flat_map(|first| {
+            let at = |at: u32| self.entries.get(at as usize);
+            core::iter::successors(at(*first), move |entry| at(entry.next))
+        })
     }
 
     /// Adds the operations of a list that conflict with an access.

@@ -121,19 +121,13 @@ impl Lengths {
         short.or_else(|| self.long.range((needed, ChunkId(0), 0)..).next().copied())
     }
 
-    /// The last holes, in descending order.
-    pub(super) fn longest(&self, count: usize) -> Vec<Hole> {
+    /// All holes, the last first.
+    pub(super) fn descending(&self) -> impl Iterator<Item = Hole> + '_ {
         let words = (0..self.words.len()).rev();
         let words = words.flat_map(|at| set_bits(self.words[at]).map(move |bit| at * WORD + bit));
         let lists = words.flat_map(|word| set_bits(self.bits[word]).map(move |bit| (word, bit)));
         let short = lists.filter_map(|(word, bit)| self.list(word, bit));
-        self.long
-            .iter()
-            .rev()
-            .copied()
-            .chain(short.flat_map(List::descending))
-            .take(count)
-            .collect()
+        self.long.iter().rev().copied().chain(short.flat_map(List::descending))
     }
 
     /// The first list that holds something, from the given one on.
