@@ -1,9 +1,14 @@
 //! How fast plans are made: decisions per second on one core, and what a manager of many nodes spends.
 //!
 //! - `plan`: a session in the simulator, its clock included, by policy.
+//! - `simulate`: the same with `gap` and two tiers on a slow cold store, without and with look-ahead; an
+//!   element is a read.
 //! - `decide`: `gap` alone. Orders are expanded and planned as in a job; an element is a read of a sample
 //!   by the node, with the decision about it. On several nodes each read bears the permutation of the whole
 //!   dataset and the next uses in all epochs that are looked into.
+//! - `roofline`: what no plan can do without, an element each: to read the state of a sample in the order of an
+//!   epoch, and to draw the permutation for a read of a node (one of eight draws eight samples for each of its
+//!   reads).
 //! - `fleet`: all agents of a job register and get their schedules; an element is an agent.
 //!
 //! Of memory `decide` takes, for each sample of the dataset and beside its size (8 bytes):
@@ -34,7 +39,7 @@ use tierfeed_core::{
         self, Fleet, Origin, Registration,
         schedule::{Device, Figures, FoundTier, Location, Offer},
     },
-    id::NodeId,
+    id::{Epoch, NodeId, SampleId},
     order::{Position, Shuffle, Spec, World},
     retention::{
         in_place::{Lengths, Pace, Verified},
@@ -115,6 +120,63 @@ fn sessions(criterion: &mut Criterion) {
         let settings = settings(policy);
         group.bench_function(policy.name(), |bencher| {
             bencher.iter(|| simulate(&settings, &model));
+        });
+    }
+    group.finish();
+}
+
+/// A job that keeps 30 % of its dataset and waits for its cold store.
+fn simulations(criterion: &mut Criterion) {
+    const SAMPLES: u32 = 100_000;
+    let sizes = sizes(SAMPLES);
+    let chunk = Bytes::mib(512);
+    let total = sizes.iter().map(|len| len.0).sum::<u64>();
+    let tier = |kind, percent: u64| {
+        let chunks_max = u32::try_from(total * percent / 100 / chunk.0).expect("a few gigabytes");
+        Buffer { kind, chunks_max }
+    };
+    let tiers = vec![tier(Kind::CxlMemory, 20), tier(Kind::Scratch, 10)];
+    let order = order(SAMPLES, EPOCHS, World { nodes: 1, ranks_per_node: 8 });
+    let arena = Bytes::mib(160);
+    let off = Settings { order, sizes, tiers, arena, ..settings(policy::Kind::Gap) };
+    let ahead = Settings { look_ahead: LookAhead::Auto, ..off.clone() };
+    let speed =
+        |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
+    let model = Model {
+        cold_threads: None,
+        cold: speed(1_000_000, 200_000_000),
+        tiers: vec![speed(350, 20_000_000_000); 2],
+        step_time: Nanoseconds(235_000_000),
+        pause: None,
+    };
+    let mut group = criterion.benchmark_group("simulate");
+    group.throughput(Throughput::Elements(u64::from(SAMPLES * EPOCHS))).sample_size(10);
+    for (name, settings) in [("without look-ahead", off), ("with look-ahead", ahead)] {
+        group.bench_function(name, |bencher| bencher.iter(|| simulate(&settings, &model)));
+    }
+    group.finish();
+}
+
+/// The two parts of a plan that wait for memory or cannot be left out.
+fn roofline(criterion: &mut Criterion) {
+    let states = vec![[1_u32; 4]; IMAGENET as usize];
+    let one = order(IMAGENET, 4, World { nodes: 1, ranks_per_node: 8 });
+    let eight = Spec { world: World { nodes: 8, ranks_per_node: 8 }, ..one };
+    let reads = |order: Spec| {
+        let of_node = order.epoch_of(NodeId(0), Epoch(1)).expect("the order is computed");
+        of_node.samples().to_vec()
+    };
+    let of_node = reads(one);
+    let mut group = criterion.benchmark_group("roofline");
+    group.sample_size(10).throughput(Throughput::Elements(of_node.len() as u64));
+    group.bench_function("state of a sample", |bencher| {
+        let state = |sample: &SampleId| u64::from(states[sample.0 as usize][0]);
+        bencher.iter(|| std::hint::black_box(of_node.iter().map(state).sum::<u64>()));
+    });
+    for (nodes, order) in [(1, one), (8, eight)] {
+        group.throughput(Throughput::Elements(reads(order).len() as u64));
+        group.bench_function(format!("permutation/{nodes} nodes"), |bencher| {
+            bencher.iter(|| std::hint::black_box(order.epoch_of(NodeId(0), Epoch(2))));
         });
     }
     group.finish();
@@ -228,5 +290,5 @@ fn assert_within<T>(most: Duration, what: &str, run: impl Fn() -> T) {
     assert!(best <= most, "{what} took {best:?}, at most {most:?} is promised");
 }
 
-criterion_group!(benches, sessions, decisions, registrations);
+criterion_group!(benches, sessions, simulations, decisions, roofline, registrations);
 criterion_main!(benches);

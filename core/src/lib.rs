@@ -14,6 +14,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod hash_table;
+mod sorted_queue;
+
 pub mod batch;
 pub mod id;
 pub mod latency_quantiles;

@@ -13,11 +13,11 @@
 //!    pieces.
 //! 4. Equal requests in equal order give equal places: ties go to the lowest chunk and offset.
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec::Vec,
-};
+mod holes;
 
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use self::holes::Holes;
 use crate::{id::ChunkId, units::Bytes};
 
 /// The allocation granularity, so that copies start on a cache line.
@@ -60,15 +60,16 @@ enum Fit {
     Next(ChunkId, u64),
 }
 
+/// What tiers in log order know beside the holes: their lengths by position.
+type InOrder = BTreeMap<(ChunkId, u64), u64>;
+
 /// The holes of the chunks of one tier.
 #[derive(Debug, Default)]
 pub struct Space {
-    /// Length by position, to merge neighbours.
-    holes: BTreeMap<(ChunkId, u64), u64>,
-    /// The same holes ordered by length, to find the best fit.
-    by_len: BTreeSet<(u64, ChunkId, u64)>,
+    holes: Holes,
+    /// The same holes in the order of their positions; empty but in log order.
+    in_order: InOrder,
     chunks: BTreeMap<ChunkId, u64>,
-    free: u64,
     fit: Fit,
 }
 
@@ -89,7 +90,7 @@ impl Space {
     /// Free bytes, the sum of all holes.
     #[must_use]
     pub fn free(&self) -> Bytes {
-        Bytes(self.free)
+        Bytes(self.holes.free())
     }
 
     /// Bytes of all chunks.
@@ -137,7 +138,7 @@ impl Space {
     /// If a byte of it is in use: its owner would lose it.
     pub fn remove_chunk(&mut self, chunk: ChunkId) {
         let len = self.chunks.remove(&chunk).expect("only a chunk that was added is removed");
-        let hole = self.holes.get(&(chunk, 0)).copied();
+        let hole = self.holes.starting_at(chunk, 0);
         assert_eq!(hole, Some(len), "{chunk:?} is still in use");
         self.remove_hole(chunk, 0, len);
     }
@@ -160,7 +161,7 @@ impl Space {
     /// pieces.
     pub fn take(&mut self, len: Bytes) -> Option<Vec<Piece>> {
         let needed = Self::rounded(len).0;
-        if needed > self.free {
+        if needed > self.holes.free() {
             return None;
         }
         match self.take_next(needed).or_else(|| self.take_contiguous(len)) {
@@ -173,7 +174,7 @@ impl Space {
     ///
     /// # Panics
     ///
-    /// If a byte of it is free already: it was given back twice.
+    /// If it starts or ends with a hole: it was given back twice.
     pub fn give_back(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             self.give_back_piece(*piece);
@@ -183,51 +184,45 @@ impl Space {
     /// Takes `len` bytes in one piece, or nothing.
     pub fn take_contiguous(&mut self, len: Bytes) -> Option<Piece> {
         let needed = Self::rounded(len).0;
-        let &(hole_len, chunk, offset) = self.by_len.range((needed, ChunkId(0), 0)..).next()?;
-        self.cut(chunk, offset, hole_len, needed);
-        Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
+        let hole = self.holes.best_fit(needed)?;
+        self.cut(hole, needed);
+        Some(Piece { len: Bytes(needed), ..hole })
     }
 
     /// The next hole in log order, if the tier has that order and one of the next [`LOOK_AHEAD`]
     /// holes fits.
     fn take_next(&mut self, needed: u64) -> Option<Piece> {
         let Fit::Next(chunk, offset) = self.fit else { return None };
-        let (chunk, offset, hole_len) = {
-            let (ahead, behind) = (self.holes.range((chunk, offset)..), ..(chunk, offset));
-            let mut ahead = ahead.chain(self.holes.range(behind)).take(LOOK_AHEAD);
-            let (&(chunk, offset), &len) = ahead.find(|(_, hole_len)| **hole_len >= needed)?;
-            (chunk, offset, len)
-        };
-        self.cut(chunk, offset, hole_len, needed);
+        let (ahead, behind) = (self.in_order.range((chunk, offset)..), ..(chunk, offset));
+        let mut ahead = ahead.chain(self.in_order.range(behind)).take(LOOK_AHEAD);
+        let (&(chunk, offset), &len) = ahead.find(|(_, hole_len)| **hole_len >= needed)?;
+        let hole = Piece { chunk, offset: Bytes(offset), len: Bytes(len) };
+        self.cut(hole, needed);
         self.fit = Fit::Next(chunk, offset + needed);
-        Some(Piece { chunk, offset: Bytes(offset), len: Bytes(needed) })
+        Some(Piece { len: Bytes(needed), ..hole })
     }
 
     /// Takes every free byte of a chunk at or behind an offset, a multiple of [`GRAIN`].
     pub fn take_behind(&mut self, chunk: ChunkId, offset: Bytes) -> Vec<Piece> {
-        let holes = self.holes.range((chunk, 0)..=(chunk, u64::MAX));
-        let reaches_behind = |(key, len): (&(ChunkId, u64), &u64)| {
-            let (start, end) = (key.1, key.1 + len);
-            (end > offset.0).then_some((start, *len))
-        };
-        let behind: Vec<(u64, u64)> = holes.filter_map(reaches_behind).collect();
-        let take = |(start, len): (u64, u64)| {
-            let from = start.max(offset.0);
-            self.remove_hole(chunk, start, len);
+        let holes = self.holes.of_chunk(chunk).into_iter();
+        let behind = holes.filter(|hole| hole.offset.0 + hole.len.0 > offset.0);
+        let take = |hole: Piece| {
+            let (start, from) = (hole.offset.0, hole.offset.0.max(offset.0));
+            self.remove_hole(chunk, start, hole.len.0);
             if from > start {
                 self.insert_hole(chunk, start, from - start);
             }
-            Piece { chunk, offset: Bytes(from), len: Bytes(start + len - from) }
+            Piece { offset: Bytes(from), len: Bytes(start + hole.len.0 - from), ..hole }
         };
-        behind.into_iter().map(take).collect()
+        behind.map(take).collect()
     }
 
     fn take_scattered(&mut self, needed: u64) -> Option<Vec<Piece>> {
-        let mut pieces = Vec::new();
         let mut missing = needed;
-        for &(hole_len, chunk, offset) in self.by_len.iter().rev().take(PIECES_MAX) {
-            let len = hole_len.min(missing);
-            pieces.push(Piece { chunk, offset: Bytes(offset), len: Bytes(len) });
+        let mut cuts = Vec::new();
+        for hole in self.holes.longest_first().take(PIECES_MAX) {
+            let len = hole.len.0.min(missing);
+            cuts.push((hole, len));
             missing -= len;
             if missing == 0 {
                 break;
@@ -236,56 +231,61 @@ impl Space {
         if missing > 0 {
             return None;
         }
-        for piece in &pieces {
-            let hole_len = self.holes[&(piece.chunk, piece.offset.0)];
-            self.cut(piece.chunk, piece.offset.0, hole_len, piece.len.0);
-        }
-        Some(pieces)
+        let cut = |(hole, len): (Piece, u64)| {
+            self.cut(hole, len);
+            Piece { len: Bytes(len), ..hole }
+        };
+        Some(cuts.into_iter().map(cut).collect())
     }
 
-    fn cut(&mut self, chunk: ChunkId, offset: u64, hole_len: u64, taken: u64) {
-        self.remove_hole(chunk, offset, hole_len);
-        if hole_len > taken {
-            self.insert_hole(chunk, offset + taken, hole_len - taken);
+    /// Takes the start of a hole.
+    fn cut(&mut self, hole: Piece, taken: u64) {
+        let Piece { chunk, offset, len } = hole;
+        self.holes.cut(chunk, offset.0, len.0, taken);
+        if self.fit != Fit::Best {
+            self.in_order.remove(&(chunk, offset.0));
+            if len.0 > taken {
+                self.in_order.insert((chunk, offset.0 + taken), len.0 - taken);
+            }
         }
     }
 
     fn give_back_piece(&mut self, piece: Piece) {
-        let (chunk, mut start, mut end) =
-            (piece.chunk, piece.offset.0, piece.offset.0 + piece.len.0);
-        let after = self.holes.range((chunk, start)..).next().map(|(key, len)| (*key, *len));
-        let before = self.holes.range(..(chunk, start)).next_back().map(|(key, len)| (*key, *len));
-        if let Some(((hole_chunk, offset), len)) = after
-            && hole_chunk == chunk
-        {
-            assert!(offset >= end, "{piece:?} was given back twice");
-            if offset == end {
-                self.remove_hole(chunk, offset, len);
-                end = offset + len;
+        let Piece { chunk, offset: Bytes(start), len: Bytes(len) } = piece;
+        let end = start + len;
+        let is_free = self.holes.starting_at(chunk, start).is_some()
+            || self.holes.ending_at(chunk, end).is_some();
+        assert!(!is_free, "{piece:?} was given back twice");
+        let behind = self.holes.starting_at(chunk, end);
+        let before = self.holes.ending_at(chunk, start);
+        match (before, behind) {
+            (None, None) => self.holes.insert(chunk, start, len),
+            (None, Some(behind)) => self.holes.prepend(chunk, start, len, behind),
+            (Some(before), None) => self.holes.append(chunk, start, len, before),
+            (Some(before), Some(behind)) => {
+                self.holes.remove(chunk, end, behind);
+                self.holes.append(chunk, start, len + behind, before);
             }
         }
-        if let Some(((hole_chunk, offset), len)) = before
-            && hole_chunk == chunk
-        {
-            assert!(offset + len <= start, "{piece:?} was given back twice");
-            if offset + len == start {
-                self.remove_hole(chunk, offset, len);
-                start = offset;
-            }
+        if self.fit != Fit::Best {
+            let (before, behind) = (before.unwrap_or(0), behind.unwrap_or(0));
+            self.in_order.remove(&(chunk, end));
+            self.in_order.insert((chunk, start - before), before + len + behind);
         }
-        self.insert_hole(chunk, start, end - start);
     }
 
     fn insert_hole(&mut self, chunk: ChunkId, offset: u64, len: u64) {
-        self.holes.insert((chunk, offset), len);
-        self.by_len.insert((len, chunk, offset));
-        self.free += len;
+        self.holes.insert(chunk, offset, len);
+        if self.fit != Fit::Best {
+            self.in_order.insert((chunk, offset), len);
+        }
     }
 
     fn remove_hole(&mut self, chunk: ChunkId, offset: u64, len: u64) {
-        self.holes.remove(&(chunk, offset));
-        self.by_len.remove(&(len, chunk, offset));
-        self.free -= len;
+        self.holes.remove(chunk, offset, len);
+        if self.fit != Fit::Best {
+            self.in_order.remove(&(chunk, offset));
+        }
     }
 }
 
@@ -376,10 +376,8 @@ mod tests {
             requests in prop::collection::vec((1_u64..30 * GRAIN, any::<bool>(), 0_usize..8), 1..200),
             is_log: bool,
         ) {
-            let mut space = space_of(3);
-            if is_log {
-                space.fit = Fit::Next(ChunkId(0), 0);
-            }
+            let mut space = if is_log { Space::in_log_order() } else { Space::new() };
+            (0..3).for_each(|chunk| space.add_chunk(ChunkId(chunk), Bytes(CHUNK)));
             let mut owned: Vec<Vec<Piece>> = Vec::new();
             for (len, give_back, which) in requests {
                 if give_back && !owned.is_empty() {

@@ -534,8 +534,9 @@ impl Cache {
         let (Some(due), Some(from)) = (self.ahead.due(sample), self.places.get(sample)) else {
             return;
         };
-        self.vacate(sample);
-        self.keep_ahead(sample, due, to.clone(), Goes::Up);
+        self.give_back(sample);
+        self.ahead.moved(sample, to.tier);
+        self.places.insert(sample, to.clone());
         let len = self.sizes[sample.0 as usize];
         self.changes.push(Change::Shifted { sample, due, len, from, to });
     }
@@ -771,13 +772,20 @@ impl Cache {
         self.policy.displaced(sample, tier, None);
     }
 
-    /// Gives the place of a sample back.
+    /// Gives the place of a sample back; it waits for nothing any more.
     fn vacate(&mut self, sample: SampleId) {
-        let Some(Place { tier, pieces }) = self.places.remove(sample) else { return };
-        self.ahead.remove(sample);
+        if self.give_back(sample) {
+            self.ahead.remove(sample);
+        }
+    }
+
+    /// Gives the place of a sample back. Returns whether it had one.
+    fn give_back(&mut self, sample: SampleId) -> bool {
+        let Some(Place { tier, pieces }) = self.places.remove(sample) else { return false };
         let Tier { space, pins, .. } = &mut self.tiers[usize::from(tier.0)];
         let free = pieces.iter().filter(|piece| !pins.vacate(piece));
         free.for_each(|piece| space.give_back(core::slice::from_ref(piece)));
+        true
     }
 }
 

@@ -10,11 +10,14 @@
 //! 1. No two running operations access the same byte of a tier if one of them writes.
 //! 2. Every operation is released exactly once, and only after all that it waits for ended.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+mod access_table;
 
+use alloc::vec::Vec;
+
+use self::access_table::AccessTable;
 use super::op_table::OpTable;
 use crate::{
-    id::{ChunkId, OpId, TierId},
+    id::{OpId, TierId},
     space::Piece,
 };
 
@@ -31,14 +34,6 @@ pub(super) struct Access {
     pub(super) tier: TierId,
     pub(super) piece: Piece,
     pub(super) mode: Mode,
-}
-
-impl Access {
-    /// Where it stands among the accesses of all operations.
-    fn key(&self, op: OpId) -> (LengthClass, Start) {
-        let Self { tier, piece, .. } = *self;
-        (LengthClass::of(piece.len.0), (start_of(tier, piece.chunk, piece.offset.0), op))
-    }
 }
 
 /// What an operation accesses: almost always at most one piece, which takes no memory of its own.
@@ -73,31 +68,6 @@ impl FromIterator<Access> for Accesses {
     }
 }
 
-/// Where an accessed piece starts, and the operation. One number for tier, chunk and offset is compared
-/// faster than three.
-type Start = (u128, OpId);
-
-fn start_of(tier: TierId, chunk: ChunkId, offset: u64) -> u128 {
-    u128::from(tier.0) << 96 | u128::from(chunk.0) << 64 | u128::from(offset)
-}
-
-/// Pieces of about equal length, each at least a quarter as long as the longest of the class: so few of
-/// them can lie shortly before a byte without reaching it, and a search passes over no more. Each class
-/// costs a search, and the samples of a dataset are in one or two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct LengthClass(u32);
-
-impl LengthClass {
-    fn of(len: u64) -> Self {
-        Self(len.max(1).ilog2() / 2)
-    }
-
-    /// The upper bound of the lengths in the class.
-    fn longest(self) -> u64 {
-        u64::MAX >> (62 - 2 * self.0)
-    }
-}
-
 #[derive(Debug, Default)]
 struct Node {
     /// Operations that must end before this one may run.
@@ -111,8 +81,7 @@ struct Node {
 pub(super) struct Dependencies {
     next: u64,
     nodes: OpTable<Node>,
-    /// The pieces that operations access, with their length. No class is empty.
-    accessed: BTreeMap<LengthClass, BTreeMap<Start, (u64, Mode)>>,
+    accessed: AccessTable,
 }
 
 impl Dependencies {
@@ -128,8 +97,8 @@ impl Dependencies {
         let mut blockers = Vec::new();
         blockers.extend(after.filter(|before| self.nodes.get(*before).is_some()));
         let of_op = accesses.as_slice().iter();
-        of_op.clone().for_each(|access| self.find_conflicts(access, &mut blockers));
-        of_op.for_each(|access| self.insert(op, access));
+        of_op.clone().for_each(|access| self.accessed.find_conflicts(access, &mut blockers));
+        of_op.for_each(|access| self.accessed.insert(access, op));
         blockers.sort_unstable();
         blockers.dedup();
         let waits_for = u32::try_from(blockers.len()).expect("operations in flight are few");
@@ -141,39 +110,10 @@ impl Dependencies {
         blockers
     }
 
-    fn find_conflicts(&self, access: &Access, blockers: &mut Vec<OpId>) {
-        let piece = access.piece;
-        let conflicts = |mode: Mode| mode == Mode::Write || access.mode == Mode::Write;
-        let start = |offset| (start_of(access.tier, piece.chunk, offset), OpId(0));
-        let (offset, end) = (piece.offset.0, piece.offset.0 + piece.len.0);
-        let (first, _) = start(offset);
-        for (class, accessed) in &self.accessed {
-            let near = accessed.range(start(offset.saturating_sub(class.longest()))..start(end));
-            let overlapping = near.filter(|((other, _), (len, mode))| {
-                *other + u128::from(*len) > first && conflicts(*mode)
-            });
-            blockers.extend(overlapping.map(|((_, op), _)| *op));
-        }
-    }
-
-    fn insert(&mut self, op: OpId, access: &Access) {
-        let (class, start) = access.key(op);
-        let accessed = self.accessed.entry(class).or_default();
-        accessed.insert(start, (access.piece.len.0, access.mode));
-    }
-
     /// Ends an operation. Returns those that may run now, in the order in which they were planned.
     pub(super) fn remove(&mut self, op: OpId) -> Vec<OpId> {
         let Some(ended) = self.nodes.remove(op) else { return Vec::new() };
-        for access in ended.accesses.as_slice() {
-            let (class, start) = access.key(op);
-            if let Some(accessed) = self.accessed.get_mut(&class) {
-                accessed.remove(&start);
-                if accessed.is_empty() {
-                    self.accessed.remove(&class);
-                }
-            }
-        }
+        ended.accesses.as_slice().iter().for_each(|access| self.accessed.remove(access, op));
         let mut runnable = Vec::new();
         for waiting in ended.dependents {
             if let Some(state) = self.nodes.get_mut(waiting) {
@@ -189,12 +129,12 @@ impl Dependencies {
 
 #[cfg(test)]
 mod tests {
-    use alloc::collections::BTreeSet;
+    use alloc::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::units::Bytes;
+    use crate::{id::ChunkId, units::Bytes};
 
     fn any_access() -> impl Strategy<Value = Access> {
         let len = prop_oneof![4 => 1_u64..4, 1 => 4_u64..70, 1 => Just(1 << 40)];

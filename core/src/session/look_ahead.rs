@@ -30,6 +30,7 @@ use super::{
     staging::Staging,
 };
 use crate::{
+    hash_table::HashTable,
     id::{BatchId, Epoch, OpId, Rank, SampleId},
     order::Spec,
     retention::{cache::Due, policy::RankFetches},
@@ -53,7 +54,7 @@ pub(super) struct Horizon {
     passed: Passed,
     /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
     /// cold.
-    deferred: BTreeMap<SampleId, Due>,
+    deferred: HashTable<SampleId, Due>,
     /// The generation and the room that the manager said, by the first epoch that they hold for.
     scheduled: BTreeMap<Epoch, (u32, Bytes)>,
     /// How samples are requested, if not as soon as there is room.
@@ -66,6 +67,8 @@ struct RankHorizon {
     /// Where the rank was staged last.
     staged: Option<BatchId>,
     next: Option<Due>,
+    /// Whether batches of the rank can be staged.
+    is_open: bool,
     /// Samples that are left of the fetch which was begun last.
     unfetched: u64,
 }
@@ -109,7 +112,7 @@ impl Horizon {
             is_looking: false,
             ranks: BTreeMap::new(),
             passed: Passed(vec![0; words]),
-            deferred: BTreeMap::new(),
+            deferred: HashTable::default(),
             scheduled: BTreeMap::from([(settings.order.start.epoch, (0, settings.first_room))]),
             fetches: settings.fetches(),
         }
@@ -128,7 +131,7 @@ impl Horizon {
     /// Notes that a read of a sample is staged. Returns a later one that waited for this.
     fn note_staged(&mut self, sample: SampleId, batch: BatchId) -> Option<Due> {
         self.passed.clear(sample);
-        self.deferred.remove(&sample).filter(|due| due.batch > batch)
+        self.deferred.remove(sample).filter(|due| due.batch > batch)
     }
 
     /// Passes the next read of a rank.
@@ -163,6 +166,7 @@ impl Horizon {
 
     /// Puts the horizon of each rank that is staged behind what is staged.
     fn follow(&mut self, staging: &Staging) {
+        self.ranks.values_mut().for_each(|horizon| horizon.is_open = false);
         for (rank, cursor) in staging.cursors() {
             let horizon = self.ranks.entry(rank).or_default();
             let went_back = cursor < horizon.staged;
@@ -171,15 +175,15 @@ impl Horizon {
                 horizon.next = cursor.map(|batch| Due { batch, index: 0 });
             }
             horizon.staged = cursor;
+            horizon.is_open = true;
         }
     }
 
     /// The read that is looked at next: the earliest of the ranks that are staged.
-    fn next(&self, staging: &Staging) -> Option<Due> {
-        let ranks = staging.cursors().map(|(rank, _)| rank);
-        let horizons = ranks.filter_map(|rank| self.ranks.get(&rank));
-        let may_go_on = |it: &&RankHorizon| self.fetches.is_none() || it.unfetched > 0;
-        horizons.filter(may_go_on).filter_map(|horizon| horizon.next).min()
+    fn next(&self) -> Option<Due> {
+        let may_go_on =
+            |it: &&RankHorizon| it.is_open && (self.fetches.is_none() || it.unfetched > 0);
+        self.ranks.values().filter(may_go_on).filter_map(|horizon| horizon.next).min()
     }
 
     fn move_to(&mut self, rank: Rank, next: Option<Due>) {
@@ -214,16 +218,17 @@ impl Session {
         match self.settings.look_ahead {
             LookAhead::Off => false,
             LookAhead::Room(_) => true,
-            LookAhead::Auto => self.cold_rate().is_some_and(|rate| rate < AUTO_RATE_MAX),
+            LookAhead::Auto => self.is_cold_store_slow(),
         }
     }
 
-    /// What the cold store gave while it was read; `None` before its first bytes, and if it takes no time.
-    fn cold_rate(&self) -> Option<BytesPerSecond> {
-        let rate = u128::from(self.progress.cold.0) * 1_000_000_000;
-        let rate = rate.checked_div(u128::from(self.progress.cold_busy.time().0))?;
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        (rate > 0).then_some(BytesPerSecond(rate))
+    /// Whether the cold store gave less than [`AUTO_RATE_MAX`] while it was read; not before its first bytes,
+    /// and not if it takes no time. It is asked at every event, so nothing is divided.
+    fn is_cold_store_slow(&self) -> bool {
+        let (read, time) = (u128::from(self.progress.cold.0), self.progress.cold_busy.time().0);
+        let at_rate = |rate: u64| u128::from(rate) * u128::from(time);
+        let read = read * 1_000_000_000;
+        read >= at_rate(1) && read < at_rate(AUTO_RATE_MAX.0)
     }
 
     /// Divides the room of the tiers between what the policy retains and what is fetched ahead, for the
@@ -250,7 +255,7 @@ impl Session {
     /// Looks at one read to come. Returns `false` if nothing more can be fetched ahead now.
     fn look_at_next(&mut self) -> bool {
         self.horizon.begin_fetches(self.planner.spec());
-        let Some(due) = self.horizon.next(&self.staging) else { return false };
+        let Some(due) = self.horizon.next() else { return false };
         if self.planner.cache().ahead_count() >= AHEAD_SAMPLES_MAX {
             return false;
         }

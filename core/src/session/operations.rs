@@ -5,7 +5,7 @@
 //! [`super::completion`].
 
 use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     vec::Vec,
 };
 
@@ -18,6 +18,7 @@ use super::{
     op_table::OpTable,
 };
 use crate::{
+    hash_table::HashTable,
     id::{BatchId, ChunkId, OpId, SampleId, TierId},
     place::Place,
     space::Piece,
@@ -191,7 +192,7 @@ pub(super) struct Operations {
     dependencies: Dependencies,
     scheduler: EdfScheduler,
     /// The operation that brings a cached sample to its place, while it is in flight.
-    writers: BTreeMap<SampleId, OpId>,
+    writers: HashTable<SampleId, OpId>,
     /// Commands about arenas and chunks, given out in this order and before what needs the memory.
     memory_commands: VecDeque<Command>,
     /// Operations that were given out and have not ended.
@@ -209,7 +210,7 @@ impl Operations {
             pending: OpTable::default(),
             dependencies: Dependencies::default(),
             scheduler: EdfScheduler::new(settings.windows, tiers, first, world.ranks_per_node),
-            writers: BTreeMap::new(),
+            writers: HashTable::default(),
             memory_commands: VecDeque::new(),
             running: 0,
             running_max: settings.operations_max(),
@@ -247,7 +248,7 @@ impl Operations {
         let op = self.dependencies.next_id();
         let source = match &work {
             Work::Run(Operation::Promote { sample, .. }) | Work::ReadInPlace { sample, .. } => {
-                self.writers.get(sample).copied()
+                self.writers.get(*sample)
             }
             Work::Run(Operation::Demote { sample, from, .. }) => {
                 let writer = self.writers.insert(*sample, op);
@@ -407,21 +408,21 @@ impl Operations {
     pub(super) fn remove(&mut self, op: OpId) -> Option<(PendingOp, Vec<OpId>)> {
         let pending = self.pending.remove(op)?;
         if let Some(sample) = pending.work.written()
-            && self.writers.get(&sample) == Some(&op)
+            && self.writers.get(sample) == Some(op)
         {
-            self.writers.remove(&sample);
+            self.writers.remove(sample);
         }
         Some((pending, self.dependencies.remove(op)))
     }
 
     /// Whether a sample is on its way to its place in a tier.
     pub(super) fn is_written(&self, sample: SampleId) -> bool {
-        self.writers.contains_key(&sample)
+        self.writers.contains(sample)
     }
 
     /// How far a sample has come that was fetched ahead.
     pub(super) fn fetched_ahead(&self, sample: SampleId) -> FetchedAhead {
-        let writer = self.writers.get(&sample).copied();
+        let writer = self.writers.get(sample);
         let mut chain = core::iter::successors(writer, |op| self.pending.get(*op)?.source);
         let fetch = chain.find_map(|op| {
             let pending = self.pending.get(op)?;
@@ -440,7 +441,7 @@ impl Operations {
     /// ([`FetchedAhead::Not`]). Returns what may run now.
     pub(super) fn cancel_writers(&mut self, sample: SampleId) -> Vec<OpId> {
         let mut runnable = Vec::new();
-        let mut next = self.writers.get(&sample).copied();
+        let mut next = self.writers.get(sample);
         while let Some((pending, freed)) = next.and_then(|op| self.cancel(op)) {
             runnable.extend(freed);
             next = pending.source;
@@ -455,7 +456,7 @@ impl Operations {
 
     /// Notes that a sample has no place in any tier any more.
     pub(super) fn note_evicted(&mut self, sample: SampleId) {
-        self.writers.remove(&sample);
+        self.writers.remove(sample);
     }
 
     /// Notes that an operation failed, so that those that read the bytes which it was to bring do not.

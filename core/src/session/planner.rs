@@ -8,7 +8,10 @@
 //! reads samples where they lie and leaves them there, so that one trainer which jumps between epochs costs
 //! the others nothing; only when most of the ranks that ask are elsewhere does the node follow them.
 //!
-//! A decision follows from the orders and the reads before it, never from when a job ends.
+//! A decision follows from the orders and the reads before it, never from when a job ends. So that a job of
+//! millions of samples begins at once, what its ranks stage first needs no plan: of these batches nothing
+//! stays, whether the plan is there or not ([`unplanned_steps`]). Their next reads are cold, which is next to
+//! nothing of an epoch.
 
 use alloc::{
     collections::{BTreeSet, VecDeque},
@@ -19,7 +22,7 @@ use alloc::{
 use super::{Settings, entry::EntryRef};
 use crate::{
     id::{BatchId, Epoch, Rank, SampleId},
-    order::Spec,
+    order::{Shuffle, Spec},
     retention::{
         cache::Cache,
         future_accesses::{
@@ -29,6 +32,17 @@ use crate::{
         wear::Wear,
     },
 };
+
+/// With so many samples the orders and the plan that a first epoch needs take a second.
+const SAMPLES_MANY: u32 = 1 << 22;
+
+/// The first steps of the run whose batches are read before anything is planned: those that are staged before
+/// the first is taken.
+fn unplanned_steps(settings: &Settings, lookahead: u32) -> u32 {
+    let Spec { samples, shuffle, .. } = settings.order;
+    let is_long = samples >= SAMPLES_MANY && shuffle != Shuffle::Published && lookahead > 0;
+    if is_long { settings.staged_batches } else { 0 }
+}
 
 /// Work for another thread.
 #[derive(Debug)]
@@ -72,7 +86,7 @@ impl Job {
 pub(super) enum Reading {
     /// In the epoch that the node is in, or near it: the policy decides what stays.
     Planned,
-    /// In another epoch: nothing is kept and nothing is evicted.
+    /// In another epoch, or at the start of a large job: nothing is kept and nothing is evicted.
     Stray,
 }
 
@@ -90,6 +104,7 @@ pub(super) struct Planner {
     has_begun_next: bool,
     /// Ranks whose next batch waits for a job.
     unprepared: BTreeSet<Rank>,
+    unplanned_steps: u32,
 }
 
 impl Planner {
@@ -99,7 +114,8 @@ impl Planner {
         let future = FutureAccesses::new(order, settings.node, policy.lookahead())
             .with_next_uses(policy.next_uses());
         let sizes = Arc::clone(&settings.sizes);
-        Self {
+        let unplanned_steps = unplanned_steps(settings, policy.lookahead());
+        let mut planner = Self {
             future,
             cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
                 .with_wear(Wear::within(settings.aim.writes_per_epoch.clone()))
@@ -109,7 +125,31 @@ impl Planner {
             planned: None,
             has_begun_next: false,
             unprepared: BTreeSet::new(),
+            unplanned_steps,
+        };
+        planner.begin_first();
+        planner
+    }
+
+    /// Reads this many steps of the run without a plan, as if the job were large.
+    #[cfg(test)]
+    pub(super) fn read_unplanned(&mut self, steps: u32) {
+        self.unplanned_steps = steps;
+        self.begin_first();
+    }
+
+    /// Begins the orders and the plan of the epoch where a large job starts, before a trainer comes.
+    fn begin_first(&mut self) {
+        let first = self.spec().start.epoch;
+        let is_missing = self.unplanned_steps > 0 && self.planned.is_none() && self.main == first;
+        if is_missing && self.expand(first, Reach::View) {
+            self.plan_epoch(first, Need::Now);
         }
+    }
+
+    /// Whether a batch is one of the first of a large job.
+    fn is_unplanned(&self, batch: BatchId) -> bool {
+        batch.epoch == self.spec().start.epoch && batch.step.0 < self.unplanned_steps
     }
 
     pub(super) fn spec(&self) -> &Spec {
@@ -175,6 +215,7 @@ impl Planner {
             Finished::Planned(planned) => self.cache.prepared(planned),
             Finished::Dropped => return None,
         }
+        self.begin_first();
         if self.has_begun_next {
             self.begin_next();
         }
@@ -188,7 +229,10 @@ impl Planner {
         batch: BatchId,
         requested: impl Iterator<Item = BatchId>,
     ) -> Option<Reading> {
-        let reading = self.reading(batch.epoch, requested);
+        let reading = match self.reading(batch.epoch, requested) {
+            Reading::Planned if self.is_unplanned(batch) => Reading::Stray,
+            reading => reading,
+        };
         let reach = match reading {
             Reading::Planned => Reach::View,
             Reading::Stray => Reach::Epoch,

@@ -1,56 +1,105 @@
 //! The operations of one rank that wait for a channel, by the batch that needs them.
 //!
-//! They come almost in that order, as batches are planned one after the other, so those that do stand in a
-//! queue, and only the others in a tree.
+//! The batches that a rank waits for lie beside one another, and each has a queue of its own, in which
+//! operations come almost in the order of their ids. Those of batches far off stand in a tree.
 //!
 //! Invariant, checked by `mod tests`: it holds what a sorted set would.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::{
+    collections::{BTreeSet, VecDeque},
+    vec::Vec,
+};
 
-use crate::id::OpId;
+use crate::{id::OpId, sorted_queue::SortedQueue};
+
+/// Batches from the first to the last that have queues of their own.
+const SPAN_MAX: u64 = 1 << 12;
 
 /// Operations with the number of the batch that needs them, in ascending order.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    in_order: VecDeque<(u64, OpId)>,
+    /// The number of the first of the batches.
+    first: u64,
+    /// Neither the first nor the last is empty.
+    batches: VecDeque<SortedQueue<OpId>>,
+    /// Operations for batches beyond these.
     others: BTreeSet<(u64, OpId)>,
+    len: usize,
+    /// Empty queues, whose memory is used again.
+    spare: Vec<SortedQueue<OpId>>,
 }
 
 impl Waiting {
     pub(super) fn len(&self) -> usize {
-        self.in_order.len() + self.others.len()
+        self.len
     }
 
     pub(super) fn insert(&mut self, number: u64, op: OpId) {
-        if self.in_order.back().is_none_or(|last| *last < (number, op)) {
-            self.in_order.push_back((number, op));
-        } else {
-            self.others.insert((number, op));
-        }
+        let is_new = match self.batch_for(number) {
+            Some(queue) => queue.insert(op),
+            None => self.others.insert((number, op)),
+        };
+        self.len += usize::from(is_new);
     }
 
     pub(super) fn first(&self) -> Option<(u64, OpId)> {
-        match (self.in_order.front(), self.others.first()) {
-            (Some(front), Some(other)) => Some(*front.min(other)),
-            (front, other) => front.or(other).copied(),
+        let first = self.batches.front().and_then(|queue| Some((self.first, queue.first()?)));
+        match (first, self.others.first()) {
+            (Some(first), Some(other)) => Some(first.min(*other)),
+            (first, other) => first.or(other.copied()),
         }
     }
 
     pub(super) fn pop_first(&mut self) -> Option<(u64, OpId)> {
-        let is_in_order = match (self.in_order.front(), self.others.first()) {
-            (Some(front), Some(other)) => front < other,
-            (front, _) => front.is_some(),
-        };
-        if is_in_order { self.in_order.pop_front() } else { self.others.pop_first() }
+        let (number, op) = self.first()?;
+        self.remove(number, op);
+        Some((number, op))
     }
 
     /// Removes an operation. Returns whether it was there.
     pub(super) fn remove(&mut self, number: u64, op: OpId) -> bool {
-        if self.others.remove(&(number, op)) {
-            return true;
+        let queue = self.slot(number).and_then(|slot| self.batches.get_mut(slot));
+        let was_there =
+            queue.is_some_and(|queue| queue.remove(op)) || self.others.remove(&(number, op));
+        self.len -= usize::from(was_there);
+        self.trim();
+        was_there
+    }
+
+    fn slot(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.first)?).ok()
+    }
+
+    /// The queue of a batch, a new one if it lies near the others.
+    fn batch_for(&mut self, number: u64) -> Option<&mut SortedQueue<OpId>> {
+        if self.batches.is_empty() {
+            self.first = number;
         }
-        let place = self.in_order.binary_search(&(number, op));
-        place.is_ok_and(|place| self.in_order.remove(place).is_some())
+        let end = self.first + self.batches.len() as u64;
+        if end.max(number + 1) - self.first.min(number) > SPAN_MAX {
+            return None;
+        }
+        for _ in number..self.first {
+            self.batches.push_front(self.spare.pop().unwrap_or_default());
+        }
+        for _ in end..=number {
+            self.batches.push_back(self.spare.pop().unwrap_or_default());
+        }
+        self.first = self.first.min(number);
+        let slot = self.slot(number)?;
+        self.batches.get_mut(slot)
+    }
+
+    /// Removes empty queues at the ends.
+    fn trim(&mut self) {
+        while self.batches.front().is_some_and(SortedQueue::is_empty) {
+            self.spare.extend(self.batches.pop_front());
+            self.first += 1;
+        }
+        while self.batches.back().is_some_and(SortedQueue::is_empty) {
+            self.spare.extend(self.batches.pop_back());
+        }
+        self.spare.truncate(self.batches.len() + 1);
     }
 }
 
@@ -63,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_queue_is_a_sorted_set(
-            acts in prop::collection::vec((0_u64..20, 0_u64..20, 0_u8..8), 1..300),
+            acts in prop::collection::vec((0_u64..20, 0_u64..20, 0_u8..9), 1..300),
         ) {
             let mut waiting = Waiting::default();
             let mut set = BTreeSet::new();
@@ -76,6 +125,7 @@ mod tests {
                     _ => {
                         // Most come in order.
                         let number = if act > 4 { number + 20 } else { number };
+                        let number = if act > 7 { number * SPAN_MAX / 8 } else { number };
                         if set.insert((number, op)) {
                             waiting.insert(number, op);
                         }

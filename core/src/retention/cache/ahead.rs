@@ -8,19 +8,18 @@
 //! 1. What waits is in no residency, and has a place.
 //! 2. The residency and what waits take no more of a tier together than it may hold, except after it shrank.
 
-use alloc::{
-    collections::{BTreeMap, BTreeSet},
-    vec,
-    vec::Vec,
-};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
+use core::cmp::Ordering;
 
 use crate::{
-    id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
+    hash_table::HashTable,
+    id::{BatchId, Epoch, Rank, SampleId, TierId},
+    sorted_queue::SortedQueue,
     units::Bytes,
 };
 
 /// The entry of a batch for which a sample was fetched; ordered as training needs them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Due {
     /// The batch that needs the sample.
     pub batch: BatchId,
@@ -28,17 +27,82 @@ pub struct Due {
     pub index: u32,
 }
 
-/// What waits in the tiers, by when it is needed.
+impl Due {
+    /// Its place in the order of training, as one number: that is compared faster than four.
+    fn key(&self) -> u128 {
+        let BatchId { epoch, step, rank } = self.batch;
+        let time = u128::from(epoch.0) << 96 | u128::from(step.0) << 64;
+        time | u128::from(rank.0) << 32 | u128::from(self.index)
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What waits in the tiers, by when it is needed. Samples are fetched ahead and used almost in that order.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    waiting: BTreeMap<SampleId, Waiting>,
-    by_tier: Vec<BTreeSet<(Due, SampleId)>>,
-    /// Those of each tier that go on to a faster one.
-    passing: Vec<BTreeSet<(Due, SampleId)>>,
-    by_rank: BTreeSet<(Rank, Due, SampleId)>,
-    /// Samples that are being read from the cold store.
-    arriving: BTreeSet<SampleId>,
-    used: Vec<Bytes>,
+    waiting: HashTable<SampleId, Waiting>,
+    by_tier: Vec<OfTier>,
+    by_rank: BTreeMap<Rank, SortedQueue<(Due, SampleId)>>,
+}
+
+/// What waits in one tier. Each of these gets its samples almost in the order in which they are needed.
+#[derive(Debug, Clone, Default)]
+struct OfTier {
+    /// What was fetched into it and goes on to a faster tier.
+    fetched: SortedQueue<(Due, SampleId)>,
+    /// What came from another tier, and goes on.
+    moved: SortedQueue<(Due, SampleId)>,
+    staying: SortedQueue<(Due, SampleId)>,
+    used: Bytes,
+}
+
+impl OfTier {
+    fn queue(&mut self, waits: Waits) -> &mut SortedQueue<(Due, SampleId)> {
+        match waits {
+            Waits::Fetched => &mut self.fetched,
+            Waits::Moved => &mut self.moved,
+            Waits::Staying => &mut self.staying,
+        }
+    }
+
+    fn last(&self) -> Option<(Due, SampleId)> {
+        self.fetched.last().max(self.moved.last()).max(self.staying.last())
+    }
+
+    /// The last sample that is wanted.
+    fn rfind(&self, is_wanted: impl Fn(SampleId) -> bool) -> Option<(Due, SampleId)> {
+        let wanted = |(_, sample): (Due, SampleId)| is_wanted(sample);
+        let passing = self.fetched.rfind(wanted).max(self.moved.rfind(wanted));
+        passing.max(self.staying.rfind(wanted))
+    }
+
+    /// The first sample that is wanted and goes on to a faster tier.
+    fn find_passing(&self, is_wanted: impl Fn(SampleId) -> bool) -> Option<(Due, SampleId)> {
+        let wanted = |(_, sample): (Due, SampleId)| is_wanted(sample);
+        match (self.fetched.find(wanted), self.moved.find(wanted)) {
+            (Some(fetched), Some(moved)) => Some(fetched.min(moved)),
+            (fetched, moved) => fetched.or(moved),
+        }
+    }
+}
+
+/// In which queue of its tier a sample waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    Fetched,
+    Moved,
+    Staying,
 }
 
 /// Whether a sample goes on to a faster tier before it is used.
@@ -54,17 +118,15 @@ pub(super) enum Goes {
 struct Waiting {
     due: Due,
     tier: TierId,
+    waits: Waits,
+    /// Whether it is being read from the cold store.
+    is_arriving: bool,
     len: Bytes,
 }
 
 impl Ahead {
     pub(super) fn new(tiers: usize) -> Self {
-        Self {
-            by_tier: vec![BTreeSet::new(); tiers],
-            passing: vec![BTreeSet::new(); tiers],
-            used: vec![Bytes(0); tiers],
-            ..Self::default()
-        }
+        Self { by_tier: vec![OfTier::default(); tiers], ..Self::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -72,12 +134,12 @@ impl Ahead {
     }
 
     pub(super) fn due(&self, sample: SampleId) -> Option<Due> {
-        self.waiting.get(&sample).map(|waiting| waiting.due)
+        self.waiting.get(sample).map(|waiting| waiting.due)
     }
 
     /// Bytes that wait in a tier.
     pub(super) fn used(&self, tier: TierId) -> Bytes {
-        self.used[usize::from(tier.0)]
+        self.by_tier[usize::from(tier.0)].used
     }
 
     /// Notes that a sample of `len` bytes, rounded as its place is, waits in a tier.
@@ -89,75 +151,97 @@ impl Ahead {
         len: Bytes,
         goes: Goes,
     ) {
-        let before = self.waiting.insert(sample, Waiting { due, tier, len });
+        let waits = match goes {
+            Goes::Up => Waits::Fetched,
+            Goes::Nowhere => Waits::Staying,
+        };
+        let waiting = Waiting { due, tier, waits, is_arriving: false, len };
+        let before = self.waiting.insert(sample, waiting);
         assert!(before.is_none(), "{sample:?} waits in one place");
-        self.by_tier[usize::from(tier.0)].insert((due, sample));
-        if goes == Goes::Up {
-            self.passing[usize::from(tier.0)].insert((due, sample));
-        }
-        self.by_rank.insert((due.batch.rank, due, sample));
-        self.used[usize::from(tier.0)].0 += len.0;
+        self.by_rank.entry(due.batch.rank).or_default().insert((due, sample));
+        self.enter(sample, waiting);
+    }
+
+    /// Notes that a sample went on to a tier, from where it goes up.
+    pub(super) fn moved(&mut self, sample: SampleId, to: TierId) {
+        let Some(waiting) = self.waiting.get_mut(sample) else { return };
+        let before = *waiting;
+        let now = Waiting { tier: to, waits: Waits::Moved, is_arriving: false, ..before };
+        *waiting = now;
+        self.leave(sample, before);
+        self.enter(sample, now);
+    }
+
+    fn enter(&mut self, sample: SampleId, Waiting { due, tier, waits, len, .. }: Waiting) {
+        let of_tier = &mut self.by_tier[usize::from(tier.0)];
+        of_tier.queue(waits).insert((due, sample));
+        of_tier.used.0 += len.0;
+    }
+
+    fn leave(&mut self, sample: SampleId, Waiting { due, tier, waits, len, .. }: Waiting) {
+        let of_tier = &mut self.by_tier[usize::from(tier.0)];
+        of_tier.queue(waits).remove((due, sample));
+        of_tier.used.0 -= len.0;
     }
 
     /// Notes that a sample waits no more. Returns what it waited for.
     pub(super) fn remove(&mut self, sample: SampleId) -> Option<Due> {
-        let Waiting { due, tier, len } = self.waiting.remove(&sample)?;
-        self.by_tier[usize::from(tier.0)].remove(&(due, sample));
-        self.passing[usize::from(tier.0)].remove(&(due, sample));
-        self.by_rank.remove(&(due.batch.rank, due, sample));
-        self.arriving.remove(&sample);
-        self.used[usize::from(tier.0)].0 -= len.0;
+        let waiting = self.waiting.remove(sample)?;
+        self.leave(sample, waiting);
+        let due = waiting.due;
+        self.by_rank.entry(due.batch.rank).or_default().remove((due, sample));
         Some(due)
     }
 
     /// What waits for the first batch of a rank, and that batch.
     pub(super) fn first_of(&self, rank: Rank) -> Option<(SampleId, BatchId)> {
-        let (of, due, sample) = self.by_rank.range((rank, FIRST, SampleId(0))..).next()?;
-        (*of == rank).then_some((*sample, due.batch))
+        let (due, sample) = self.by_rank.get(&rank)?.first()?;
+        Some((sample, due.batch))
     }
 
     /// What waits for batches of a rank in an epoch.
     pub(super) fn of_epoch(&self, rank: Rank, epoch: Epoch) -> Vec<SampleId> {
-        let first = Due { batch: BatchId { epoch, ..FIRST.batch }, index: 0 };
-        let of_rank = self.by_rank.range((rank, first, SampleId(0))..);
-        let of_epoch = of_rank.take_while(|(of, due, _)| *of == rank && due.batch.epoch == epoch);
-        of_epoch.map(|(.., sample)| *sample).collect()
+        let of_rank = self.by_rank.get(&rank).into_iter().flat_map(SortedQueue::iter);
+        let mut of_epoch: Vec<_> = of_rank.filter(|(due, _)| due.batch.epoch == epoch).collect();
+        of_epoch.sort_unstable();
+        of_epoch.into_iter().map(|(_, sample)| sample).collect()
     }
 
     /// What is needed last of all that waits.
     pub(super) fn last(&self) -> Option<(Due, SampleId)> {
-        self.by_tier.iter().filter_map(|waiting| waiting.last().copied()).max()
+        self.by_tier.iter().filter_map(OfTier::last).max()
     }
 
     /// Notes that a sample is being read into its place, if it waits there.
     pub(super) fn arriving(&mut self, sample: SampleId) {
-        if self.waiting.contains_key(&sample) {
-            self.arriving.insert(sample);
-        }
+        let waiting = self.waiting.get_mut(sample);
+        waiting.into_iter().for_each(|waiting| waiting.is_arriving = true);
     }
 
     /// Notes that a sample is in its place. Returns whether it was being read into it.
     pub(super) fn arrived(&mut self, sample: SampleId) -> bool {
-        self.arriving.remove(&sample)
+        let waiting = self.waiting.get_mut(sample);
+        waiting.is_some_and(|waiting| core::mem::replace(&mut waiting.is_arriving, false))
     }
 
     /// What a tier holds that is needed last. Who takes its place waits for what is on its way there, so
     /// what is being read comes after all others.
     pub(super) fn last_in(&self, tier: TierId) -> Option<SampleId> {
-        let mut last_first = self.by_tier[usize::from(tier.0)].iter().rev().map(|(_, it)| *it);
-        let last = last_first.clone().next();
-        last_first.find(|sample| !self.arriving.contains(sample)).or(last)
+        let waiting = &self.by_tier[usize::from(tier.0)];
+        let last = waiting.rfind(|sample| self.is_at_rest(sample)).or_else(|| waiting.last());
+        last.map(|(_, sample)| sample)
     }
 
     /// What is needed first of all that goes up from below a tier, and is not just being read.
     pub(super) fn first_below(&self, tier: TierId) -> Option<SampleId> {
-        let below = self.passing.iter().skip(usize::from(tier.0) + 1);
-        let is_free = |(_, sample): &&(Due, SampleId)| !self.arriving.contains(sample);
-        let first = below.filter_map(|waiting| waiting.iter().find(is_free)).min();
-        first.map(|(_, sample)| *sample)
+        let below = self.by_tier.iter().skip(usize::from(tier.0) + 1);
+        let at_rest = |it: &OfTier| it.find_passing(|sample| self.is_at_rest(sample));
+        let first = below.filter_map(at_rest).min();
+        first.map(|(_, sample)| sample)
+    }
+
+    /// Whether a sample is not just being read from the cold store.
+    fn is_at_rest(&self, sample: SampleId) -> bool {
+        self.waiting.get(sample).is_none_or(|waiting| !waiting.is_arriving)
     }
 }
-
-/// Not behind any entry.
-const FIRST: Due =
-    Due { batch: BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) }, index: 0 };

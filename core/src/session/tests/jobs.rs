@@ -45,6 +45,62 @@ proptest! {
     }
 }
 
+/// A job that is read without a plan for some steps.
+fn begun(steps: u32, jobs: Option<Vec<Job>>) -> Play {
+    let mut settings = settings(policy::Kind::Gap, 200, 1, OnError::Fail);
+    settings.order.epochs = 3;
+    let mut world = Play::with_jobs(&settings, jobs);
+    world.session.planner.read_unplanned(steps);
+    world
+}
+
+#[test]
+fn the_first_batches_of_a_large_job_wait_for_no_plan() {
+    let is_plan = |job: &Job| matches!(job, Job::Plan(_));
+    let ahead_of_plan = |steps: u32| {
+        let mut world = begun(steps, Some(Vec::new()));
+        world.drain();
+        // The order of the first epoch ends; that of the next does not, so nothing is planned.
+        assert!(world.end_job(0));
+        world.drain();
+        assert!(!world.jobs.iter().flatten().any(is_plan));
+        (
+            world.ask(0) && {
+                world.drain();
+                world.take(0)
+            },
+            world,
+        )
+    };
+    let (is_there, mut world) = ahead_of_plan(2);
+    assert!(is_there, "a batch is handed out before anything is planned");
+    assert!(!ahead_of_plan(0).0, "a small job waits for its plan");
+    while world.end_job(0) {
+        world.drain();
+    }
+    assert!(
+        world
+            .session
+            .planner
+            .planned_samples(world.session.planner.spec().first(Rank(0)))
+            .is_some()
+    );
+}
+
+#[test]
+fn the_first_batches_of_a_large_job_are_read_equally_whenever_its_plan_is_there() {
+    let moves = |jobs: Option<Vec<Job>>, picks: &[usize]| {
+        let mut world = begun(2, jobs);
+        world.play(picks, 0);
+        assert_eq!(world.trainers[0].got, world.expected(0));
+        world.session.progress().decisions()
+    };
+    let at_once = moves(None, &[3, 7, 5]);
+    for picks in [[9, 4, 1, 77, 5], [2, 2, 8, 13, 1], [31, 7, 19, 3, 6]] {
+        assert_eq!(moves(Some(Vec::new()), &picks), at_once, "{picks:?}");
+    }
+}
+
 /// A node whose first rank reads on in the first epoch while the second asks for one far epoch after the
 /// other, whose work never ends before the first rank has its batch. Returns how often something was planned.
 fn jumping() -> usize {
