@@ -198,7 +198,7 @@ fn declared_phases_have_room_in_the_first_schedule_if_they_are_worth_some() {
     let cycle = Cycle { consumed: Bytes::mib(400), busy: second, idle: second };
     let phases = Some(Phases { cycle, epoch: Bytes::mib(20_000), step: Bytes::mib(16) });
     let of = |phases, look_ahead, cold: Option<u64>| {
-        let schedule = of(&Terms { phases, look_ahead, ..terms() }, &offer(cold)).unwrap();
+        let schedule = of(&Terms { look_ahead, phases, ..terms() }, &offer(cold)).unwrap();
         (schedule.look_ahead, schedule.reason)
     };
     let (room, reason) = of(phases, LookAhead::Auto, Some(250));
