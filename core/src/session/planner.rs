@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// With so many samples the orders and the plan that a first epoch needs take a second.
-const SAMPLES_MANY: u32 = 1 << 22;
+const SAMPLES_MANY: u32 = 4_194_304;
 
 /// The first steps of the run whose batches are read before anything is planned: those that are staged before
 /// the first is taken.
