@@ -103,7 +103,7 @@ pub struct Row {
     /// Read from the cold store.
     pub cold_read_bytes: u64,
     /// The fewest with the job's share of the memory that was there, without what is staged.
-    pub least_cold_bytes: u64,
+    pub least_cold_bytes: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -282,7 +282,9 @@ fn compare(
         report.epochs.len()
     );
     let dataset = (FILES * FILE.0) as f64;
-    let start = watched.end - Duration::from_secs_f64(seconds.iter().sum());
+    let took = Duration::from_secs_f64(seconds.iter().sum());
+    let start =
+        watched.end.checked_sub(took).context("epochs that took longer than the clock runs")?;
     // Batches that wait for the trainer are part of the share, and no cache.
     let staged = report.staging.parts.iter().map(|part| part.bytes as f64).sum::<f64>();
     let room = |(time, hogged): &(Instant, u64)| Room {
@@ -309,7 +311,7 @@ fn compare(
             time_s: took.takes_s,
             bound_s: compute_s.max(least / (f64::from(COLD_MB_PER_S) * 1e6)),
             cold_read_bytes: read.cold_read_bytes,
-            least_cold_bytes: least as u64,
+            least_cold_bytes: least.round(),
         })
         .collect();
     let sum = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>();
@@ -337,7 +339,8 @@ fn job_text(data: &Path) -> String {
 /// The figures as a table.
 #[must_use]
 pub fn table(outcome: &Outcome) -> String {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    const MIB: f64 = (1 << 20) as f64;
+    let mib = |bytes: u64| bytes as f64 / MIB;
     let mut text = format!(
         "dataset {:.1} MiB, memory group of {}, of which the hog leaves {LEFT}; cold store emulated\n",
         mib(outcome.dataset_bytes),
@@ -367,7 +370,7 @@ pub fn table(outcome: &Outcome) -> String {
                 row.bound_s,
                 row.time_s / row.bound_s,
                 mib(row.cold_read_bytes),
-                mib(row.least_cold_bytes)
+                row.least_cold_bytes / MIB
             );
         }
     }

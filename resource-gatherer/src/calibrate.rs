@@ -204,7 +204,7 @@ pub fn directory(inventory: &Inventory, kind: Kind, path: &Path) -> Result<Tier,
 ///
 /// # Errors
 ///
-/// As [`directory`], and that the files do not lie on the node.
+/// As [`directory()`], and that the files do not lie on the node.
 pub fn ram_disk(
     inventory: &Inventory,
     path: &Path,

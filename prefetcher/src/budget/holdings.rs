@@ -433,8 +433,8 @@ impl Holdings {
             else {
                 continue;
             };
-            let share = tier.share_of(*now, *of_shares, *free, chunk);
-            let wanted = share.unwrap_or(tier.limit.chunks_max);
+            let chunks = tier.share_of(*now, *of_shares, *free, chunk);
+            let wanted = chunks.unwrap_or(tier.limit.chunks_max);
             let missing = wanted.min(tier.limit.chunks_max).saturating_sub(tier.budget);
             // A quarter of the difference at a time: reaches any size soon and shows early if it is too much.
             let spare = spare.get(&tier.limit.pool).copied().unwrap_or(0);
