@@ -166,7 +166,7 @@ fn a_slice_without_room_is_a_fault_that_names_the_chunk() {
         let mut failures = rig.plane.faults();
         while !failures.iter().any(|it| matches!(it.cause, Cause::Chunk { .. })) {
             std::thread::yield_now();
-            failures.extend(rig.plane.faults());
+            failures = rig.plane.faults();
         }
         let is_of_copy = |cause: &Cause| {
             let chunk = Some(ChunkId(3));
