@@ -169,6 +169,7 @@ impl Session {
             settings,
         };
         if let Some(room) = session.settings.room_at_start() {
+            let room = room.min(session.room_of_most_ahead());
             session.progress.look_ahead_room.insert(order.start.epoch, room);
             session.planner.cache_mut().reserve(room);
         }

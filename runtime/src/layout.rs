@@ -10,6 +10,7 @@ mod figures;
 mod found;
 mod measured;
 mod memory_nodes;
+mod mounts;
 mod node;
 mod reach;
 mod reported;

@@ -34,6 +34,7 @@ use crate::{
     id::{BatchId, Epoch, OpId, Rank, SampleId},
     order::Spec,
     retention::{cache::Due, policy::RankFetches},
+    space::Space,
     units::{Bytes, BytesPerSecond},
 };
 
@@ -240,9 +241,17 @@ impl Session {
             (_, Some(room)) => room,
             (_, None) => scheduled,
         };
+        let room = room.min(self.room_of_most_ahead());
         self.progress.look_ahead_room.insert(epoch, room);
         self.progress.generations.insert(epoch, generation);
         self.planner.cache_mut().reserve(room);
+    }
+
+    /// The room that as many samples take as may wait: more of it would be kept free for nothing.
+    pub(super) fn room_of_most_ahead(&self) -> Bytes {
+        let samples = u64::from(self.settings.order.samples.max(1));
+        let mean = Space::rounded(Bytes(self.dataset.0.div_ceil(samples)));
+        Bytes(mean.0.saturating_mul(AHEAD_SAMPLES_MAX as u64))
     }
 
     /// Takes note of the room for samples to come from an epoch on; epochs that are planned already keep

@@ -17,6 +17,7 @@ use tierfeed_workload_analyzer::{Job, job::TierRequest};
 use super::{
     LayoutError,
     memory_nodes::{MemoryNodes, may_run_on},
+    mounts,
 };
 
 /// The pool of all memory of the host: main memory, emulated CXL memory, RAM disks.
@@ -137,6 +138,8 @@ pub struct Node {
     pools: BTreeMap<Pool, Free>,
     /// The last known memory limit of the control group.
     group_limit: Option<Bytes>,
+    /// Whether it is known by its report only, and no path of it is one of this host.
+    is_reported: bool,
 }
 
 impl Node {
@@ -167,8 +170,19 @@ impl Node {
         let memory_nodes = MemoryNodes::of(&inventory, tiers);
         let inventory = Box::new(inventory);
         let ram_disk = PathBuf::from("scratch");
-        let mut host = Self { inventory, memory_nodes, ram_disk, disks, pools, group_limit };
+        let mut host = Self {
+            inventory,
+            memory_nodes,
+            ram_disk,
+            disks,
+            pools,
+            group_limit,
+            is_reported: false,
+        };
         host.pools = host.memory_free(available);
+        // What the group may take is taken of whichever memory.
+        let most = available.cgroup.unwrap_or(Bytes(u64::MAX));
+        host.pools.values_mut().for_each(|free| free.bytes = free.bytes.min(most));
         for disk in host.disks.clone() {
             if !disk.kind.is_ram_disk() {
                 let free = Free { bytes: disk.free, kept: Bytes(0) };
@@ -176,6 +190,11 @@ impl Node {
             }
         }
         host
+    }
+
+    /// The same host, which is another than this one.
+    pub(super) fn known_by_report(self) -> Self {
+        Self { is_reported: true, ..self }
     }
 
     /// What the host has.
@@ -303,6 +322,9 @@ impl Node {
 
     /// Whether two directories lie on one disk. Of a RAM disk there is no such question.
     pub(super) fn is_one_disk(&self, tier: &Path, other: &Path) -> bool {
+        if self.is_reported {
+            return mounts::is_one_disk(&self.inventory.mounts, tier, other);
+        }
         let known = self.disks.iter().find(|disk| disk.path == tier).cloned();
         let disk = known.map_or_else(|| Disk::read(tier), Ok);
         let (Ok(disk), Ok(other)) = (disk, Disk::read(other)) else { return false };

@@ -6,13 +6,10 @@
 use std::path::{Path, PathBuf};
 
 use tierfeed_core::{id::NumaNode, units::Bytes};
-use tierfeed_resource_gatherer::{
-    Available, Report,
-    inventory::{CgroupMemory, Mount},
-};
+use tierfeed_resource_gatherer::{Available, Report, inventory::CgroupMemory};
 use tierfeed_workload_analyzer::Job;
 
-use super::{Disk, FileSystem, Node};
+use super::{Disk, FileSystem, Node, mounts::mount_of};
 
 /// Why a report does not describe a machine well enough for a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,7 +71,7 @@ impl Node {
         let with_path = tiers.filter_map(|tier| Some((tier.kind.name(), tier.path.as_deref()?)));
         let disks = with_path.map(|(kind, path)| disk(report, kind, path));
         let disks = disks.collect::<Result<_, _>>()?;
-        Ok(Self::new(inventory, &available, disks, &job.tiers))
+        Ok(Self::new(inventory, &available, disks, &job.tiers).known_by_report())
     }
 }
 
@@ -99,12 +96,6 @@ fn disk(report: &Report, kind: &'static str, path: &Path) -> Result<Disk, Report
         kind: mount.map_or(FileSystem::Other(0), |mount| file_system(&mount.file_system)),
         free: Bytes(free?),
     })
-}
-
-/// The mount that a path is on: the longest that contains it, and of equal ones the last.
-fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let containing = mounts.iter().filter(|mount| path.starts_with(&mount.path));
-    containing.max_by_key(|mount| mount.path.components().count())
 }
 
 /// The type of a file system by its name in `/proc/mounts`.

@@ -169,3 +169,16 @@ fn what_loses_its_room_to_what_stays_is_counted_as_read_in_vain_and_no_other_byt
     assert!(in_vain > 0, "all tiers were full of what waited");
     assert_eq!(cold_bytes(&with) - in_vain, cold_bytes(&without));
 }
+
+#[test]
+fn no_more_room_is_kept_free_than_as_many_samples_take_as_may_wait() {
+    let look_ahead = LookAhead::Room(Bytes(1 << 40));
+    let world = Play::new(&settings_with(policy::Kind::Fifo, 100, look_ahead));
+    let rooms = &world.session.progress().look_ahead_room;
+    let [room] = rooms.values().map(|room| room.0).collect::<Vec<_>>()[..] else {
+        panic!("{rooms:?}")
+    };
+    let mean = room >> 16;
+    assert_eq!(room, mean << 16, "65,536 samples");
+    assert!(mean.is_multiple_of(64) && mean > 0, "{mean}");
+}
