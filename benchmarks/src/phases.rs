@@ -189,7 +189,7 @@ struct EpochPrediction {
 pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
         let photographs = if let Some(data) = &settings.data {
-            data.clone()
+            fs::canonicalize(data).with_context(|| data.display().to_string())?
         } else {
             let data = folder.join("photographs");
             files::write_image_folder(&data, 500)?;
