@@ -97,13 +97,12 @@ fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), Layo
 
 /// The NUMA node of the files of a RAM disk, if it has one.
 fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>, LayoutError> {
-    match request.numa_nodes.first() {
-        Some(named) if !node.has(*named) => {
-            Err(LayoutError::NoScratchNode { node: *named, present: node.numa_names() })
+    match node.ram_disk_locality(request) {
+        Some(Locality::Numa(numa)) if !node.has(numa) => {
+            Err(LayoutError::NoScratchNode { node: numa, present: node.numa_names() })
         }
-        Some(named) => Ok(Some(*named)),
-        None if request.path.is_none() => Ok(node.cxl_nodes().first().copied()),
-        None => Ok(None),
+        Some(Locality::Numa(numa)) => Ok(Some(numa)),
+        Some(Locality::Anywhere | Locality::Near(_)) | None => Ok(None),
     }
 }
 

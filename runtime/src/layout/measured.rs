@@ -134,7 +134,7 @@ impl Measured {
         self.of_place(now, Some(kind), place)
     }
 
-    /// The figures of the memory at `place`, whatever tier it is.
+    /// The figures of the memory at `place`; tiers of all kinds are searched.
     pub(crate) fn of_memory(&self, now: &Inventory, place: Place<'_>) -> TierFigures {
         self.of_place(now, None, place)
     }

@@ -57,6 +57,19 @@ impl MemoryNodes {
         Self { behind_cxl, remote, apart, staging }
     }
 
+    /// Where the files of a RAM disk lie: on the node that is named; where the agent makes it, on the first one
+    /// behind CXL. `None` for a path without a node, where the file system decides.
+    pub(super) fn of_ram_disk(&self, request: &TierRequest) -> Option<Locality> {
+        match (request.numa_nodes.first(), &request.path) {
+            (Some(named), _) => Some(Locality::Numa(*named)),
+            (None, Some(_)) => None,
+            (None, None) => {
+                let first = self.behind_cxl.first();
+                Some(first.map_or(Locality::Anywhere, |node| Locality::Numa(*node)))
+            }
+        }
+    }
+
     /// The node on which the batches of each of `ranks` are staged at first; empty without a choice.
     pub(super) fn of_ranks(&self, ranks: u32) -> Vec<NumaNode> {
         let count = self.staging.len() as u64;
@@ -68,18 +81,10 @@ impl MemoryNodes {
     }
 }
 
-/// Where the files of the scratch tier of a job lie, if that is a RAM disk on a chosen node or one that the agent
-/// makes: on the node that is named, else on the first one behind CXL.
+/// Where the files of the scratch tier of a job lie, as [`MemoryNodes::of_ram_disk`] says.
 pub(crate) fn ram_disk_locality(tiers: &[TierRequest], inventory: &Inventory) -> Option<Locality> {
     let request = tiers.iter().find(|tier| tier.kind == Kind::Scratch)?;
-    match (request.numa_nodes.first(), &request.path) {
-        (Some(named), _) => Some(Locality::Numa(*named)),
-        (None, Some(_)) => None,
-        (None, None) => {
-            let behind_cxl = MemoryNodes::of(inventory, tiers).behind_cxl;
-            Some(behind_cxl.first().map_or(Locality::Anywhere, |node| Locality::Numa(*node)))
-        }
-    }
+    MemoryNodes::of(inventory, tiers).of_ram_disk(request)
 }
 
 /// The nodes of main memory on whose CPUs this process may run, where several nodes have CPUs.

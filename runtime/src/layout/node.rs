@@ -180,7 +180,7 @@ impl Node {
             is_reported: false,
         };
         host.pools = host.memory_free(available);
-        // What the group may take is taken of whichever memory.
+        // The limit of a control group counts the memory of all nodes.
         let most = available.cgroup.unwrap_or(Bytes(u64::MAX));
         host.pools.values_mut().for_each(|free| free.bytes = free.bytes.min(most));
         for disk in host.disks.clone() {
@@ -331,6 +331,11 @@ impl Node {
         let is_same = disk.device == other.device
             || whole_disk(disk.device).is_some_and(|it| Some(it) == whole_disk(other.device));
         is_same && !disk.kind.is_ram_disk()
+    }
+
+    /// Where the files of a RAM disk lie; `None` if the file system decides.
+    pub(super) fn ram_disk_locality(&self, request: &TierRequest) -> Option<Locality> {
+        self.memory_nodes.of_ram_disk(request)
     }
 
     /// The NUMA nodes that the job uses as memory behind CXL, if they are there.

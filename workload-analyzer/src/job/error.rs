@@ -335,8 +335,8 @@ pub enum KeyConflict {
     },
     /// The lazy variant of Lobster evicts by distance in any case.
     #[error(
-        "is for `policy: lobster` only: `lobster-lazy` evicts the farthest next use, whatever its \
-         distance; remove it"
+        "is for `policy: lobster` only: `lobster-lazy` evicts the sample with the farthest next use \
+         and has no limit; remove it"
     )]
     LazyDistance,
     /// The room for look-ahead follows from the fetches of DELI.

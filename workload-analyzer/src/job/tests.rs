@@ -823,8 +823,8 @@ fn keys_of_another_policy_or_without_effect_are_refused() {
     check(
         "lobster-lazy",
         "lobster: { reuse_distance: 1 epoch }",
-        "6: lobster.reuse_distance is for `policy: lobster` only: `lobster-lazy` evicts the farthest next \
-         use, whatever its distance; remove it",
+        "6: lobster.reuse_distance is for `policy: lobster` only: `lobster-lazy` evicts the sample with \
+         the farthest next use and has no limit; remove it",
     );
     check(
         "lobster",
