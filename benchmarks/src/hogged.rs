@@ -12,7 +12,7 @@ mod least_cold;
 use std::{
     fmt::Write as _,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -62,7 +62,7 @@ pub struct Settings {
     /// The programs that it starts.
     pub programs: Programs,
     /// Where files are made, and removed afterwards.
-    pub folder: std::path::PathBuf,
+    pub folder: PathBuf,
 }
 
 /// The outcome, as it is printed in JSON.
@@ -223,16 +223,13 @@ fn train(
         if hogging == Hogging::ComesAndGoes && hog.is_none() && now() >= begun + COMES_AFTER {
             hog = Some(start_hog(programs, group, Some(STAYS))?);
         }
-        watched.hogged.push((now(), hog.as_ref().map_or(0, resident_bytes)));
+        watched.hogged.push((now(), hog.as_ref().map_or(0, Hog::resident_bytes)));
         if !times.exists() {
             watched.end = now();
         }
         pause(LOOK_EVERY);
     };
-    if let Some(hog) = &mut hog {
-        hog.kill()?;
-        hog.wait()?;
-    }
+    drop(hog);
     ensure!(status.success(), "the training failed ({status}); its messages are above");
     let seconds: Vec<f64> = serde_json::from_str(&fs::read_to_string(&times)?)?;
     fs::remove_file(&times)?;
@@ -240,33 +237,47 @@ fn train(
     compare(hogging, &seconds, report, &watched)
 }
 
+/// A running hog, which ends when it is dropped.
+#[derive(Debug)]
+struct Hog(Child);
+
+impl Hog {
+    /// What it holds; nothing once it has ended.
+    fn resident_bytes(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts a hog, and waits until it holds what it shall if it is there from the start.
 fn start_hog(
     programs: &Programs,
     group: &MemoryGroup,
     time: Option<Duration>,
-) -> anyhow::Result<Child> {
+) -> anyhow::Result<Hog> {
     let mut hog: Command = cgroup::command_in(group.path(), &programs.tierfeed);
     hog.args(["hog", "--leave", &LEFT.to_string()]);
     if let Some(time) = time {
         hog.args(["--for", &format!("{} s", time.as_secs())]);
     }
-    let hog = hog.stdout(Stdio::null()).spawn().context("tierfeed hog")?;
+    let hog = Hog(hog.stdout(Stdio::null()).spawn().context("tierfeed hog")?);
     let most = (GROUP.0 - LEFT.0) / 10 * 9;
     let until = now() + Duration::from_secs(30);
-    while time.is_none() && resident_bytes(&hog) < most {
-        ensure!(now() < until, "the hog holds {} after 30 s", Bytes(resident_bytes(&hog)));
+    while time.is_none() && hog.resident_bytes() < most {
+        ensure!(now() < until, "the hog holds {} after 30 s", Bytes(hog.resident_bytes()));
         pause(LOOK_EVERY);
     }
     Ok(hog)
-}
-
-/// What a process holds; nothing once it has ended.
-fn resident_bytes(process: &Child) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 fn compare(
