@@ -65,7 +65,10 @@ fn a_panic_while_metrics_are_asked_for_ends_an_agent_and_costs_no_sample() {
     let mut agent = Running::start(cluster.agent_command().env("TIERFEED_DRILL", "metrics"));
     let trainers = cluster.trainers(20_000);
     eventually("the training is on its way", || cluster.fixture.lines() > 3);
-    let mut socket = UnixStream::connect(cluster.fixture.run_dir().join("observe.sock")).unwrap();
+    // It may be without the agent, which is still starting.
+    let socket = cluster.fixture.run_dir().join("observe.sock");
+    eventually("the agent answers", || UnixStream::connect(&socket).is_ok());
+    let mut socket = UnixStream::connect(&socket).unwrap();
     socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     dies(&mut agent, "metrics");
     end_well(trainers);
