@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -153,6 +154,7 @@ class Container:
             code = self.process.wait()
             if self.stopping or (code == 0 and self.spec.get("restartPolicy") != "Always"):
                 return
+            time.sleep(0.2)
             self.begin()
 
     def kill(self, signal: str = "KILL") -> None:

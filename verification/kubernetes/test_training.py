@@ -10,6 +10,7 @@ import random
 import subprocess
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,9 @@ class Training:
         return self
 
     def __exit__(self, *_):
+        self.stop()
+
+    def stop(self) -> None:
         for pod in self.pods:
             pod.stop()
 
@@ -94,6 +98,21 @@ class Training:
 def batches(pod: Pod) -> list[dict]:
     lines = pod.containers["node"].log.read_text().splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def wait_for(is_so: Callable[[], bool], training: Training) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, training.outputs()
+        time.sleep(0.05)
+
+
+def peak_bytes(container: Container) -> int:
+    """The most that the container's cgroup held, which a kernel of either generation tells."""
+    for file in (f"/sys/fs/cgroup/{container.name}/memory.peak", f"/sys/fs/cgroup/memory/{container.name}/memory.max_usage_in_bytes"):
+        if Path(file).exists():
+            return int(Path(file).read_text())
+    raise AssertionError(f"no cgroup of {container.name}")
 
 
 def agent(pod: Pod) -> Container:
@@ -122,5 +141,52 @@ def test_every_batch_comes_from_the_agent_of_its_pod(tmp_path, images, dataset):
     with Training(tmp_path, images) as training:
         logs = training.finish()
         assert_right(logs, dataset)
-        origins = {row["origin"] for log in logs for row in log}
-        assert len(origins) == 1 and "agent" in str(origins), (origins, training.outputs())
+        assert {origin for log in logs for origin in origins(log)} == {"agent"}, training.outputs()
+
+
+def origins(log: list[dict]) -> list[str]:
+    return [row["origin"] for row in log]
+
+
+def test_an_agent_that_is_killed_comes_back_in_its_pod_and_the_training_notices_nothing_else(tmp_path, images, dataset):
+    with Training(tmp_path, images, pace_s=0.15) as training:
+        killed = training.nodes[0]
+        wait_for(lambda: len(batches(killed)) >= 5, training)
+        agent(killed).kill()
+        logs = training.finish()
+        assert_right(logs, dataset)
+        assert agent(killed).starts == 2, training.outputs()
+        assert origins(logs[0])[-1] == origins(logs[0])[0], origins(logs[0])
+        assert set(origins(logs[1])) == {origins(logs[0])[0]}, origins(logs[1])
+
+
+def test_the_training_goes_on_while_the_manager_is_away(tmp_path, images, dataset):
+    with Training(tmp_path, images, pace_s=0.1) as training:
+        [manager] = [pod.containers["manager"] for pod in training.pods if pod.job == "manager"]
+        wait_for(lambda: all(len(batches(pod)) >= 3 for pod in training.nodes), training)
+        manager.kill()
+        logs = training.finish()
+        assert_right(logs, dataset)
+        assert manager.starts == 2, training.outputs()
+        assert len({origin for log in logs for origin in origins(log)}) == 1, [origins(log) for log in logs]
+
+
+def test_an_agent_stays_within_the_memory_of_its_container(tmp_path, images, dataset):
+    with Training(tmp_path, images, memory="48Mi") as training:
+        logs = training.finish()
+        assert_right(logs, dataset)
+        for pod in training.nodes:
+            assert agent(pod).starts == 1, training.outputs()
+            assert peak_bytes(agent(pod)) <= 48 << 20
+
+
+def test_without_the_right_to_mount_a_ram_disk_the_agent_says_what_its_tier_can_take(tmp_path, images, dataset):
+    job = JOB + "tiers: { main-memory: { size: 16 MiB }, scratch: {} }\n"
+    with Training(tmp_path, images, job=job) as training:
+        logs = training.finish()
+        assert_right(logs, dataset)
+        for pod in training.nodes:
+            log = agent(pod).log.read_text()
+            assert "no RAM disk may be mounted" in log
+            assert "tiers.scratch keeps no sample: of 64 KiB" in log, log
+        assert {origin for log in logs for origin in origins(log)} == {"agent"}, training.outputs()

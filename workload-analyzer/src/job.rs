@@ -259,6 +259,12 @@ impl Job {
         if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
     }
 
+    /// Whether a scratch tier leaves its RAM disk to the agent.
+    #[must_use]
+    pub fn has_own_ram_disk(&self) -> bool {
+        self.tiers.iter().any(|tier| tier.kind == tier::Kind::Scratch && tier.path.is_none())
+    }
+
     /// Batches that are staged ahead of each rank as far as the job file says.
     #[must_use]
     pub fn staged_batches(&self) -> u32 {

@@ -228,7 +228,9 @@ fn read_job(
     // Before free memory is looked at, of which the calibration takes some.
     let measured = calibration.finish(&index, run_dir.path());
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
-    let node = node.with_ram_disk(run_dir.path().join("scratch"));
+    let ram_disk = run_dir.path().join("scratch");
+    let room = if job.has_own_ram_disk() { ram_disk::room_without_mount(&ram_disk) } else { None };
+    let node = node.with_ram_disk(ram_disk, room);
     let kind = start_kind(run_dir, &text.file);
     let found = found(&job, &demand, &node, kind, &measured).map_err(placed)?;
     Ok(LocalJob { job, post, number, index, index_path, demand, node, found })

@@ -39,6 +39,9 @@ const SOURCE: &str = "tierfeed-scratch";
 /// The RAM disk that a process without the right to mount uses.
 const SHARED: &str = "/dev/shm";
 
+/// The size of a RAM disk that is mounted to find out whether this process may.
+const PROBED: Bytes = Bytes::mib(1);
+
 /// Entries of [`SHARED`] that are examined.
 const LOOKED_AT_MAX: usize = 10_000;
 
@@ -127,14 +130,12 @@ impl RamDisk {
 
     /// A directory of a RAM disk that is there.
     fn in_shared(path: &Path, refused: Errno) -> Result<Option<Self>, RamDiskError> {
-        let on_ram_disk =
-            |path: &Path| statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC);
-        if on_ram_disk(path) {
+        if is_on_ram_disk(path) {
             return Self::lock(path.to_owned(), false);
         }
         let nowhere =
             |source| RamDiskError::Nowhere { mount: refused, path: SHARED.into(), source };
-        if !on_ram_disk(Path::new(SHARED)) {
+        if !is_on_ram_disk(Path::new(SHARED)) {
             return Err(nowhere(io::ErrorKind::NotFound.into()));
         }
         let own = shared_path(path);
@@ -189,6 +190,36 @@ impl Drop for RamDisk {
             tracing::warn!(%path, %error, "the RAM disk is left behind; the next run removes it");
         }
     }
+}
+
+/// What the RAM disk at `path` can take if this process may not mount: what is free on the one that it will use,
+/// nothing if there is none. `None` if memory alone limits it.
+pub(super) fn room_without_mount(path: &Path) -> Option<Bytes> {
+    if may_mount(path) {
+        return None;
+    }
+    let there = path.parent().filter(|parent| is_on_ram_disk(parent)).unwrap_or(Path::new(SHARED));
+    let found = statfs(there).ok().filter(|found| found.filesystem_type() == TMPFS_MAGIC);
+    let block = |size| u64::try_from(size).unwrap_or(0);
+    let free = found.map(|it| it.blocks_available().saturating_mul(block(it.block_size())));
+    Some(Bytes(free.unwrap_or(0)))
+}
+
+/// Whether this process may mount a RAM disk there, or a killed agent did.
+fn may_mount(path: &Path) -> bool {
+    let is_made = create(path).is_ok();
+    if is_made && is_mount(path) {
+        return true;
+    }
+    let mounted = is_made && tmpfs::mount_on(path, SOURCE, PROBED, None).is_ok();
+    if let Err(error) = remove(path, mounted) {
+        tracing::debug!(path = %path.display(), %error, "the directory of a RAM disk is left behind");
+    }
+    mounted
+}
+
+fn is_on_ram_disk(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
 }
 
 /// Where the directory of a run is on the shared RAM disk.
@@ -305,6 +336,14 @@ mod tests {
         let options = &mounts.iter().find(|mount| mount.path == path).unwrap().options;
         assert!(options.contains("mpol=prefer=static:0"), "{options}");
         drop(disk);
+        assert_eq!((path.exists(), mounts_below(folder.path())), (false, 0));
+    }
+
+    #[test]
+    fn memory_alone_limits_a_ram_disk_that_may_be_mounted() {
+        let Some(folder) = folder() else { return };
+        let path = folder.path().canonicalize().unwrap().join("scratch");
+        assert_eq!(room_without_mount(&path), None);
         assert_eq!((path.exists(), mounts_below(folder.path())), (false, 0));
     }
 

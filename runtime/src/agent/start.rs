@@ -22,10 +22,7 @@ use tierfeed_prefetcher::{
     tier::Backing,
 };
 use tierfeed_resource_gatherer::{Sysroot, Watch};
-use tierfeed_workload_analyzer::{
-    Job,
-    job::{self, TierRequest},
-};
+use tierfeed_workload_analyzer::{Job, job};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
@@ -231,9 +228,8 @@ fn with_ram_disk(
     node: &Node,
     mut layout: Layout,
 ) -> Result<(Layout, Option<RamDisk>), AgentError> {
-    let is_own = |tier: &TierRequest| tier.kind == Kind::Scratch && tier.path.is_none();
     let locality = layout::ram_disk_locality(&job.tiers, node.inventory());
-    let Some(locality) = locality.filter(|_| job.tiers.iter().any(is_own)) else {
+    let Some(locality) = locality.filter(|_| job.has_own_ram_disk()) else {
         return Ok((layout, None));
     };
     let chunk = layout.chunk;

@@ -25,7 +25,11 @@ pub(super) fn tier_claims(
     let origin = if request.speed.is_some() { Origin::Emulated } else { Origin::Real };
     let wanted = |pool, backing, cpus, origin, parts| TierClaim {
         claim: Claim { kind: request.kind, pool, request: part_of(request.budget, parts), least },
-        capacity: request.path.as_deref().and_then(|path| node.room_at(path)),
+        capacity: match (&request.path, request.kind) {
+            (Some(path), _) => node.room_at(path),
+            (None, Kind::Scratch) => node.ram_disk_room(),
+            (None, _) => None,
+        },
         backing,
         speed: request.speed,
         cpus,

@@ -133,6 +133,8 @@ pub struct Node {
     memory_nodes: MemoryNodes,
     /// Where the agent makes its RAM disk.
     ram_disk: PathBuf,
+    /// What that can take if it is a directory of a RAM disk that is there.
+    ram_disk_room: Option<Bytes>,
     disks: Vec<Disk>,
     /// Free bytes at the start.
     pools: BTreeMap<Pool, Free>,
@@ -174,6 +176,7 @@ impl Node {
             inventory,
             memory_nodes,
             ram_disk,
+            ram_disk_room: None,
             disks,
             pools,
             group_limit,
@@ -202,15 +205,21 @@ impl Node {
         &self.inventory
     }
 
-    /// The same host, where the agent makes its RAM disk at `path`.
+    /// The same host, where the agent makes its RAM disk at `path`; `room` is what that can take if it is a
+    /// directory of a RAM disk that is there.
     #[must_use]
-    pub(crate) fn with_ram_disk(self, path: PathBuf) -> Self {
-        Self { ram_disk: path, ..self }
+    pub(crate) fn with_ram_disk(self, path: PathBuf, room: Option<Bytes>) -> Self {
+        Self { ram_disk: path, ram_disk_room: room, ..self }
     }
 
     /// Where the agent makes its RAM disk.
     pub(crate) fn ram_disk(&self) -> &Path {
         &self.ram_disk
+    }
+
+    /// What the RAM disk of the agent can take, if less than memory limits it.
+    pub(super) fn ram_disk_room(&self) -> Option<Bytes> {
+        self.ram_disk_room
     }
 
     /// The name of the host.

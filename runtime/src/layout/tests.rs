@@ -637,6 +637,20 @@ fn main_memory_is_taken_on_all_sockets_of_the_job_in_turn() {
 }
 
 #[test]
+fn without_the_right_to_mount_the_ram_disk_that_is_there_limits_a_scratch_tier() {
+    let small = || plain_host().with_ram_disk("/run/scratch".into(), Some(Bytes::mib(64)));
+    let shared = fit("  main-memory: { size: 1 GiB }\n  scratch: {}\n", &small()).unwrap();
+    assert_eq!(shared.scratch().unwrap().budget, Bytes::mib(64));
+    let sized = "  main-memory: { size: 1 GiB }\n  scratch: { size: 1 GiB }\n";
+    let error = fit(sized, &small()).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "tier scratch asks for 1 GiB; 64 MiB are left for it; ask for less, or for a share"
+    );
+    assert_eq!(fit(sized, &plain_host()).unwrap().scratch().unwrap().budget, Bytes(GIB));
+}
+
+#[test]
 fn a_ram_disk_without_a_path_counts_against_the_memory_of_its_node() {
     let ram_disk = |layout: &Layout| {
         let scratch = layout.scratch().unwrap();
