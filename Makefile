@@ -17,11 +17,11 @@ export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # Users get the optimised binary; tests start that which is built with them, so that the gate compiles
 # each crate once, and with every check of arithmetic and every drill in it.
 export TIERFEED_PROFILE ?= release
-test test-launchers stress sanitize demo-short: export TIERFEED_PROFILE := dev
+test test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build wheel release install uninstall test test-launchers test-numa fuzz model sanitize stress stress-long lint bench demo demo-short ci
+.PHONY: help setup build wheel image release install uninstall test test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +35,10 @@ build: setup ## the tierfeed binary and the Python package, optimised (TIERFEED_
 wheel: setup ## a wheel with program and Python package, for any Linux with glibc 2.34, in target/wheel
 	@scripts/setup-tools.sh wheel
 	@scripts/wheel.sh
+
+image: build ## the container image with the program, as an OCI layout, in target/image
+	@scripts/setup-tools.sh image
+	@scripts/image.sh
 
 release: ## checks, builds the wheel and tags: make release VERSION=0.2.0
 	@scripts/release.sh "$(VERSION)"
@@ -54,6 +58,10 @@ test-launchers: build ## ranks under the torchrun and accelerate of a current Py
 
 test-numa: setup ## tests on NUMA and CXL memory, in machines that QEMU emulates
 	@scripts/test-numa.sh
+
+test-kubernetes: build ## the Helm chart: schemas, and its training in containers
+	@scripts/setup-tools.sh kubernetes
+	@scripts/test-kubernetes.sh
 
 fuzz: setup ## every parser under a fuzzer, a minute each (docs/fuzzing.md)
 	@scripts/fuzz.sh
@@ -89,5 +97,5 @@ demo: build ## train on photographs: plain DataLoader, then tierfeed, then a tab
 demo-short: build ## the same on few photographs, as CI runs it
 	@TIERFEED_DEMO_IMAGES=160 TIERFEED_DEMO_EPOCHS=2 scripts/demo.sh
 
-ci: ## what CI runs: test, lint, test-numa, stress and the short demo
+ci: ## what CI runs: test, lint, test-numa, test-kubernetes, stress and the short demo
 	@.ci/run

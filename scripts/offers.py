@@ -108,6 +108,11 @@ def memory_groups() -> None:
         group.rmdir()
 
 
+def containers() -> None:
+    memory_groups()
+    run("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "true")
+
+
 def huge_pages() -> None:
     HUGE_POOL.write_text(HUGE_POOL.read_text())
 
@@ -202,6 +207,7 @@ PROBES: dict[str, Callable[[], None]] = {
     "mounts": mounts,
     "fuse": fuse,
     "memory-groups": memory_groups,
+    "containers": containers,
     "huge-pages": huge_pages,
     "memory-poison": memory_poison,
     "memory-policies": memory_policies,

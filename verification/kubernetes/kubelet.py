@@ -1,11 +1,12 @@
-"""Runs the pods of a JobSet as a kubelet would, with runc: each container in namespaces of its own, with the user, the
-memory limit, the read-only root, the volumes and the variables that the manifest gives it, without capabilities and
-behind the default seccomp profile. All pods share the network of this host, where a file names them.
+"""Runs the pods of a JobSet as a kubelet would, with runc.
+
+Each container has namespaces of its own, with the user, the memory limit, the read-only root, the
+volumes and the variables that the manifest gives it, without capabilities and behind the default
+seccomp profile. All pods share the network of this host, where a file names them.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -19,11 +20,18 @@ import seccomp
 
 UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 NAMESPACES = ("pid", "ipc", "uts", "mount")
-SHM = "64k"   # smaller than any engine's: nothing of tierfeed needs it
+SHM = "64k"  # smaller than any engine's: nothing of tierfeed needs it
 
 
 def size(quantity: str) -> int:
     return int(quantity[:-2]) * UNITS[quantity[-2:]]
+
+
+def refusal() -> str | None:
+    """Why this process can run no container; `None` if it can."""
+    namespaces = ["unshare", *(f"--{kind}" for kind in NAMESPACES), "--fork", "true"]
+    done = subprocess.run(namespaces, capture_output=True, text=True)
+    return done.stderr.strip() or None
 
 
 @dataclass
@@ -62,7 +70,11 @@ class Pod:
 
     @property
     def host(self) -> str:
-        return f"{self.jobset}-{self.job}-{self.index}-0" if self.job == "manager" else f"{self.jobset}-{self.job}-0-{self.index}"
+        return (
+            f"{self.jobset}-{self.job}-{self.index}-0"
+            if self.job == "manager"
+            else f"{self.jobset}-{self.job}-0-{self.index}"
+        )
 
     @property
     def folder(self) -> Path:
@@ -73,7 +85,7 @@ class Pod:
         return self.spec["securityContext"]["runAsUser"]
 
     def start(self) -> None:
-        """Init containers in their order, where one that restarts always is a sidecar; then the others."""
+        """Init containers in their order, where one that restarts always is a sidecar; then others."""
         self.folder.mkdir()
         for spec in self.spec.get("initContainers", []):
             container = self.begin(spec)
@@ -146,7 +158,9 @@ class Container:
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 ["runc", "run", "--bundle", self.bundle, self.name],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def keep(self) -> None:
@@ -177,7 +191,11 @@ class Container:
         return f"{self.name}:\n{self.log.read_text()}"
 
     def environment(self) -> dict[str, str]:
-        values = {"PATH": "/opt/tierfeed/bin:/usr/bin:/bin", "HOME": "/", "JOB_COMPLETION_INDEX": str(self.pod.index)}
+        values = {
+            "PATH": "/opt/tierfeed/bin:/usr/bin:/bin",
+            "HOME": "/",
+            "JOB_COMPLETION_INDEX": str(self.pod.index),
+        }
         for variable in self.spec.get("env", []):
             values[variable["name"]] = expanded(self.pod.value(variable), values)
         return values
@@ -200,35 +218,79 @@ class Container:
                 "noNewPrivileges": not context.get("allowPrivilegeEscalation", True),
             },
             "root": {"path": str(self.pod.cluster.images[self.spec["image"]]), "readonly": True},
-            "mounts": [*MOUNTS, self.bind(self.pod.cluster.folder / "hosts", "/etc/hosts", "ro"), *self.volumes()],
+            "mounts": [
+                *MOUNTS,
+                self.bind(self.pod.cluster.folder / "hosts", "/etc/hosts", "ro"),
+                *self.volumes(),
+            ],
             "linux": {
                 "namespaces": [{"type": kind} for kind in NAMESPACES],
                 "cgroupsPath": f"/{self.name}",
                 "resources": {"memory": {"limit": size(limits["memory"])}} if limits else {},
                 "seccomp": seccomp.without_capabilities(),
                 "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"],
-                "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
+                "readonlyPaths": [
+                    "/proc/bus",
+                    "/proc/fs",
+                    "/proc/irq",
+                    "/proc/sys",
+                    "/proc/sysrq-trigger",
+                ],
             },
         }
 
     def volumes(self) -> list[dict]:
         return [
-            self.bind(self.pod.volume(mount["name"]), mount["mountPath"], "ro" if mount.get("readOnly") else "rw")
+            self.bind(
+                self.pod.volume(mount["name"]),
+                mount["mountPath"],
+                "ro" if mount.get("readOnly") else "rw",
+            )
             for mount in self.spec.get("volumeMounts", [])
         ]
 
     @staticmethod
     def bind(source: Path, destination: str, access: str) -> dict:
-        return {"destination": destination, "type": "bind", "source": str(source), "options": ["rbind", "nosuid", access]}
+        return {
+            "destination": destination,
+            "type": "bind",
+            "source": str(source),
+            "options": ["rbind", "nosuid", access],
+        }
 
 
 MOUNTS = [
     {"destination": "/proc", "type": "proc", "source": "proc"},
-    {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=64k"]},
-    {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["nosuid", "nodev", "mode=1777", f"size={SHM}"]},
-    {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
-    {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": ["nosuid", "noexec", "nodev", "ro"]},
-    {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777", "size=1m"]},
+    {
+        "destination": "/dev",
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["nosuid", "mode=755", "size=64k"],
+    },
+    {
+        "destination": "/dev/shm",
+        "type": "tmpfs",
+        "source": "shm",
+        "options": ["nosuid", "nodev", "mode=1777", f"size={SHM}"],
+    },
+    {
+        "destination": "/sys",
+        "type": "sysfs",
+        "source": "sysfs",
+        "options": ["nosuid", "noexec", "nodev", "ro"],
+    },
+    {
+        "destination": "/sys/fs/cgroup",
+        "type": "cgroup",
+        "source": "cgroup",
+        "options": ["nosuid", "noexec", "nodev", "ro"],
+    },
+    {
+        "destination": "/tmp",
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["nosuid", "nodev", "mode=1777", "size=1m"],
+    },
 ]
 
 

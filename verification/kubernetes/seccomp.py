@@ -1,4 +1,4 @@
-"""The seccomp profile that container engines apply by default, as the runtime of a container without privileges takes it."""
+"""The seccomp profile that container engines apply by default, for a process without capabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def without_capabilities() -> dict:
         "defaultErrnoRet": profile.get("defaultErrnoRet", 1),
         "architectures": ["SCMP_ARCH_X86_64"],
         "syscalls": [
-            {key: rule[key] for key in ("names", "action", "args", "errnoRet") if rule.get(key) is not None}
+            {
+                key: rule[key]
+                for key in ("names", "action", "args", "errnoRet")
+                if rule.get(key) is not None
+            }
             for rule in profile["syscalls"]
             if applies(rule)
         ],
@@ -26,4 +30,8 @@ def without_capabilities() -> dict:
 
 def applies(rule: dict) -> bool:
     includes, excludes = rule.get("includes") or {}, rule.get("excludes") or {}
-    return not includes.get("caps") and "amd64" in includes.get("arches", ["amd64"]) and "amd64" not in excludes.get("arches", [])
+    return (
+        not includes.get("caps")
+        and "amd64" in includes.get("arches", ["amd64"])
+        and "amd64" not in excludes.get("arches", [])
+    )

@@ -16,7 +16,7 @@ JOBSET = {"jobset": {"nodes": 2}}
 
 
 def check(model, manifest: dict) -> None:
-    """The model refuses wrong types and missing keys; what it does not know is lost on the way through it."""
+    """The model refuses wrong types and missing keys, and loses what it does not know."""
     understood = model.from_dict(copy.deepcopy(manifest)).to_dict()
     lost = differences(manifest, understood)
     assert not lost, f"unknown to {model.__name__}: {lost}"
@@ -33,9 +33,15 @@ def differences(written, understood, path: str = "") -> list[str]:
                 else [f"{path}.{key}"]
             )
         ]
-    if isinstance(written, list) and isinstance(understood, list) and len(written) == len(understood):
-        pairs = enumerate(zip(written, understood))
-        return [line for at, (one, other) in pairs for line in differences(one, other, f"{path}[{at}]")]
+    if (
+        isinstance(written, list)
+        and isinstance(understood, list)
+        and len(written) == len(understood)
+    ):
+        pairs = enumerate(zip(written, understood, strict=False))
+        return [
+            line for at, (one, other) in pairs for line in differences(one, other, f"{path}[{at}]")
+        ]
     return [] if written == understood else [f"{path}: {written!r} became {understood!r}"]
 
 
@@ -49,7 +55,12 @@ def check_pods(replicated_jobs: list[dict]) -> None:
         pod = job["template"]["spec"]["template"]
         for container in pod["spec"]["containers"]:
             container.setdefault("image", "set by the TrainJob")
-        whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": job["name"]}, "spec": pod["spec"]}
+        whole = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": job["name"]},
+            "spec": pod["spec"],
+        }
         kubernetes_validate.validate(whole, KUBERNETES, strict=True)
 
 
@@ -81,7 +92,9 @@ def test_the_example_is_a_train_job_of_the_runtime_of_the_chart(runtime):
     assert manifest["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
 
 
-@pytest.mark.parametrize("wrong", ["spec.mlPolicy.numNode", "spec.template.spec.replicatedJobs.0.templates"])
+@pytest.mark.parametrize(
+    "wrong", ["spec.mlPolicy.numNode", "spec.template.spec.replicatedJobs.0.templates"]
+)
 def test_a_key_that_the_schema_does_not_know_is_found(runtime, wrong):
     *path, key = wrong.split(".")
     place = runtime
@@ -101,5 +114,7 @@ def test_the_trainer_gets_no_token_and_no_container_has_privileges(jobset):
                 assert all(variable["name"] != "TIERFEED_TOKEN" for variable in container["env"])
             else:
                 context = container["securityContext"]
-                assert context["capabilities"]["drop"] == ["ALL"] and context["readOnlyRootFilesystem"]
+                assert (
+                    context["capabilities"]["drop"] == ["ALL"] and context["readOnlyRootFilesystem"]
+                )
                 assert "limits" in container["resources"], container["name"]

@@ -1,5 +1,6 @@
-"""The training that the chart describes, run by a small kubelet from the image: two nodes, each with an agent and a
-trainer in containers of their own.
+"""The training that the chart describes, run from the image by a small kubelet.
+
+There are two nodes, each with an agent and a trainer in containers of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 from torch.utils.data.distributed import DistributedSampler
 
+import kubelet
+import needs
 from chart import ROOT, render
 from kubelet import Cluster, Container, Pod
 
@@ -33,14 +36,28 @@ chunk: 4 MiB
 @pytest.fixture(scope="session")
 def images(tmp_path_factory) -> dict[str, Path]:
     """The image of tierfeed, and one to train in: Debian with Python."""
+    if why := kubelet.refusal():
+        needs.skip("containers", why)
     folder = tmp_path_factory.mktemp("images")
     subprocess.run([ROOT / "scripts/image.sh", folder / "layout"], check=True, capture_output=True)
     [name] = json.loads((folder / "layout/index.json").read_text())["manifests"]
     tag = name["annotations"]["org.opencontainers.image.ref.name"]
-    subprocess.run(["umoci", "unpack", "--image", f"{folder}/layout:{tag}", folder / "ours"], check=True, capture_output=True)
+    subprocess.run(
+        ["umoci", "unpack", "--image", f"{folder}/layout:{tag}", folder / "ours"],
+        check=True,
+        capture_output=True,
+    )
     trainer = folder / "trainer"
     subprocess.run(
-        ["mmdebstrap", "--quiet", "--variant=extract", "--include=python3,dash,coreutils", "bookworm", trainer], check=True
+        [
+            "mmdebstrap",
+            "--quiet",
+            "--variant=extract",
+            "--include=python3,dash,coreutils",
+            "bookworm",
+            trainer,
+        ],
+        check=True,
     )
     return {"tierfeed": folder / "ours/rootfs", "trainer": trainer}
 
@@ -59,18 +76,33 @@ def dataset(tmp_path) -> list[bytes]:
 
 
 class Training:
-    def __init__(self, folder: Path, images: dict[str, Path], *, job: str = JOB, memory: str = "256Mi", pace_s: float = 0.0):
+    def __init__(
+        self,
+        folder: Path,
+        images: dict[str, Path],
+        *,
+        job: str = JOB,
+        memory: str = "256Mi",
+        pace_s: float = 0.0,
+    ):
         os.chmod(folder, 0o755)
         changes = {
             "image": "tierfeed",
-            "jobset": {"nodes": NODES, "image": "trainer", "command": f"python3 /data/train.py {pace_s}"},
+            "jobset": {
+                "nodes": NODES,
+                "image": "trainer",
+                "command": f"python3 /data/train.py {pace_s}",
+            },
             "agent": {"memory": memory},
             "manager": {"memory": "256Mi", "port": 7070 + os.getpid() % 1000},
         }
         [jobset] = render(folder, changes)
         cluster = Cluster(
-            folder, images, {"tierfeed-job": {"job.yaml": job}},
-            {"tierfeed-token": {"token": "5e" * 32}}, {"dataset": folder / "data"},
+            folder,
+            images,
+            {"tierfeed-job": {"job.yaml": job}},
+            {"tierfeed-token": {"token": "5e" * 32}},
+            {"dataset": folder / "data"},
         )
         self.pods = cluster.run(jobset)
         self.nodes = [pod for pod in self.pods if pod.job == "node"]
@@ -92,7 +124,9 @@ class Training:
         return [batches(pod) for pod in self.nodes]
 
     def outputs(self) -> str:
-        return "\n".join(container.output()[-3000:] for pod in self.pods for container in pod.containers.values())
+        return "\n".join(
+            container.output()[-3000:] for pod in self.pods for container in pod.containers.values()
+        )
 
 
 def batches(pod: Pod) -> list[dict]:
@@ -109,7 +143,10 @@ def wait_for(is_so: Callable[[], bool], training: Training) -> None:
 
 def peak_bytes(container: Container) -> int:
     """The most that the container's cgroup held, which a kernel of either generation tells."""
-    for file in (f"/sys/fs/cgroup/{container.name}/memory.peak", f"/sys/fs/cgroup/memory/{container.name}/memory.max_usage_in_bytes"):
+    for file in (
+        f"/sys/fs/cgroup/{container.name}/memory.peak",
+        f"/sys/fs/cgroup/memory/{container.name}/memory.max_usage_in_bytes",
+    ):
         if Path(file).exists():
             return int(Path(file).read_text())
     raise AssertionError(f"no cgroup of {container.name}")
@@ -126,12 +163,14 @@ def report(pod: Pod) -> dict:
 def assert_right(logs: list[list[dict]], dataset: list[bytes]) -> None:
     """Every batch of PyTorch's order once, with its bytes."""
     for rank, log in enumerate(logs):
-        sampler = DistributedSampler(dataset, num_replicas=NODES, rank=rank, shuffle=True, seed=SEED)
+        sampler = DistributedSampler(
+            dataset, num_replicas=NODES, rank=rank, shuffle=True, seed=SEED
+        )
         expected = []
         for epoch in range(EPOCHS):
             sampler.set_epoch(epoch)
             ids = list(sampler)
-            expected += [(epoch, ids[first:first + BATCH]) for first in range(0, len(ids), BATCH)]
+            expected += [(epoch, ids[first : first + BATCH]) for first in range(0, len(ids), BATCH)]
         assert [(row["epoch"], row["samples"]) for row in log] == expected
         for row in log:
             assert row["crcs"] == [zlib.crc32(dataset[sample]) for sample in row["samples"]]
@@ -148,7 +187,9 @@ def origins(log: list[dict]) -> list[str]:
     return [row["origin"] for row in log]
 
 
-def test_an_agent_that_is_killed_comes_back_in_its_pod_and_the_training_notices_nothing_else(tmp_path, images, dataset):
+def test_an_agent_that_is_killed_comes_back_in_its_pod_and_the_training_notices_nothing_else(
+    tmp_path, images, dataset
+):
     with Training(tmp_path, images, pace_s=0.15) as training:
         killed = training.nodes[0]
         wait_for(lambda: len(batches(killed)) >= 5, training)
@@ -168,7 +209,9 @@ def test_the_training_goes_on_while_the_manager_is_away(tmp_path, images, datase
         logs = training.finish()
         assert_right(logs, dataset)
         assert manager.starts == 2, training.outputs()
-        assert len({origin for log in logs for origin in origins(log)}) == 1, [origins(log) for log in logs]
+        assert len({origin for log in logs for origin in origins(log)}) == 1, [
+            origins(log) for log in logs
+        ]
 
 
 def test_an_agent_stays_within_the_memory_of_its_container(tmp_path, images, dataset):
@@ -180,7 +223,9 @@ def test_an_agent_stays_within_the_memory_of_its_container(tmp_path, images, dat
             assert peak_bytes(agent(pod)) <= 48 << 20
 
 
-def test_without_the_right_to_mount_a_ram_disk_the_agent_says_what_its_tier_can_take(tmp_path, images, dataset):
+def test_without_the_right_to_mount_a_ram_disk_the_agent_says_what_its_tier_can_take(
+    tmp_path, images, dataset
+):
     job = JOB + "tiers: { main-memory: { size: 16 MiB }, scratch: {} }\n"
     with Training(tmp_path, images, job=job) as training:
         logs = training.finish()

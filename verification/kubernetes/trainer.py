@@ -1,4 +1,4 @@
-"""A training script for the tests: writes a line of JSON for each batch of its rank to standard output."""
+"""A training script for the tests: prints a line of JSON for each batch of its rank."""
 
 import json
 import sys
@@ -11,5 +11,10 @@ feed = tierfeed.connect()
 for epoch in range(feed.epochs):
     for batch in feed.epoch(epoch):
         crcs = [zlib.crc32(sample) for sample in batch]
-        print(json.dumps({"epoch": epoch, "samples": batch.samples, "crcs": crcs, "origin": batch.origin}), flush=True)
+        print(
+            json.dumps(
+                {"epoch": epoch, "samples": batch.samples, "crcs": crcs, "origin": batch.origin}
+            ),
+            flush=True,
+        )
         time.sleep(float(sys.argv[1]))

@@ -33,7 +33,10 @@ impl Engine {
 pub enum Unavailable {
     /// The kernel was built without it, is older than Linux 5.1, or a filter answers like such a
     /// kernel.
-    #[error("the kernel has no io_uring; use Linux 5.6 or later, built with CONFIG_IO_URING")]
+    #[error(
+        "the kernel has no io_uring, or a seccomp profile hides it; \
+         use Linux 5.6 or later, built with CONFIG_IO_URING"
+    )]
     NotInKernel,
     /// The administrator disabled it.
     #[error(
