@@ -21,19 +21,21 @@ mod settings;
 mod space;
 mod state;
 mod summary;
+mod view;
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use tierfeed_core::{
-    id::{NumaNode, OpId, Rank, TierId},
-    session::{Fault, Memory, Operation, Origin},
+    id::{NumaNode, OpId, Rank, SampleId, TierId},
+    session::{Fault, Memory, Operation, Origin, Place},
+    units::Bytes,
 };
 use tierfeed_numa_memory::{
     Placement, Region, bus_errors,
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::{fetcher::Fetcher, recorder::Recorder, tier::Store};
+use crate::{fetcher::Fetcher, peers, recorder::Recorder, tier::Store};
 use tierfeed_dataset::read::Source;
 use tierfeed_handoff::SharedTier;
 
@@ -199,6 +201,13 @@ impl DataPlane {
     #[must_use]
     pub fn shared_tiers(&self) -> Vec<SharedTier> {
         self.state.shared_tiers()
+    }
+
+    /// A view of a sample of `len` bytes that a tier keeps in memory, for a peer; `None` if it lies on a disk,
+    /// is not complete, or its memory is broken. The caller keeps the place as it is while the view lives.
+    #[must_use]
+    pub fn view(&self, sample: SampleId, place: &Place, len: Bytes) -> Option<peers::Held> {
+        self.state.view(sample, place, len)
     }
 
     /// Bytes that are held now.

@@ -124,6 +124,17 @@ impl Target {
         }
     }
 
+    /// The memory where the sample will lie, from the offset on, for a source that knows the sum of the
+    /// sample and compares the bytes with it as they lie there; `None` if all writes must use
+    /// [`Self::write`].
+    #[must_use]
+    pub fn memory(&self) -> Option<(&Arc<Region>, Bytes)> {
+        match &self.place {
+            Place::Region(region, offset) => Some((region, *offset)),
+            Place::Sink(_) => None,
+        }
+    }
+
     /// Writes bytes that start `at` bytes behind the start of the sample.
     ///
     /// `bytes` is private memory of this process: a slice never covers memory that others write.

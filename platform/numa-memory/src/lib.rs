@@ -60,7 +60,8 @@ pub use file_bytes::FileBytes;
 pub use file_placement::{file_placement, place_file};
 pub use lock::LockRefusal;
 pub use mapping::{
-    Mapping, PageCache, RangeError, cached, drop_pages, read_cached_into, read_into,
+    MappedRange, Mapping, PageCache, RangeError, SENT_RANGES_MAX, cached, drop_pages,
+    read_cached_into, read_into, send_ranges,
 };
 pub use placement::Placement;
 pub use policy::Policy;

@@ -14,6 +14,8 @@
 #[expect(unsafe_code, reason = "preadv2 and pwrite on memory that must not become a slice")]
 mod file;
 mod huge_pages;
+#[expect(unsafe_code, reason = "recv and sendmsg on memory that must not become a slice")]
+mod socket;
 
 use std::{
     fmt, io,
@@ -26,7 +28,10 @@ use std::{
 use memmap2::{Advice, MmapRaw};
 use tierfeed_units::Bytes;
 
-pub use self::file::{PageCache, cached, drop_pages, read_cached_into, read_into};
+pub use self::{
+    file::{PageCache, cached, drop_pages, read_cached_into, read_into},
+    socket::{MappedRange, SENT_RANGES_MAX, send_ranges},
+};
 use crate::{
     bus_errors::Watch,
     checksum::{self, Checksum, Stores},

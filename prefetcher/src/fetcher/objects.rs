@@ -9,7 +9,6 @@
 
 mod figures;
 mod hedge_delay;
-mod network;
 mod race;
 mod range_writer;
 mod reading;
@@ -36,18 +35,22 @@ use tokio::{
 };
 
 use self::{figures::count, race::FetchError, reading::Located};
-use crate::fetcher::{Fetch, Fetcher, Target};
+use crate::{
+    fetcher::{Fetch, Fetcher, Target},
+    network::Network,
+};
 use tierfeed_dataset::read::ReadError;
 
 pub use self::{
     figures::{ObjectCounters, ObjectFigures},
-    network::NETWORK_THREADS,
     settings::{HEDGES_MAX, ObjectSettings, REQUESTS_MAX},
     source::ObjectSource,
     split::Split,
     token_bucket::Share,
 };
-pub(crate) use self::{network::Network, range_writer::Put, requests::Requests};
+pub use crate::network::NETWORK_THREADS;
+
+pub(crate) use self::{range_writer::Put, requests::Requests};
 
 /// Reads the samples of an index from an object store.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ impl ObjectFetcher {
         Ok(Self {
             requests: Arc::new(Requests::new(index, client, settings)),
             permits: Arc::new(Semaphore::new(fetches_max.get().min(Semaphore::MAX_PERMITS))),
-            network: Network::start()?,
+            network: Network::start("tierfeed-objects", NETWORK_THREADS)?,
         })
     }
 

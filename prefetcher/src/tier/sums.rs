@@ -20,6 +20,11 @@ impl Sum {
     pub(crate) fn of(sample: SampleId, xxh3: u64) -> Self {
         Self { sample, xxh3 }
     }
+
+    /// The sum itself.
+    pub(crate) fn xxh3(self) -> u64 {
+        self.xxh3
+    }
 }
 
 /// Sums by the offset at which their sample starts.

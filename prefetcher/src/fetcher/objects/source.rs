@@ -11,7 +11,10 @@ use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::Index;
 use tierfeed_object_stores::Client;
 
-use crate::fetcher::objects::{Network, ObjectSettings, Put, Requests};
+use crate::{
+    fetcher::objects::{NETWORK_THREADS, ObjectSettings, Put, Requests},
+    network::Network,
+};
 use tierfeed_dataset::read::{ReadError, Source, Target};
 
 /// Reads the samples of an index from an object store.
@@ -29,7 +32,8 @@ impl ObjectSource {
     ///
     /// If the threads for the network cannot be started.
     pub fn new(index: Arc<Index>, client: Client, settings: ObjectSettings) -> io::Result<Self> {
-        Ok(Self { requests: Requests::new(index, client, settings), network: Network::start()? })
+        let network = Network::start("tierfeed-objects", NETWORK_THREADS)?;
+        Ok(Self { requests: Requests::new(index, client, settings), network })
     }
 
     /// The index that says where the samples lie.

@@ -1,6 +1,7 @@
-//! The fixed number of threads that sockets and TLS run on.
+//! The fixed number of threads that sockets and TLS run on: those of requests to an object store, or those
+//! of all connections to other nodes.
 //!
-//! A thread of its own ends them, because a fetcher may be dropped in an asynchronous context, where a tokio
+//! A thread of its own ends them, because their owner may be dropped in an asynchronous context, where a tokio
 //! runtime must not be dropped.
 
 use std::{
@@ -24,7 +25,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Threads for requests, and their stop signal.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     handle: Handle,
     is_stopped: watch::Sender<bool>,
     /// Dropped to shut the threads down.
@@ -33,15 +34,15 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Starts the threads.
+    /// Starts the threads. `name` is that of each in the system, of at most 15 bytes.
     ///
     /// # Errors
     ///
     /// If a thread cannot be started.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub fn start(name: &str, threads: NonZeroUsize) -> io::Result<Self> {
         let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(NETWORK_THREADS.get())
-            .thread_name("tierfeed-objects")
+            .worker_threads(threads.get())
+            .thread_name(name)
             .enable_all()
             .build()?;
         let handle = runtime.handle().clone();
@@ -62,13 +63,17 @@ impl Network {
         drop(self.handle.spawn(task));
     }
 
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Runs a task on this thread, with its sockets on the others; `None` if the network stops first.
     pub(crate) fn wait_blocking<T>(&self, task: impl Future<Output = T>) -> Option<T> {
         self.handle.block_on(until_stopped(self.is_stopped.subscribe(), task))
     }
 
     /// Ends all tasks, also those that are started later.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.is_stopped.send_replace(true);
     }
 }

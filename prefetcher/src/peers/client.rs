@@ -1,0 +1,247 @@
+//! Asks other nodes for samples, over a few connections to each.
+
+mod connection;
+mod link;
+mod peer;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tierfeed_core::id::NodeId;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep},
+};
+
+use crate::{
+    network::Network,
+    peers::{Access, ClientCounters, Failure, LinkFigures, Outcome, Read, counters::ClientTotals},
+};
+
+use connection::Connection;
+use peer::Peer;
+
+/// The most connections to one peer.
+const CONNECTIONS_MAX: usize = 4;
+
+/// Reads that wait for a connection are checked for their deadline so often.
+const TICK: Duration = Duration::from_millis(5);
+
+/// The times of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// The most connections to one peer.
+    pub connections_max: usize,
+    /// Within this time a connection is there and both ends have proved themselves.
+    pub connect_within: Duration,
+    /// A peer that sends nothing for so long, while something is expected of it, loses its connection.
+    pub silent_after: Duration,
+    /// A connection is closed after this time without a request.
+    pub idle_for: Duration,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            connections_max: CONNECTIONS_MAX,
+            connect_within: Duration::from_secs(2),
+            silent_after: Duration::from_secs(3),
+            idle_for: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The reads of samples that other nodes hold.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    /// Peers with reads since the last flush.
+    unflushed: Mutex<BTreeSet<NodeId>>,
+    stop: watch::Sender<bool>,
+}
+
+/// What all tasks of a client share.
+pub(crate) struct Shared {
+    access: Access,
+    settings: ClientSettings,
+    network: Arc<Network>,
+    peers: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
+    totals: ClientTotals,
+    /// Signalled when a request begins to wait for a connection.
+    waiting: Notify,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Client {
+    /// A client that knows no peer yet.
+    #[must_use]
+    pub fn start(network: Arc<Network>, access: Access, settings: ClientSettings) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            access,
+            settings,
+            network,
+            peers: RwLock::default(),
+            totals: ClientTotals::default(),
+            waiting: Notify::new(),
+            stopped,
+        });
+        let watched = Arc::clone(&shared);
+        shared.spawn(async move { watched.expire_waiting().await });
+        Self { shared, unflushed: Mutex::default(), stop }
+    }
+
+    /// From now on `peer` listens at `address`, as the process `incarnation`. If it was elsewhere, or another
+    /// process, its connections are closed.
+    pub fn set_peer(&self, peer: NodeId, address: SocketAddr, incarnation: u64) {
+        let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let known = peers.entry(peer).or_insert_with(|| Arc::new(Peer::new(peer)));
+        known.move_to(address, incarnation);
+    }
+
+    /// Forgets a peer: its reads fail, and its connections are closed.
+    pub fn remove_peer(&self, peer: NodeId) {
+        let removed = {
+            let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
+            peers.remove(&peer)
+        };
+        if let Some(removed) = removed {
+            self.shared.fail(removed.remove(), Failure::Unknown);
+        }
+    }
+
+    /// Adds a read to the request for `peer`, by this generation of the plan.
+    ///
+    /// It is sent with the next [`Self::flush`]. If it cannot be sent, it is answered from within this call.
+    pub fn read(&self, peer: NodeId, generation: u64, read: Read) {
+        let Some(known) = self.shared.peer(peer) else {
+            return self.shared.end(read, Outcome::Failed(Failure::Unknown));
+        };
+        match known.gather(generation, read) {
+            Ok(()) => {
+                self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).insert(peer);
+            }
+            Err(read) => self.shared.end(*read, Outcome::Failed(Failure::Full)),
+        }
+    }
+
+    /// Sends what was read since the last call, one request to each peer.
+    pub fn flush(&self) {
+        let unflushed = {
+            let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *unflushed)
+        };
+        for peer in unflushed {
+            if let Some(peer) = self.shared.peer(peer) {
+                peer.flush();
+                self.shared.launch(&peer);
+            }
+        }
+    }
+
+    /// What was measured of each peer, by its number.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkFigures> {
+        let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
+        peers.values().map(|peer| peer.figures()).collect()
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub fn counters(&self) -> ClientCounters {
+        self.shared.totals.read()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        let peers = {
+            let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *peers)
+        };
+        for peer in peers.into_values() {
+            self.shared.fail(peer.remove(), Failure::Stopped);
+        }
+    }
+}
+
+impl Shared {
+    fn peer(&self, peer: NodeId) -> Option<Arc<Peer>> {
+        self.peers.read().unwrap_or_else(PoisonError::into_inner).get(&peer).cloned()
+    }
+
+    /// Runs a task until the client is dropped.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut stopped = self.stopped.clone();
+        self.network.spawn(async move {
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Opens a connection to a peer if its requests need one more.
+    fn launch(self: &Arc<Self>, peer: &Arc<Peer>) {
+        match peer.may_connect(self.settings.connections_max, Instant::now()) {
+            peer::Connect::Now => {
+                let connection = Connection::new(Arc::clone(self), Arc::clone(peer));
+                self.spawn(connection.run());
+            }
+            peer::Connect::Not => {}
+            peer::Connect::Later(refused) => self.fail(refused, Failure::Refused),
+        }
+        if peer.has_waiting() {
+            self.waiting.notify_one();
+        }
+    }
+
+    fn end(&self, read: Read, outcome: Outcome) {
+        self.totals.count(outcome);
+        read.end(outcome);
+    }
+
+    fn end_taken(&self, read: &mut Option<Read>, outcome: Outcome) {
+        if let Some(read) = read.take() {
+            self.end(read, outcome);
+        }
+    }
+
+    fn fail(&self, reads: impl IntoIterator<Item = Read>, failure: Failure) {
+        for read in reads {
+            self.end(read, Outcome::Failed(failure));
+        }
+    }
+
+    /// Ends reads whose deadline comes while they wait for a connection.
+    async fn expire_waiting(&self) {
+        loop {
+            self.waiting.notified().await;
+            loop {
+                sleep(TICK).await;
+                let peers: Vec<Arc<Peer>> = {
+                    let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+                    peers.values().cloned().collect()
+                };
+                let now = Instant::now();
+                peers.iter().for_each(|peer| self.fail(peer.expire(now), Failure::Timeout));
+                if !peers.iter().any(|peer| peer.has_waiting()) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! Measures the rate and the round trip of a peer, from which its window follows.
+
+use std::time::Duration;
+
+use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
+use tokio::time::Instant;
+
+/// The least window: some requests of a batch.
+const WINDOW_MIN: u64 = 8 << 20;
+
+/// The largest window: 100 Gbit/s at 5 ms.
+const WINDOW_MAX: u64 = 64 << 20;
+
+/// A rate is measured over at least this time in which bytes were expected.
+const MEASURED_OVER: Duration = Duration::from_millis(50);
+
+/// What is known of the link to a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    in_flight: u64,
+    /// Since when bytes are expected without a pause, or since the last measurement.
+    busy_since: Option<Instant>,
+    busy: Duration,
+    arrived: u64,
+    /// Bytes a second.
+    rate: Option<f64>,
+    /// Seconds.
+    round_trip: Option<f64>,
+}
+
+impl Link {
+    /// Bytes that were asked for and have neither arrived nor been given up.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// The most bytes that may be in flight. Twice the product of rate and round trip, because the rate that
+    /// was measured may be the one that an earlier window allowed.
+    pub(crate) fn window(&self) -> u64 {
+        let product = self.rate.unwrap_or(0.0) * self.round_trip.unwrap_or(0.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is clamped"
+        )]
+        let twice = (2.0 * product) as u64;
+        twice.clamp(WINDOW_MIN, WINDOW_MAX)
+    }
+
+    /// Bytes were asked for.
+    pub(crate) fn asked(&mut self, bytes: u64, now: Instant) {
+        if self.in_flight == 0 {
+            self.busy_since = Some(now);
+        }
+        self.in_flight += bytes;
+    }
+
+    /// Bytes arrived.
+    pub(crate) fn arrived(&mut self, bytes: u64, now: Instant) {
+        self.arrived += bytes;
+        let busy = self.busy + self.busy_since.map_or(Duration::ZERO, |since| now - since);
+        if busy >= MEASURED_OVER {
+            #[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
+            let rate = self.arrived as f64 / busy.as_secs_f64();
+            self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / 4.0));
+            (self.arrived, self.busy) = (0, Duration::ZERO);
+            self.busy_since = self.busy_since.map(|_| now);
+        }
+    }
+
+    /// Bytes that were asked for are no longer expected, because they arrived or were given up.
+    pub(crate) fn settled(&mut self, bytes: u64, now: Instant) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        if self.in_flight == 0
+            && let Some(since) = self.busy_since.take()
+        {
+            self.busy += now - since;
+        }
+    }
+
+    /// A request was answered after this time, and the connection had no other.
+    pub(crate) fn answered_after(&mut self, time: Duration) {
+        let time = time.as_secs_f64();
+        // A shorter one holds at once, a longer one may be the peer's delay.
+        let before = self.round_trip.unwrap_or(time);
+        self.round_trip = Some(time.min(before + (time - before) / 8.0));
+    }
+
+    pub(crate) fn rate(&self) -> Option<BytesPerSecond> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
+        self.rate.map(|rate| BytesPerSecond(rate as u64))
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Nanoseconds> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^63")]
+        self.round_trip.map(|seconds| Nanoseconds((seconds * 1e9) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_is_twice_what_the_link_holds_within_its_limits() {
+        let (mut link, start) = (Link::default(), Instant::now());
+        assert_eq!(link.window(), WINDOW_MIN);
+        link.answered_after(Duration::from_millis(10));
+        link.asked(100_000_000, start);
+        link.arrived(100_000_000, start + Duration::from_millis(100));
+        link.settled(100_000_000, start + Duration::from_millis(100));
+        assert_eq!(link.rate().unwrap().0, 1_000_000_000);
+        assert_eq!(link.window(), 20_000_000);
+        link.answered_after(Duration::from_secs(1));
+        assert!(link.window() > 20_000_000, "a longer round trip counts in time");
+        (0..100).for_each(|_| link.answered_after(Duration::from_secs(1)));
+        assert_eq!(link.window(), WINDOW_MAX);
+    }
+
+    #[test]
+    fn time_without_a_request_lowers_no_rate() {
+        let (mut link, mut now) = (Link::default(), Instant::now());
+        for _ in 0..10 {
+            link.asked(10_000_000, now);
+            now += Duration::from_millis(10);
+            link.arrived(10_000_000, now);
+            link.settled(10_000_000, now);
+            now += Duration::from_secs(1);
+        }
+        assert_eq!(link.rate().unwrap().0, 1_000_000_000);
+    }
+}

@@ -1,0 +1,90 @@
+//! The first messages of a connection, at both ends; see `peers/access.rs`.
+
+use std::io;
+
+use tierfeed_core::id::NodeId;
+
+use crate::peers::{
+    access::{Access, GREETING_BYTES, Greeting, PROOF_BYTES, Role, Tags},
+    channel::Channel,
+};
+
+/// What the last message of a handshake says: that the client was accepted.
+const ACCEPTED: u8 = 1;
+
+/// A connection whose ends have proved themselves.
+#[derive(Debug)]
+pub(crate) struct Proved {
+    pub(crate) channel: Channel,
+    /// The node at the other end.
+    pub(crate) node: NodeId,
+    /// Of heads that this end sends.
+    pub(crate) sent: Tags,
+    /// Of heads that this end receives.
+    pub(crate) received: Tags,
+}
+
+/// Why a connection was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandshakeError {
+    #[error("the other end could not prove that it has the secret of the job")]
+    NotProved,
+    #[error("the other end is another node")]
+    OtherNode,
+    #[error("the connection was lost: {0}")]
+    Lost(#[from] io::Error),
+}
+
+/// The end that connected to `expected`.
+pub(crate) async fn connect(
+    mut channel: Channel,
+    access: &Access,
+    expected: NodeId,
+) -> Result<Proved, HandshakeError> {
+    let own = access.greeting().ok_or_else(|| io::Error::other("no random source"))?;
+    channel.send_all(&own.bytes()).await?;
+    let server = receive_greeting(&mut channel).await?;
+    let mut shown = [0; PROOF_BYTES];
+    channel.receive_all(&mut shown).await?;
+    if !access.is_proof(&shown, Role::Server, &own, &server) {
+        return Err(HandshakeError::NotProved);
+    }
+    if server.node != expected {
+        return Err(HandshakeError::OtherNode);
+    }
+    channel.send_all(&access.proof(Role::Client, &own, &server)).await?;
+    let mut accepted = [0];
+    channel.receive_all(&mut accepted).await?;
+    if accepted != [ACCEPTED] {
+        return Err(HandshakeError::NotProved);
+    }
+    let sent = access.tags(Role::Client, &own, &server);
+    let received = access.tags(Role::Server, &own, &server);
+    Ok(Proved { channel, node: server.node, sent, received })
+}
+
+/// The end that accepted a connection.
+pub(crate) async fn accept(
+    mut channel: Channel,
+    access: &Access,
+) -> Result<Proved, HandshakeError> {
+    let client = receive_greeting(&mut channel).await?;
+    let own = access.greeting().ok_or_else(|| io::Error::other("no random source"))?;
+    let proof = access.proof(Role::Server, &client, &own);
+    channel.send_all(&[own.bytes().as_slice(), &proof].concat()).await?;
+    let mut shown = [0; PROOF_BYTES];
+    channel.receive_all(&mut shown).await?;
+    if !access.is_proof(&shown, Role::Client, &client, &own) {
+        return Err(HandshakeError::NotProved);
+    }
+    channel.send_all(&[ACCEPTED]).await?;
+    let sent = access.tags(Role::Server, &client, &own);
+    let received = access.tags(Role::Client, &client, &own);
+    Ok(Proved { channel, node: client.node, sent, received })
+}
+
+async fn receive_greeting(channel: &mut Channel) -> Result<Greeting, HandshakeError> {
+    let mut bytes = [0; GREETING_BYTES];
+    channel.receive_all(&mut bytes).await?;
+    Greeting::parse(&bytes).ok_or(HandshakeError::NotProved)
+}

@@ -1,0 +1,237 @@
+//! Answers other nodes from the memory of this one.
+
+mod connection;
+mod outgoing;
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::{SocketAddr, TcpListener as StdListener},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    network::Network,
+    peers::{
+        Access, Answer, AskId, Event, ServerCounters,
+        channel::Channel,
+        counters::{ServerTotals, add},
+        handshake::{self, Proved},
+    },
+};
+
+use outgoing::Outgoing;
+
+/// The most connections whose other end has proved itself.
+const CONNECTIONS_MAX: usize = 8192;
+
+/// The most connections whose other end has not proved itself; a further one closes the oldest.
+const UNPROVED_MAX: usize = 256;
+
+/// The pause after a connection could not be accepted, as without descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The limits of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// The most connections whose other end has proved itself.
+    pub connections_max: usize,
+    /// The most connections whose other end has not proved itself.
+    pub unproved_max: usize,
+    /// Within this time after its connection the other end has proved itself.
+    pub proved_within: Duration,
+    /// A connection that takes no byte for so long, while some are to be sent, is closed.
+    pub stuck_after: Duration,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            connections_max: CONNECTIONS_MAX,
+            unproved_max: UNPROVED_MAX,
+            proved_within: Duration::from_secs(2),
+            stuck_after: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Listens for other nodes, and answers them.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+}
+
+/// What all tasks of a server share.
+pub(crate) struct Shared {
+    access: Access,
+    settings: ServerSettings,
+    event: Box<dyn Fn(Event) + Send + Sync>,
+    next: AtomicU64,
+    asked: Mutex<BTreeMap<AskId, Waiting>>,
+    totals: ServerTotals,
+}
+
+/// A request that waits for its owner.
+struct Waiting {
+    wire: outgoing::Request,
+    answers: mpsc::Sender<Outgoing>,
+}
+
+impl Server {
+    /// Accepts connections of `listener` until it is dropped. `event` is called from many threads; it must
+    /// neither block nor panic.
+    ///
+    /// # Errors
+    ///
+    /// If the listener cannot be used.
+    pub fn start(
+        network: &Network,
+        access: Access,
+        settings: ServerSettings,
+        listener: StdListener,
+        event: impl Fn(Event) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = network.enter(|| TcpListener::from_std(listener))?;
+        let shared = Arc::new(Shared {
+            access,
+            settings,
+            event: Box::new(event),
+            next: AtomicU64::new(0),
+            asked: Mutex::default(),
+            totals: ServerTotals::default(),
+        });
+        let (stop, mut stopped) = watch::channel(false);
+        let accepting = Arc::clone(&shared).accept(listener);
+        network.spawn(async move {
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
+                () = accepting => {}
+            }
+        });
+        Ok(Self { shared, address, stop })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers a request. [`Event::Sent`] follows, from within this call if the connection is lost.
+    pub fn answer(&self, id: AskId, answer: Answer) {
+        let waiting = self.shared.asked().remove(&id);
+        let sent = outgoing::Sent::new(id, &self.shared);
+        if let Some(Waiting { wire, answers }) = waiting {
+            // As many fit as a connection has requests; if it is lost, the answer is dropped, which says so.
+            drop(answers.try_send(Outgoing::new(wire, answer, sent)));
+        }
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub fn counters(&self) -> ServerCounters {
+        self.shared.totals.read()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl Shared {
+    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeMap<AskId, Waiting>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_id(&self) -> AskId {
+        AskId(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Accepts connections for ever; all of them end with this task.
+    async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let mut unproved = Unproved::new(self.settings.unproved_max);
+        let mut serving = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => unproved.prove(&self, stream),
+                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                },
+                Some(proved) = unproved.next() => match proved {
+                    Some(proved) if serving.len() < self.settings.connections_max => {
+                        add(&self.totals.accepted, 1);
+                        serving.spawn(connection::serve(Arc::clone(&self), proved));
+                    }
+                    _ => add(&self.totals.refused, 1),
+                },
+                Some(_) = serving.join_next() => {}
+            }
+        }
+    }
+}
+
+/// Connections whose other end has not proved itself, oldest first.
+struct Unproved {
+    tasks: JoinSet<Option<Proved>>,
+    oldest_first: std::collections::VecDeque<tokio::task::AbortHandle>,
+    max: usize,
+}
+
+impl Unproved {
+    fn new(max: usize) -> Self {
+        Self { tasks: JoinSet::new(), oldest_first: std::collections::VecDeque::new(), max }
+    }
+
+    fn prove(&mut self, shared: &Arc<Shared>, stream: TcpStream) {
+        self.oldest_first.retain(|task| !task.is_finished());
+        if self.oldest_first.len() >= self.max.max(1)
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            oldest.abort();
+        }
+        let shared = Arc::clone(shared);
+        let task = self.tasks.spawn(async move {
+            let proved = async { handshake::accept(Channel::plain(stream)?, &shared.access).await };
+            timeout(shared.settings.proved_within, proved).await.ok()?.ok()
+        });
+        self.oldest_first.push_back(task);
+    }
+
+    /// The outcome of the next one that ended; `None` without any.
+    async fn next(&mut self) -> Option<Option<Proved>> {
+        // One that was aborted has not proved itself either.
+        Some(self.tasks.join_next().await?.ok().flatten())
+    }
+}
+
+impl Network {
+    fn enter<T>(&self, within: impl FnOnce() -> T) -> T {
+        let _context = Handle::enter(self.handle());
+        within()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

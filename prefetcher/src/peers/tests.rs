@@ -1,0 +1,188 @@
+//! A client and a server in one process, and peers that misbehave.
+
+mod fixture;
+
+use std::{
+    net::TcpListener,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tierfeed_core::{
+    id::{NodeId, SampleId},
+    units::Bytes,
+};
+
+use super::*;
+use fixture::{Node, OURS, SECRET, Staging, THEIRS, network, sample_bytes};
+
+const LATER: Duration = Duration::from_secs(20);
+
+#[test]
+fn samples_of_every_length_arrive_where_they_were_wanted_with_their_sums() {
+    let lens = [0, 1, 63, 64, 4095, 100 << 10, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20];
+    let node = Node::holding(&lens);
+    let client = node.client();
+    let staging = Staging::of(&lens);
+    let outcomes = staging.read_all(&client, 7, LATER);
+    for (sample, len) in (0..).zip(lens) {
+        let expected = sample_bytes(sample, len);
+        let xxh3 = tierfeed_dataset::read::sample_sum::sum_of(&expected);
+        assert_eq!(outcomes[sample as usize], Outcome::Held { xxh3 }, "{len} bytes");
+        assert_eq!(staging.bytes(sample), expected, "{len} bytes");
+    }
+    assert_eq!(client.counters().held, lens.len() as u64);
+    assert_eq!(client.counters().received_bytes, lens.iter().sum::<u64>());
+    assert_eq!(client.counters().requests, 1, "one request carries a batch");
+    node.wait_for(|node| node.sent.load(Ordering::Acquire) == 1);
+    assert_eq!(node.server().counters().sent_bytes, lens.iter().sum::<u64>());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn each_read_is_answered_for_what_the_peer_holds(
+        samples in prop::collection::vec((0..200_000_u64, any::<bool>()), 1..80),
+        flush_every in 1..40_usize,
+    ) {
+        let lens: Vec<u64> = samples.iter().map(|(len, _)| *len).collect();
+        let node = Node::holding(&lens);
+        for (sample, (_, is_held)) in (0..).zip(&samples) {
+            if !is_held {
+                node.forget(SampleId(sample));
+            }
+        }
+        let client = node.client();
+        let staging = Staging::of(&lens);
+        let outcomes = staging.read_in_batches(&client, 7, LATER, flush_every);
+        for (sample, (len, is_held)) in (0..).zip(samples) {
+            match outcomes[sample as usize] {
+                Outcome::Held { .. } => prop_assert!(is_held),
+                Outcome::Absent => prop_assert!(!is_held),
+                Outcome::Failed(failure) => prop_assert!(false, "{failure}"),
+            }
+            let expected = if is_held { sample_bytes(sample, len) } else { vec![0; usize::try_from(len).unwrap()] };
+            prop_assert_eq!(staging.bytes(sample), expected);
+        }
+    }
+}
+
+#[test]
+fn a_peer_of_another_generation_serves_nothing() {
+    let node = Node::holding(&[1000]);
+    let client = node.client();
+    let outcomes = Staging::of(&[1000]).read_all(&client, 8, LATER);
+    assert_eq!(outcomes, [Outcome::Failed(Failure::OtherGeneration)]);
+}
+
+#[test]
+fn a_read_ends_at_its_deadline_and_its_target_is_written_no_more() {
+    let lens = [4096, 4096];
+    let node = Node::silent(&lens);
+    let client = node.client();
+    let staging = Staging::of(&lens);
+    let outcomes = staging.read_all(&client, 7, Duration::from_millis(50));
+    assert_eq!(outcomes, [Outcome::Failed(Failure::Timeout); 2]);
+    node.answer_kept();
+    node.wait_for(|node| node.sent.load(Ordering::Acquire) == 1);
+    // A later read passes over the same pair of nodes, so what was sent late has come by then.
+    let outcomes = Staging::of(&lens).read_all(&client, 7, LATER);
+    assert!(outcomes.iter().all(|it| matches!(it, Outcome::Held { .. })), "{outcomes:?}");
+    assert_eq!(staging.bytes(0), vec![0; 4096]);
+    assert_eq!(staging.bytes(1), vec![0; 4096]);
+}
+
+#[test]
+fn reads_of_a_peer_that_is_gone_fail_and_it_is_found_when_it_comes_back() {
+    let node = Node::holding(&[1000]);
+    let client = node.client();
+    let read = || Staging::of(&[1000]).read_all(&client, 7, LATER)[0];
+    assert!(matches!(read(), Outcome::Held { .. }));
+    drop(node);
+    let lost = read();
+    assert!(matches!(lost, Outcome::Failed(Failure::Closed | Failure::Refused)), "{lost:?}");
+    assert_eq!(read(), Outcome::Failed(Failure::Refused));
+    let node = Node::holding(&[1000]);
+    client.set_peer(THEIRS, node.server().address(), 2);
+    assert!(matches!(read(), Outcome::Held { .. }), "at its new address at once");
+}
+
+#[test]
+fn an_unknown_peer_has_no_samples() {
+    let client =
+        Client::start(network(), Access::private(&SECRET, OURS, 1), ClientSettings::default());
+    let outcomes = Staging::of(&[1000]).read_all(&client, 7, LATER);
+    assert_eq!(outcomes, [Outcome::Failed(Failure::Unknown)]);
+}
+
+#[test]
+fn a_peer_that_accepts_and_says_nothing_costs_the_time_to_connect() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let settings =
+        ClientSettings { connect_within: Duration::from_millis(50), ..ClientSettings::default() };
+    let client = Client::start(network(), Access::private(&SECRET, OURS, 1), settings);
+    client.set_peer(THEIRS, listener.local_addr().unwrap(), 1);
+    let outcomes = Staging::of(&[1000]).read_all(&client, 7, LATER);
+    assert_eq!(outcomes, [Outcome::Failed(Failure::Refused)]);
+}
+
+#[test]
+fn what_waits_when_the_client_ends_is_answered() {
+    let node = Node::silent(&[1000]);
+    let client = node.client();
+    let staging = Staging::of(&[1000]);
+    let reads = staging.start(&client, 7, LATER);
+    node.wait_for(|node| node.asked.load(Ordering::Acquire) == 1);
+    drop(client);
+    assert_eq!(reads.outcomes(), [Outcome::Failed(Failure::Stopped)]);
+}
+
+#[test]
+fn a_tampered_sample_is_a_broken_sum() {
+    let node = Node::holding(&[1000, 2000]);
+    node.tamper(SampleId(0));
+    let client = node.client();
+    let outcomes = Staging::of(&[1000, 2000]).read_all(&client, 7, LATER);
+    assert_eq!(outcomes[0], Outcome::Failed(Failure::BrokenSum));
+    assert!(matches!(outcomes[1], Outcome::Held { .. }), "{outcomes:?}");
+}
+
+#[test]
+fn a_sample_of_another_length_is_refused() {
+    let node = Node::holding(&[1000]);
+    let client = node.client();
+    let outcomes = Staging::of(&[999]).read_all(&client, 7, LATER);
+    assert_eq!(outcomes, [Outcome::Failed(Failure::WrongLength)]);
+}
+
+#[test]
+fn another_secret_or_another_node_is_a_stranger() {
+    let node = Node::holding(&[1000]);
+    let with = |secret: [u8; 32], peer: NodeId| {
+        let access = Access::private(&secret, OURS, 1);
+        let client = Client::start(network(), access, ClientSettings::default());
+        client.set_peer(peer, node.server().address(), 1);
+        Staging::of(&[1000]).read_all_of(&client, peer, 7, LATER)[0]
+    };
+    assert_eq!(with([9; 32], THEIRS), Outcome::Failed(Failure::Stranger));
+    assert_eq!(with(SECRET, NodeId(9)), Outcome::Failed(Failure::Stranger));
+    node.wait_for(|node| node.server().counters().refused == 2);
+    assert_eq!(node.asked.load(Ordering::Acquire), 0);
+    assert!(matches!(with(SECRET, THEIRS), Outcome::Held { .. }));
+}
+
+#[test]
+fn requests_are_spread_over_connections_and_none_is_lost() {
+    let lens = vec![300_000; 200];
+    let node = Node::holding(&lens);
+    let client = Arc::new(node.client());
+    let staging = Staging::of(&lens);
+    let outcomes = staging.read_in_batches(&client, 7, LATER, 10);
+    assert!(outcomes.iter().all(|it| matches!(it, Outcome::Held { .. })));
+    let link = client.links()[0];
+    assert!((2..=4).contains(&link.connections), "{link:?}");
+    assert_eq!(link.in_flight, Bytes(0));
+    assert_eq!(client.counters().requests, 20);
+}
