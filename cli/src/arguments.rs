@@ -378,9 +378,12 @@ pub(crate) struct Run {
     /// once for each rank].
     #[arg(long)]
     pub(crate) launch: Option<Launch>,
-    /// Where sockets and the report go [default: .tierfeed/runs/JOB-TIME].
+    /// Where sockets and the report go; in a job of several nodes the directory where they meet, with one for
+    /// each of them in it [default: .tierfeed/runs/JOB-TIME, or JOB and what the launcher calls the job].
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) observe: Observe,
     /// Prints the report as JSON; what the command prints goes to standard error then.
@@ -396,6 +399,27 @@ pub(crate) struct Run {
     /// The training and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// Which node of a job of several this is, and where they meet.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The number of this node [default: $TIERFEED_NODE, else as the launcher says].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) node: Option<u32>,
+    /// The number of nodes [default: $TIERFEED_NODES, else as the launcher says].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) nodes: Option<u32>,
+    /// Where node 0 listens and the others find it, as HOST:PORT; needed where they do not share the run
+    /// directory, with the same token on all nodes.
+    #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]
+    pub(crate) manager: Option<Address>,
+    /// The file with the token of the job [default: $TIERFEED_TOKEN, else a new one, in the run directory].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// How long a node waits for node 0, which may have to index the dataset first.
+    #[arg(long, value_name = "TIME", default_value = "10 min")]
+    pub(crate) wait: Nanoseconds,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use tierfeed_core::fleet::launch::{self, Identity};
+use tierfeed_core::fleet::launch::{self, Identity, Launcher};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
@@ -74,14 +74,57 @@ pub(crate) fn new_run_dir(given: Option<PathBuf>, job: &str) -> Result<RunDir, F
     if let Some(path) = given {
         return RunDir::create(&path).map_err(Failure::input);
     }
-    let runs = Path::new(RUNS);
-    // The new one is not locked yet, so it is neither removed nor counted.
-    match history::prune(runs, RUNS_KEPT) {
+    prune_runs();
+    RunDir::create(&Path::new(RUNS).join(format!("{job}-{}", now()))).map_err(Failure::input)
+}
+
+/// Removes the run directories of earlier runs except for the newest. That of this run is not locked yet, so it
+/// is neither removed nor counted.
+pub(crate) fn prune_runs() {
+    match history::prune(Path::new(RUNS), RUNS_KEPT) {
         Ok(0) => {}
         Ok(removed) => tracing::debug!(removed, "run directories of earlier runs are removed"),
         Err(error) => tracing::warn!(%error, "run directories of earlier runs stay"),
     }
-    RunDir::create(&runs.join(format!("{job}-{}", now()))).map_err(Failure::input)
+}
+
+/// The run directory that all processes of a run share, on all nodes, and its launcher's name for the run.
+pub(crate) fn shared_run_dir(
+    given: Option<PathBuf>,
+    job: &str,
+    identity: &Identity,
+    met_at: Option<&str>,
+) -> Result<Option<RunDir>, Failure> {
+    let name = launch_name(identity).or_else(|| met_at.map(plain));
+    let path = match (given, name) {
+        (Some(path), _) => path,
+        (None, Some(name)) => Path::new(RUNS).join(format!("{job}-{name}")),
+        (None, None) => return Ok(None),
+    };
+    RunDir::create(&path).map(Some).map_err(Failure::input)
+}
+
+/// What the launcher of this process calls the run: the same for all its processes, and no other run's.
+fn launch_name(identity: &Identity) -> Option<String> {
+    let torchrun = || {
+        let is_of_torchrun = identity.launcher() == Some(Launcher::Torchrun);
+        let (host, port) = (variable("MASTER_ADDR")?, variable("MASTER_PORT")?);
+        is_of_torchrun.then(|| format!("torchrun-{host}-{port}"))
+    };
+    let mpi = || Some(format!("mpi-{}", variable("PMIX_NAMESPACE")?));
+    let slurm = || {
+        let step = variable("SLURM_STEP_ID").unwrap_or_else(|| "batch".to_owned());
+        let restart = variable("SLURM_RESTART_COUNT").filter(|count| count != "0");
+        let restart = restart.map(|count| format!("-restart-{count}")).unwrap_or_default();
+        Some(format!("slurm-{}.{step}{restart}", slurm_job()?))
+    };
+    torchrun().or_else(mpi).or_else(slurm).as_deref().map(plain)
+}
+
+/// A name of a directory.
+fn plain(name: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+    name.chars().map(|it| if is_plain(it) { it } else { '-' }).collect()
 }
 
 /// The cache of dataset indexes for later runs.

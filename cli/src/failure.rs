@@ -32,16 +32,21 @@ impl Failure {
         Self::Work(error.into())
     }
 
+    /// The exit code.
+    pub(crate) const fn code(&self) -> u8 {
+        match self {
+            Self::Input(_) => 2,
+            Self::Work(_) => 1,
+            Self::Passed(code, _) => *code,
+        }
+    }
+
     /// Prints the message on standard error; returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        let (error, code) = match self {
-            Self::Input(error) => (error, 2),
-            Self::Work(error) => (error, 1),
-            Self::Passed(code, Some(error)) => (error, *code),
-            Self::Passed(code, None) => return ExitCode::from(*code),
-        };
-        eprintln!("error: {}", sentence(error));
-        ExitCode::from(code)
+        if let Self::Input(error) | Self::Work(error) | Self::Passed(_, Some(error)) = self {
+            eprintln!("error: {}", sentence(error));
+        }
+        ExitCode::from(self.code())
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::anyhow;
 use tierfeed_core::{
-    fleet,
+    fleet::{self, launch::Post},
     order::Spec,
     units::{Bytes, Nanoseconds},
 };
@@ -44,6 +44,16 @@ impl JobFile {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let (job, text) = Job::load_with_text(path).map_err(Failure::input)?;
         Ok(Self { job: Arc::new(job), path: path.to_owned(), text })
+    }
+
+    /// The world of the job, with the lines of its keys.
+    pub(crate) fn post(&self) -> Post {
+        self.job.post(&self.text, &self.path)
+    }
+
+    /// Whether this is the file that the manager of the job read.
+    pub(crate) fn is_that_of(&self, manager: &JobText) -> bool {
+        self.text == manager.text
     }
 
     /// An error about `keys` of the file, with their line.
@@ -210,6 +220,7 @@ impl IndexedJob {
                 lost_after: LOST_AFTER,
             },
             terms: self.terms.clone(),
+            meeting_port: 0,
             start_marker: self.start_marker.clone(),
             schedule_log: self.schedule_log.clone(),
         }

@@ -1,13 +1,17 @@
 //! The trainers of a run as child processes: starts them, waits for them and stops them together.
 
-use std::{io::IsTerminal, net::TcpListener, process::ExitStatus, time::Duration};
+use std::{io::IsTerminal, net::TcpListener, pin::pin, process::ExitStatus, time::Duration};
 
 use anyhow::{Context, anyhow};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use tierfeed_core::fleet::launch::{self, Launcher};
+use tierfeed_core::{
+    fleet::launch::{self, Launcher},
+    id::Rank,
+    order::World,
+};
 use tokio::{
     process::{Child, Command},
     signal::unix::{self, SignalKind, signal},
@@ -29,6 +33,8 @@ pub(crate) enum Ending {
     Failed(ExitStatus),
     /// The user stopped them; the status of the first one that did not end with code 0.
     Stopped(Signal, Option<ExitStatus>),
+    /// A rank of another node failed with this code; all were stopped.
+    FailedElsewhere(u8),
 }
 
 /// One trainer to start.
@@ -38,32 +44,49 @@ pub(crate) struct Trainer {
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
-/// The identity variables of each rank of a job of one node: those of torchrun, and those that distinguish a
-/// launcher inside the command from this process.
-pub(crate) fn rank_variables(ranks: u32) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
-    let port = match environment::variable("MASTER_PORT") {
-        Some(port) => port,
-        None => free_port().context("no free port for MASTER_PORT")?.to_string(),
-    };
-    let address = environment::variable("MASTER_ADDR").unwrap_or_else(|| "127.0.0.1".to_owned());
+/// Where the ranks of a job meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MeetingPlace {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl MeetingPlace {
+    /// A free port of this host.
+    pub(crate) fn here() -> anyhow::Result<Self> {
+        let port = free_port().context("no free port for MASTER_PORT")?;
+        Ok(Self { host: "127.0.0.1".to_owned(), port })
+    }
+}
+
+/// The identity variables of `ranks` of a node: those of torchrun, and those that distinguish a launcher inside
+/// the command from this process.
+pub(crate) fn rank_variables(
+    world: World,
+    ranks: impl Iterator<Item = Rank>,
+    place: &MeetingPlace,
+) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
+    let port = environment::variable("MASTER_PORT").unwrap_or_else(|| place.port.to_string());
+    let address = environment::variable("MASTER_ADDR").unwrap_or_else(|| place.host.clone());
     let own = environment::launch_variables();
     let launchers = launch::launchers(&|name| own.get(name).cloned())?;
     let under: Vec<_> = launchers.into_iter().map(Launcher::name).collect();
-    let of_rank = |rank: u32| {
+    let World { nodes, ranks_per_node } = world;
+    let of_rank = |Rank(rank): Rank| {
         vec![
             ("RANK", rank.to_string()),
-            ("LOCAL_RANK", rank.to_string()),
-            ("WORLD_SIZE", ranks.to_string()),
-            ("LOCAL_WORLD_SIZE", ranks.to_string()),
+            ("LOCAL_RANK", (rank % ranks_per_node).to_string()),
+            ("WORLD_SIZE", world.ranks().to_string()),
+            ("LOCAL_WORLD_SIZE", ranks_per_node.to_string()),
             ("MASTER_ADDR", address.clone()),
             ("MASTER_PORT", port.clone()),
-            ("GROUP_RANK", "0".to_owned()),
-            ("GROUP_WORLD_SIZE", "1".to_owned()),
+            ("GROUP_RANK", (rank / ranks_per_node).to_string()),
+            ("GROUP_WORLD_SIZE", nodes.to_string()),
             (launch::RUN_RANK, rank.to_string()),
             (launch::RUN_UNDER, under.join(",")),
         ]
     };
-    Ok((0..ranks).map(of_rank).collect())
+    Ok(ranks.map(of_rank).collect())
 }
 
 /// Starts `command` once for each trainer.
@@ -109,7 +132,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupts.recv() => Signal::SIGINT,
             _ = self.terminations.recv() => Signal::SIGTERM,
@@ -127,6 +150,7 @@ pub(crate) struct Trainers {
 enum Event {
     Ended(Pid, std::io::Result<ExitStatus>),
     Asked(Signal),
+    FailedElsewhere(u8),
     GraceOver,
     AllEnded,
 }
@@ -141,12 +165,14 @@ impl Trainers {
     }
 
     /// Waits until all have ended. A signal to this process is passed on, and trainers have `grace` to end
-    /// then; the first trainer that fails takes the others with it.
+    /// then; the first trainer that fails takes the others with it, and so does a failure `elsewhere`.
     pub(crate) async fn wait(
         mut self,
-        mut signals: Signals,
+        signals: &mut Signals,
         grace: Duration,
+        elsewhere: impl Future<Output = u8>,
     ) -> anyhow::Result<Ending> {
+        let mut elsewhere = pin!(elsewhere);
         let mut ending = Ending::Done;
         let mut kill_at: Option<Instant> = None;
         loop {
@@ -159,6 +185,7 @@ impl Trainers {
                     None => Event::AllEnded,
                 },
                 asked = signals.next() => Event::Asked(asked),
+                code = &mut elsewhere, if ending == Ending::Done => Event::FailedElsewhere(code),
                 () = reach(kill_at) => Event::GraceOver,
             };
             match event {
@@ -176,7 +203,7 @@ impl Trainers {
                         Ending::Stopped(_, first) => {
                             first.get_or_insert(status);
                         }
-                        Ending::Failed(_) => {}
+                        Ending::Failed(_) | Ending::FailedElsewhere(_) => {}
                     }
                 }
                 Event::Asked(asked) => {
@@ -191,6 +218,11 @@ impl Trainers {
                     }
                     let end = Instant::now() + grace;
                     kill_at = Some(kill_at.map_or(end, |kill_at| kill_at.min(end)));
+                }
+                Event::FailedElsewhere(code) => {
+                    ending = Ending::FailedElsewhere(code);
+                    self.send(Signal::SIGTERM);
+                    kill_at = Some(Instant::now() + GRACE);
                 }
                 Event::GraceOver => {
                     self.send(Signal::SIGKILL);
@@ -234,11 +266,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_signal_that_comes_before_trainers_are_waited_for_reaches_them() {
-        let signals = Signals::listen().unwrap();
+        let mut signals = Signals::listen().unwrap();
         let command = ["sleep".to_owned(), "600".to_owned()];
         let trainers = start(&command, &[Trainer { variables: Vec::new() }], true).unwrap();
         kill(Pid::this(), Signal::SIGTERM).unwrap();
-        let ending = trainers.wait(signals, Duration::from_secs(60)).await.unwrap();
+        let ending = trainers.wait(&mut signals, Duration::from_secs(60), std::future::pending());
+        let ending = ending.await.unwrap();
         let Ending::Stopped(Signal::SIGTERM, Some(status)) = ending else { panic!("{ending:?}") };
         assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
     }

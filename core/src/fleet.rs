@@ -27,6 +27,7 @@ pub mod launch;
 pub mod peers;
 pub mod revision;
 pub mod schedule;
+pub mod training;
 
 mod ledger;
 mod message;

@@ -14,7 +14,11 @@ pub use listener::Listener;
 use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Applied, Direction, Fleet, Notice, Refusal, schedule::Schedule},
+    fleet::{
+        self, Applied, Direction, Fleet, Notice, Refusal,
+        schedule::Schedule,
+        training::{Patience, Stage, Training},
+    },
     id::NodeId,
     order::World,
     session::{LookAhead, Observed},
@@ -74,8 +78,14 @@ const MARKER_WITHIN: Duration = Duration::from_secs(2);
 /// How often the fleet checks for silent nodes.
 const TICK: Duration = Duration::from_millis(500);
 
+/// A node whose training has not begun this long after that of the first is not waited for at the end.
+const ABSENT_AFTER: Nanoseconds = Nanoseconds(60_000_000_000);
+
 /// How long agents may take to end after a drain.
 const DRAIN_GRACE: Nanoseconds = Nanoseconds(6_000_000_000);
+
+/// What nodes summed up at the end of their training, as JSON.
+pub type Summaries = BTreeMap<NodeId, Vec<u8>>;
 
 /// The settings of a manager.
 #[derive(Debug)]
@@ -86,6 +96,8 @@ pub struct Settings {
     pub fleet: fleet::Settings,
     /// What schedules depend on beside what a node found.
     pub terms: Terms,
+    /// Where the ranks of the job meet on this host; 0 if they find each other by themselves.
+    pub meeting_port: u16,
     /// The path of the start marker ([`crate::run_dir::start_marker`]).
     pub start_marker: PathBuf,
     /// The path of the log of schedules ([`crate::run_dir::schedule_log`]).
@@ -137,6 +149,8 @@ pub struct Manager {
     drain_until: Option<Nanoseconds>,
     is_over: bool,
     counters: ManagerCounters,
+    training: Training,
+    summaries: Summaries,
     metrics: Option<metrics::Server>,
 }
 
@@ -146,12 +160,14 @@ impl Manager {
     pub fn start(settings: Settings, listener: Listener, shutdown: Shutdown) -> Self {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let (stop_server, stopped) = shutdown::channel();
-        let service = Service::new(settings.job.clone(), sender);
+        let service = Service::new(settings.job.clone(), settings.meeting_port, sender);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         descriptors::raise_limit();
         let World { nodes, .. } = settings.fleet.order.world;
-        let connections_max = 2 * nodes as usize + CONNECTIONS_BESIDE;
+        let connections_max = 3 * nodes as usize + CONNECTIONS_BESIDE;
+        let patience =
+            Patience { lost_after: settings.fleet.lost_after, absent_after: ABSENT_AFTER };
         let begun = StartMarker::new(&settings.job.text, settings.job.index_fingerprint);
         Self {
             job: settings.job.name,
@@ -170,6 +186,8 @@ impl Manager {
             drain_until: None,
             is_over: false,
             counters: ManagerCounters::default(),
+            training: Training::new(nodes, patience),
+            summaries: BTreeMap::new(),
             metrics: None,
         }
     }
@@ -180,12 +198,13 @@ impl Manager {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Serves until all agents have drained, or until the grace time after the shutdown is over.
+    /// Serves until all agents have drained, or until the grace time after the shutdown is over. Returns what
+    /// nodes summed up at the end of their training.
     ///
     /// # Errors
     ///
     /// [`ManagerError::Server`] if the server failed.
-    pub async fn run(mut self) -> Result<(), ManagerError> {
+    pub async fn run(mut self) -> Result<Summaries, ManagerError> {
         while !self.is_over {
             let event = self.select().await;
             drill::pass("manager");
@@ -205,12 +224,12 @@ impl Manager {
             tracing::warn!("the run directory does not answer; the start marker is left as it is");
         }
         match closed {
-            Ok(Ok(outcome)) => outcome.map_err(ManagerError::Server),
+            Ok(Ok(outcome)) => outcome.map_err(ManagerError::Server).map(|()| self.summaries),
             Ok(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
             Err(_) => {
                 tracing::debug!("some connections are left open");
                 self.server.abort();
-                Ok(())
+                Ok(self.summaries)
             }
         }
     }
@@ -313,6 +332,13 @@ impl Manager {
                     Some((available.as_ref(), Nanoseconds(now.0.saturating_sub(at.0))))
                 };
                 answer(reply, wire::status_reply(&self.job, &self.fleet, told));
+            }
+            Request::Training { node, stage, summary, reply } => {
+                let told = self.training.handle_stage(node, stage, now);
+                if stage != Stage::Running && node.0 < self.fleet.settings().order.world.nodes {
+                    self.summaries.insert(node, summary);
+                }
+                answer(reply, told);
             }
         }
     }

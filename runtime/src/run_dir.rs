@@ -9,6 +9,7 @@
 //! `$XDG_RUNTIME_DIR` is not used: it is removed when the user logs out, and jobs outlive that.
 
 pub mod history;
+pub mod rendezvous;
 pub mod schedule_log;
 pub mod start_marker;
 pub mod trainer_file;
@@ -221,6 +222,18 @@ impl RunDir {
     #[must_use]
     pub fn manager_address(&self) -> PathBuf {
         self.path.join("manager.address")
+    }
+
+    /// The rendezvous file of a job of several nodes ([`rendezvous`]).
+    #[must_use]
+    pub fn rendezvous(&self) -> PathBuf {
+        self.path.join("rendezvous")
+    }
+
+    /// The run directory of a node of a job whose nodes share this one.
+    #[must_use]
+    pub fn of_node(&self, node: u32) -> PathBuf {
+        self.path.join(format!("node-{node}"))
     }
 
     /// The trainer file ([`trainer_file`]).

@@ -110,6 +110,7 @@ fn settings(folder: &Path) -> ManagerSettings {
         },
         terms: terms(),
         start_marker: folder.join("begun"),
+        meeting_port: 0,
         schedule_log: folder.join("schedules.jsonl"),
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
         let manager = Manager::start(settings, listener, asked).with_metrics(metrics);
-        let outcome = manager.run().await.map_err(Failure::work);
+        let outcome = manager.run().await.map(drop).map_err(Failure::work);
         signals.abort();
         if arguments.metrics.metrics_address.is_some() {
             // An error means that there is no such file.

@@ -1,177 +1,115 @@
-//! `tierfeed run`: manager, agent and training on one node, and a report at the end.
+//! `tierfeed run`: manager, agents and training, and a report at the end.
+//!
+//! On one node this process does it all. On several nodes a launcher starts one such process on each: that of
+//! node 0 holds the manager, the others join it, and the first rank that fails ends them all.
 
-use std::{path::Path, time::Duration};
+mod control;
+mod dirs;
+mod meeting;
+mod node;
+mod watch;
+
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context as _, anyhow};
-use tierfeed_core::units::Bytes;
+use tierfeed_core::{
+    fleet::launch::{NODE_ARGUMENT, NODES_ARGUMENT},
+    id::NodeId,
+    units::Bytes,
+};
 use tierfeed_runtime::{
-    agent::{self, Agent, AgentError, Calibration, scratch},
-    expansion::Expansion,
-    manager::{Listener, Manager},
-    observe::{metrics, report::Report},
-    rpc::client::Address,
+    agent::{AgentError, scratch},
+    observe::report::Report,
     run_dir::{LockOwner, RunDir, start_marker::StartMarker, trainer_file::TrainerFile},
-    shutdown,
 };
 use tokio::task::JoinHandle;
 
+use self::{
+    dirs::Dirs,
+    node::{NodeEnd, NodeRun},
+};
 use super::expansion;
 use crate::{
-    arguments::{Launch, Run},
-    deadline, environment,
+    arguments::{Place, Run},
+    environment,
     failure::{Failure, code_of},
-    jobs::{self, IndexedJob, JobFile},
-    launcher::launcher_in,
+    jobs::JobFile,
     output, panics,
-    processes::{self, Ending, Signals, Trainer},
+    processes::Ending,
     program,
 };
+
+/// The node that holds the manager.
+const FIRST: NodeId = NodeId(0);
 
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     panics::end_this_process();
     program::require(&arguments.command)?;
     let file = JobFile::read(&arguments.job)?;
-    let job = &file.job;
-    if job.world.nodes != 1 {
-        return Err(Failure::Input(anyhow!(
-            "{}: world.nodes is {}; `tierfeed run` is for one node: start manager and agents apart",
-            arguments.job.display(),
-            job.world.nodes
-        )));
+    let mut launch = launch_variables(&arguments.place);
+    let identity = environment::identity(&launch)?;
+    let seat = identity.seat_in(&file.post()).map_err(Failure::input)?;
+    if file.job.world.nodes > 1 {
+        launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
-    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &job.name)?;
+    let dirs = Dirs::create(arguments, &file.job, &identity, seat)?;
     // Before any file of a run in progress is touched.
-    let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;
+    let manager_lock = (seat.node == FIRST).then(|| dirs.job.lock(LockOwner::Manager));
+    let _manager_lock = manager_lock.transpose().map_err(Failure::input)?;
     file.job.require_dataset().map_err(Failure::input)?;
-    // Beside everything that the start does from here on.
-    let calibration = Calibration::begin(job, environment::tiers_report(None).ok().as_deref());
-    let indexed = jobs::load(file, &run_dir)?;
-    let expand = |wish| expansion::plan(wish, &indexed.job);
+    let expand = |wish| expansion::plan(wish, &file.job);
     let expansion = arguments.expand_memory.map(expand).transpose()?;
-    let (ending, mut report) =
-        super::finish(all(arguments, &indexed, &run_dir, expansion.as_ref(), calibration))?;
+    let node = NodeRun { arguments, launch, seat, dirs: &dirs, expansion: expansion.as_ref() };
+    let NodeEnd { ending, job_code, mut report } = node.run(file)?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
-        report.write(&run_dir.report()).map_err(Failure::work)?;
+        report.write(&dirs.node.report()).map_err(Failure::work)?;
     }
     if let Some(report) = &report {
         if arguments.json {
             output::json(report)?;
         }
-        summarize(report, &run_dir.report());
+        summarize(report, &dirs.node.report());
     }
-    match ending {
-        Ending::Done => ended(&run_dir),
-        Ending::Stopped(_, None) => Ok(()),
-        Ending::Failed(status) if report.as_ref().is_some_and(|it| it.ranks.turned_away > 0) => {
+    match (ending, job_code) {
+        (Ending::Done, None) => ended(&dirs.job),
+        (Ending::Stopped(_, None), _) => Ok(()),
+        (Ending::Failed(status), _)
+            if report.as_ref().is_some_and(|it| it.ranks.turned_away > 0) =>
+        {
             let refused = report.and_then(|it| it.ranks.turned_away_because).unwrap_or_default();
             Err(Failure::Input(anyhow!("{refused} (the command ended with {status})")))
         }
-        Ending::Failed(status) => {
+        (Ending::Failed(status), _) => {
             let said = anyhow!("the command ended with {status}");
             Err(Failure::Passed(code_of(status), Some(said)))
         }
-        Ending::Stopped(signal, Some(status)) => {
+        (Ending::Stopped(signal, Some(status)), _) => {
             let said = anyhow!("stopped by {signal}; the command ended with {status}");
             Err(Failure::Passed(code_of(status), Some(said)))
         }
+        (Ending::FailedElsewhere(code), _) | (Ending::Done, Some(code)) => {
+            let said = anyhow!("a rank of another node ended with code {code}");
+            Err(Failure::Passed(code, Some(said)))
+        }
     }
+}
+
+/// The launcher's variables, and the place of this node if the user gives it.
+fn launch_variables(place: &Place) -> BTreeMap<String, String> {
+    let typed = [(NODE_ARGUMENT, place.node), (NODES_ARGUMENT, place.nodes)];
+    let typed = typed.into_iter().filter_map(|(name, number)| Some((name, number?)));
+    let mut launch = environment::launch_variables();
+    launch.extend(typed.map(|(name, number)| (name.to_owned(), number.to_string())));
+    launch
 }
 
 /// Removes the start marker, so that the next run in this directory is a new job.
-fn ended(run_dir: &RunDir) -> Result<(), Failure> {
-    let note = run_dir.start_marker();
+fn ended(job_dir: &RunDir) -> Result<(), Failure> {
+    let note = job_dir.start_marker();
     StartMarker::remove(&note)
         .with_context(|| format!("{}: left behind", note.display()))
         .map_err(Failure::Work)
-}
-
-async fn all(
-    arguments: &Run,
-    indexed: &IndexedJob,
-    run_dir: &RunDir,
-    expansion: Option<&Expansion>,
-    calibration: Calibration,
-) -> Result<(Ending, Option<Report>), Failure> {
-    let _deadline =
-        deadline::on_signal(Duration::from_nanos(arguments.grace.0) + deadline::CONCLUDED_WITHIN)
-            .map_err(Failure::work)?;
-    // Listens from here on, because a signal may come before the first trainer is started.
-    let signals = Signals::listen().map_err(Failure::work)?;
-    let (stop_manager, manager_shutdown) = shutdown::channel();
-    let (stop_agent, agent_shutdown) = shutdown::channel();
-    let socket = run_dir.manager_socket();
-    let listener = Listener::unix(&socket).map_err(Failure::work)?;
-    let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await;
-    let manager = Manager::start(indexed.manager(), listener, manager_shutdown)
-        .with_metrics(metrics.map_err(Failure::work)?);
-    let manager = tokio::spawn(manager.run());
-    let settings = agent::Settings {
-        manager: Address::Unix(socket),
-        token: None,
-        launch: environment::launch_variables(),
-        job: Some(indexed.loaded()),
-        run_dir: run_dir.clone(),
-        tiers_report: environment::tiers_report(None).ok(),
-        calibration: Some(calibration),
-        observe: super::observe(&arguments.observe, None, run_dir)?,
-    };
-    let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
-    let agent = tokio::spawn(agent.run());
-    let ending = train(arguments, indexed, run_dir, expansion, signals).await;
-    stop_agent.pull();
-    let report = finished(agent).await;
-    stop_manager.pull();
-    if let Err(error) = finished(manager).await {
-        tracing::warn!(%error, "the manager did not end well");
-    }
-    let ending = match ending {
-        Ok(ending) => ending,
-        Err(error) => {
-            if let Err(of_agent) = report {
-                tracing::warn!(error = %of_agent, "the agent did not end well");
-            }
-            return Err(Failure::Work(error));
-        }
-    };
-    match report {
-        Err(error) if !matches!(ending, Ending::Done) => {
-            tracing::warn!(%error, "the agent did not end well");
-            Ok((ending, None))
-        }
-        report => Ok((ending, report.map_err(of_agent)?)),
-    }
-}
-
-async fn train(
-    arguments: &Run,
-    indexed: &IndexedJob,
-    run_dir: &RunDir,
-    expansion: Option<&Expansion>,
-    signals: Signals,
-) -> anyhow::Result<Ending> {
-    let ranks = indexed.job.world.ranks_per_node;
-    let launcher = launcher_in(&arguments.command);
-    let default = if ranks == 1 || launcher.is_some() { Launch::Once } else { Launch::PerRank };
-    if let Some(launcher) = launcher.filter(|_| arguments.launch.is_none()) {
-        tracing::info!(launcher, "the command starts its ranks itself, so it is started once");
-    }
-    let shared = trainer_variables(run_dir)?;
-    let per_rank = match arguments.launch.unwrap_or(default) {
-        Launch::Once => vec![Vec::new()],
-        Launch::PerRank => processes::rank_variables(ranks)?,
-    };
-    let trainers: Vec<_> = per_rank
-        .into_iter()
-        .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
-        .collect();
-    let started = {
-        // Trainers inherit the policy of the thread that starts them; it ends before the first await.
-        let _policy = expansion.map(Expansion::apply).transpose()?;
-        processes::start(&arguments.command, &trainers, arguments.json)?
-    };
-    panics::arm_drill();
-    started.wait(signals, Duration::from_nanos(arguments.grace.0)).await
 }
 
 /// The variables by which a trainer finds its agent, and continues without it.

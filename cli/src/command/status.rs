@@ -13,6 +13,7 @@ use tierfeed_runtime::{
         client::{Address, CallError, Client},
         wire::Remedy,
     },
+    run_dir::rendezvous::Rendezvous,
 };
 
 use crate::{
@@ -42,6 +43,10 @@ pub(crate) async fn reach(arguments: &Reach) -> Result<Client, Failure> {
         (None, Some(run_dir)) if run_dir.manager_socket().exists() => {
             Address::Unix(run_dir.manager_socket())
         }
+        (None, Some(run_dir)) if run_dir.rendezvous().exists() => {
+            let met = Rendezvous::read(&run_dir.rendezvous()).map_err(Failure::input)?;
+            return reach_first(met).await;
+        }
         (None, Some(run_dir)) => {
             let path = run_dir.manager_address();
             let missing = || format!("{}: no manager runs here; use --manager", path.display());
@@ -51,6 +56,18 @@ pub(crate) async fn reach(arguments: &Reach) -> Result<Client, Failure> {
         (None, None) => return Err(Failure::Input(anyhow!("neither --manager nor --run-dir"))),
     };
     Client::connect(&address, token.as_ref()).await.map_err(of_call)
+}
+
+/// Connects to the manager of a job whose nodes meet in a run directory.
+async fn reach_first(Rendezvous { addresses, token }: Rendezvous) -> Result<Client, Failure> {
+    let mut missed = Failure::Input(anyhow!("the rendezvous file names no address"));
+    for address in addresses {
+        match Client::connect(&Address::Tcp(address), Some(&token)).await {
+            Ok(client) => return Ok(client),
+            Err(error) => missed = of_call(error),
+        }
+    }
+    Err(missed)
 }
 
 pub(crate) fn of_call(error: CallError) -> Failure {

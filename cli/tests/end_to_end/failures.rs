@@ -32,11 +32,12 @@ fn a_job_that_is_not_there_is_wrong_input() {
 }
 
 #[test]
-fn a_job_for_several_nodes_is_not_for_run() {
+fn a_job_of_several_nodes_needs_to_know_which_this_is() {
     let fixture = Fixture::new();
     let text = fs::read_to_string(fixture.job()).unwrap().replace("nodes: 1", "nodes: 2");
     fs::write(fixture.job(), text).unwrap();
-    refused(&fixture, &["run", "job.yaml", "--", "true"], "world.nodes is 2");
+    let sentence = "nothing says which of the 2 nodes of the job this is";
+    refused(&fixture, &["run", "job.yaml", "--", "true"], sentence);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 use tierfeed_core::{
-    id::{Epoch, NodeId, Rank, SampleId, Step},
+    id::{Epoch, Rank, SampleId, Step},
     order::{Position, Shuffle, Spec, World},
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -187,6 +187,11 @@ pub(crate) fn object_of(sample: u64) -> String {
 
 /// What each rank must be given, from the order alone.
 pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
+    expected_log_on(1)
+}
+
+/// The same for a job of several nodes with as many ranks each.
+fn expected_log_on(nodes: u32) -> BTreeMap<(u32, u32, u32), Vec<u64>> {
     let order = Spec {
         samples: SAMPLES,
         shuffle: Shuffle::TORCH_DISTRIBUTED,
@@ -194,13 +199,13 @@ pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
         epochs: EPOCHS,
         drop_last: false,
         batch_size: BATCH_SIZE,
-        world: World { nodes: 1, ranks_per_node: RANKS },
+        world: World { nodes, ranks_per_node: RANKS },
         start: Position::START,
     };
     let mut expected = BTreeMap::new();
     for epoch in 0..EPOCHS {
         let drawn = order.epoch(Epoch(epoch)).unwrap();
-        for Rank(rank) in order.world.ranks_of(NodeId(0)) {
+        for rank in 0..order.world.ranks() {
             for step in 0..order.steps_per_epoch() {
                 let samples = drawn.batch(Rank(rank), Step(step));
                 let samples = samples.map(|SampleId(sample)| u64::from(sample)).collect();
@@ -214,9 +219,14 @@ pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
 /// Checks that every rank was given every sample of its order, once, and returns how many batches came
 /// from the agent.
 pub(crate) fn assert_complete(log: &Log) -> usize {
+    assert_complete_on(log, 1)
+}
+
+/// The same for a job of several nodes.
+pub(crate) fn assert_complete_on(log: &Log, nodes: u32) -> usize {
     let samples: BTreeMap<_, _> =
         log.iter().map(|(key, batch)| (*key, batch.samples.clone())).collect();
-    assert_eq!(samples, expected_log());
+    assert_eq!(samples, expected_log_on(nodes));
     log.values().filter(|batch| batch.source == "agent").count()
 }
 
@@ -225,6 +235,13 @@ pub(crate) fn digest(log: &Log) -> String {
     let samples = log.values().flat_map(|batch| &batch.samples);
     let bytes: Vec<u8> = samples.flat_map(|sample| sample.to_le_bytes()).collect();
     format!("{:016x}", xxh3_64(&bytes))
+}
+
+/// The digest of the ranks of one node.
+pub(crate) fn digest_of_node(log: &Log, node: u32) -> String {
+    let is_there = |rank: u32| rank / RANKS == node;
+    let own = log.iter().filter(|((rank, _, _), _)| is_there(*rank));
+    digest(&own.map(|(key, batch)| (*key, batch.clone())).collect())
 }
 
 pub(crate) fn assert_ended(output: &Output, code: i32) {

@@ -20,6 +20,7 @@ mod manual;
 mod memory;
 mod metrics;
 mod network;
+mod nodes;
 mod order;
 mod other_machine;
 mod own_ram_disk;

@@ -19,6 +19,7 @@
 //! rank (only the agent sees both).
 
 mod fit;
+mod seat;
 mod table;
 
 use alloc::{
@@ -28,7 +29,10 @@ use alloc::{
 use core::fmt;
 
 pub use fit::{Misfit, Post};
-pub use table::{NODE_ARGUMENT, RANK_ARGUMENT, RUN_RANK, RUN_UNDER, is_known, variables};
+pub use seat::{Seat, Task};
+pub use table::{
+    NODE_ARGUMENT, NODES_ARGUMENT, RANK_ARGUMENT, RUN_RANK, RUN_UNDER, is_known, variables,
+};
 use table::{ROWS, Row};
 
 /// The launcher of a process, or another source of its identity.

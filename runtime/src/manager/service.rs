@@ -1,7 +1,11 @@
 //! The gRPC service of the manager: checks the peer, converts messages, and asks the loop.
 
 use tierfeed_core::{
-    fleet::{Assignment, Denial, Direction, Progress, Refusal, Registration, schedule::Schedule},
+    fleet::{
+        Assignment, Denial, Direction, Progress, Refusal, Registration,
+        schedule::Schedule,
+        training::{Outlook, Stage},
+    },
     id::NodeId,
     session::Observed,
 };
@@ -54,6 +58,13 @@ pub(super) enum Request {
     },
     Drain(oneshot::Sender<()>),
     Status(oneshot::Sender<pb::StatusReply>),
+    Training {
+        node: NodeId,
+        stage: Stage,
+        /// What the node sums up at its end, as JSON.
+        summary: Vec<u8>,
+        reply: oneshot::Sender<Outlook>,
+    },
 }
 
 impl Request {
@@ -66,6 +77,7 @@ impl Request {
             Self::AskMemory { .. } | Self::ReturnMemory { .. } => Message::Memory,
             Self::Drain(_) => Message::Drain,
             Self::Status(_) => Message::Status,
+            Self::Training { .. } => Message::Training,
         }
     }
 }
@@ -76,12 +88,13 @@ pub(super) type PeerCheck = fn(tonic::Request<()>) -> Result<tonic::Request<()>,
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     job: JobText,
+    meeting_port: u16,
     requests: mpsc::Sender<Request>,
 }
 
 impl Service {
-    pub(super) fn new(job: JobText, requests: mpsc::Sender<Request>) -> Self {
-        Self { job, requests }
+    pub(super) fn new(job: JobText, meeting_port: u16, requests: mpsc::Sender<Request>) -> Self {
+        Self { job, meeting_port, requests }
     }
 
     pub(super) fn with_peer_check(
@@ -182,6 +195,20 @@ impl manager_server::Manager for Service {
         _: tonic::Request<pb::StatusRequest>,
     ) -> Result<Response<pb::StatusReply>, Status> {
         self.ask(Request::Status).await.map(Response::new)
+    }
+
+    async fn training(
+        &self,
+        request: tonic::Request<pb::TrainingRequest>,
+    ) -> Result<Response<pb::TrainingReply>, Status> {
+        let (node, stage, summary) = wire::stage(request.into_inner())?;
+        let told = self.ask(|reply| Request::Training { node, stage, summary, reply }).await?;
+        let Outlook { ends_with, is_over } = told;
+        Ok(Response::new(pb::TrainingReply {
+            ends_with: ends_with.map(u32::from),
+            over: is_over,
+            meeting_port: self.meeting_port.into(),
+        }))
     }
 }
 

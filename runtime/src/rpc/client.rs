@@ -8,7 +8,7 @@ pub use address::{Address, NoAddress};
 use std::{path::PathBuf, time::Duration};
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule},
+    fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule, training::Stage},
     id::NodeId,
     session::Observed,
 };
@@ -21,7 +21,7 @@ use tonic::{
 use self::connector::{Untrusted, connector};
 use super::{
     JobText,
-    wire::{self, Remedy, WireError, pb},
+    wire::{self, Remedy, Told, WireError, pb},
 };
 use crate::{
     observe::status::JobStatus,
@@ -263,6 +263,21 @@ impl Client {
     /// [`CallError`]
     pub async fn status(&mut self) -> Result<JobStatus, CallError> {
         Ok(self.inner.status(pb::StatusRequest {}).await?.into_inner().try_into()?)
+    }
+
+    /// Tells how far the training of a node is, with what the node sums up at its end.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]
+    pub async fn training(
+        &mut self,
+        node: NodeId,
+        stage: Stage,
+        summary: Vec<u8>,
+    ) -> Result<Told, CallError> {
+        let request = pb::TrainingRequest { summary, ..(node, stage).into() };
+        Ok(self.inner.training(request).await?.into_inner().try_into()?)
     }
 
     async fn send_report(

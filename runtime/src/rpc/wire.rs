@@ -10,6 +10,7 @@ mod observed;
 mod order;
 mod schedule;
 mod status;
+mod training;
 
 /// The generated messages, client and server of `proto/manager.proto`.
 #[expect(
@@ -30,6 +31,8 @@ use tonic::{Code, Status};
 
 pub(crate) use messages::{from_direction, from_reply};
 pub(crate) use status::status_reply;
+pub use training::Told;
+pub(crate) use training::stage;
 
 /// An invalid message: no tierfeed of this version sends it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,6 +6,8 @@ use super::Launcher;
 pub const RANK_ARGUMENT: &str = "rank";
 /// The argument that gives an agent the number of its node.
 pub const NODE_ARGUMENT: &str = "--node";
+/// The argument that gives the nodes of the job.
+pub const NODES_ARGUMENT: &str = "--nodes";
 
 /// Set by `tierfeed run` when it starts a command once for each rank: the rank that it gave.
 pub const RUN_RANK: &str = "TIERFEED_RUN_RANK";
@@ -48,8 +50,13 @@ const NOTHING: Row = Row {
     may_lack_rank: false,
 };
 
-pub(super) const ARGUMENT: Row =
-    Row { rank: &[RANK_ARGUMENT], node: &[NODE_ARGUMENT], may_lack_rank: true, ..NOTHING };
+pub(super) const ARGUMENT: Row = Row {
+    rank: &[RANK_ARGUMENT],
+    node: &[NODE_ARGUMENT],
+    nodes: &[NODES_ARGUMENT],
+    may_lack_rank: true,
+    ..NOTHING
+};
 
 pub(super) const USER: Row = Row {
     launcher: Launcher::User,
@@ -133,7 +140,7 @@ pub fn variables() -> impl Iterator<Item = &'static str> {
 /// Whether the table has a variable or an argument of this name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
-    variables().chain([RANK_ARGUMENT, NODE_ARGUMENT]).any(|known| known == name)
+    variables().chain([RANK_ARGUMENT, NODE_ARGUMENT, NODES_ARGUMENT]).any(|known| known == name)
 }
 
 /// The parsed value of a variable.

@@ -33,6 +33,11 @@ fn rank_in(text: &'static str, post: &Post) -> Result<Rank, std::string::String>
     identity.rank_in(post).map_err(|error| error.to_string())
 }
 
+fn seat_in(text: &'static str, post: &Post) -> Result<Seat, std::string::String> {
+    let identity = read(text).map_err(|error| error.to_string())?;
+    identity.seat_in(post).map_err(|error| error.to_string())
+}
+
 fn node_in(text: &'static str, post: &Post) -> Result<NodeId, std::string::String> {
     let identity = read(text).map_err(|error| error.to_string())?;
     identity.node_in(post).map_err(|error| error.to_string())
@@ -375,4 +380,44 @@ fn all_launchers_around_a_process_are_known() {
     let variables = variables(both);
     let found = launchers(&|name| variables.get(name).cloned()).unwrap();
     assert_eq!(found, [Launcher::Mpich, Launcher::Slurm]);
+}
+
+#[test]
+fn a_launcher_starts_run_once_on_each_node_or_once_for_each_rank() {
+    let node = |node| Seat { node: NodeId(node), task: Task::Node };
+    let rank = |rank, local, node| Seat {
+        node: NodeId(node),
+        task: Task::Rank { rank: Rank(rank), local },
+    };
+    let of_four = "SLURM_STEP_ID=0 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 \
+                   SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2";
+    for (text, post, seat) in [
+        ("", post(1, 8), node(0)),
+        (SLURM_BATCH, post(1, 8), node(0)),
+        (SLURM_NODE_2, post(4, 1), node(2)),
+        (SLURM_NODE_2, post(4, 8), node(2)),
+        ("--node=1 --nodes=2", post(2, 8), node(1)),
+        ("TIERFEED_NODE=1", post(2, 8), node(1)),
+        (TORCHRUN, post(1, 2), rank(1, 1, 0)),
+        (OPEN_MPI, post(1, 2), rank(1, 1, 0)),
+        (MPICH, post(1, 2), rank(1, 1, 0)),
+        (SLURM, post(1, 2), rank(1, 1, 0)),
+        (of_four, post(2, 2), rank(3, 1, 1)),
+    ] {
+        assert_eq!(seat_in(text, &post), Ok(seat), "{text}");
+    }
+}
+
+#[test]
+fn processes_of_run_that_fit_neither_nodes_nor_ranks_are_refused() {
+    for (text, post, message) in [
+        (SLURM, post(1, 3), "SLURM_STEP_TASKS_PER_NODE=2 of Slurm, but world.ranks_per_node: 3"),
+        (SLURM, post(2, 2), "SLURM_STEP_NUM_NODES=1 of Slurm, but world.nodes: 2 in job.yaml:11"),
+        (SLURM_NODE_2, post(2, 1), "SLURM_STEP_NUM_NODES=4 of Slurm, but world.nodes: 2"),
+        ("--node=1 --nodes=3", post(2, 1), "--nodes=3 of the arguments, but world.nodes: 2"),
+        ("--nodes=2", post(2, 1), "nothing says which of the 2 nodes of the job this is"),
+    ] {
+        let error = seat_in(text, &post).unwrap_err();
+        assert!(error.contains(message), "{text}: {error}");
+    }
 }

@@ -25,11 +25,20 @@ pub enum Message {
     Drain,
     /// A command asks for the status of the job.
     Status,
+    /// A node tells how far its training is.
+    Training,
 }
 
 impl Message {
-    const ALL: [Self; 6] =
-        [Self::Register, Self::Report, Self::Drained, Self::Memory, Self::Drain, Self::Status];
+    const ALL: [Self; 7] = [
+        Self::Register,
+        Self::Report,
+        Self::Drained,
+        Self::Memory,
+        Self::Drain,
+        Self::Status,
+        Self::Training,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -39,6 +48,7 @@ impl Message {
             Self::Memory => "memory",
             Self::Drain => "drain",
             Self::Status => "status",
+            Self::Training => "training",
         }
     }
 }

@@ -1,0 +1,193 @@
+//! The manager of a run as a node has it: its own on the first node, that of the first node on the others.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tierfeed_core::id::NodeId;
+use tierfeed_runtime::{
+    agent::LoadedJob,
+    manager::{Listener, Manager, ManagerError, Summaries},
+    observe::metrics,
+    rpc::client::{Address, Client},
+    run_dir::{RunDir, rendezvous::Rendezvous},
+    shutdown,
+    transport::token::Token,
+};
+use tokio::task::JoinHandle;
+
+use super::{
+    finished,
+    meeting::{Meeting, host_of},
+    watch::{Ended, TrainingWatch},
+};
+use crate::{
+    command::status::of_call,
+    failure::Failure,
+    jobs::{IndexedJob, JobFile},
+    processes::{MeetingPlace, Signals},
+};
+
+/// How long the first node waits for others that still train after a rank has failed: they have 20 s to end
+/// their ranks.
+pub(super) const OTHERS_END_WITHIN: Duration = Duration::from_secs(40);
+
+/// How long it waits for others after a signal, which a launcher sends to all of them.
+pub(super) const OTHERS_END_AFTER_SIGNAL: Duration = Duration::from_secs(2);
+
+/// What a node needs of the manager.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) address: Address,
+    pub(super) token: Option<Token>,
+    /// The job, if this process has read and indexed it.
+    pub(super) job: Option<LoadedJob>,
+    pub(super) ranks_meet_at: MeetingPlace,
+    /// In a job of several nodes.
+    pub(super) training: Option<TrainingWatch>,
+    own: Option<OwnManager>,
+}
+
+#[derive(Debug)]
+struct OwnManager {
+    running: JoinHandle<Result<Summaries, ManagerError>>,
+    stop: shutdown::Trigger,
+    /// Where the other nodes find it.
+    met_in: Option<RunDir>,
+}
+
+/// How the training of all nodes ended.
+#[derive(Debug, Default)]
+pub(super) struct JobEnd {
+    /// The code of the first rank that failed, as far as this node knows.
+    pub(super) code: Option<u8>,
+    /// What the nodes told, on the first one.
+    pub(super) summaries: Summaries,
+}
+
+impl Control {
+    /// A manager for a job of one node.
+    pub(super) async fn alone(indexed: &IndexedJob, run_dir: &RunDir) -> Result<Self, Failure> {
+        let socket = run_dir.manager_socket();
+        let listener = Listener::unix(&socket).map_err(Failure::work)?;
+        let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
+        let own = OwnManager::start(indexed, listener, run_dir, 0).await?;
+        Ok(Self {
+            address: Address::Unix(socket),
+            token: None,
+            job: Some(indexed.loaded()),
+            ranks_meet_at,
+            training: None,
+            own: Some(own),
+        })
+    }
+
+    /// A manager that the other nodes join.
+    pub(super) async fn first(
+        indexed: &IndexedJob,
+        job_dir: &RunDir,
+        meeting: Meeting,
+    ) -> Result<Self, Failure> {
+        let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
+        let (listener, own, token) = meeting.open(job_dir).await?;
+        let manager = OwnManager::start(indexed, listener, job_dir, ranks_meet_at.port).await?;
+        let address = Address::Tcp(own);
+        let client = Client::connect(&address, Some(&token)).await.map_err(of_call)?;
+        Ok(Self {
+            address,
+            token: Some(token),
+            job: Some(indexed.loaded()),
+            ranks_meet_at,
+            training: Some(TrainingWatch::start(client, NodeId(0))),
+            own: Some(OwnManager { met_in: Some(job_dir.clone()), ..manager }),
+        })
+    }
+
+    /// The manager of the first node, once it answers.
+    pub(super) async fn joined(
+        file: &JobFile,
+        node: NodeId,
+        job_dir: &RunDir,
+        meeting: Meeting,
+        within: Duration,
+    ) -> Result<Self, Failure> {
+        let mut found = meeting.find(job_dir, within).await?;
+        if !file.is_that_of(&found.job) {
+            return Err(Failure::Input(anyhow!(
+                "{} differs from the file of this name on the first node",
+                found.job.file.display()
+            )));
+        }
+        let port = found.meeting_port(node).await.map_err(of_call)?;
+        let host = host_of(&found.address).to_owned();
+        Ok(Self {
+            training: Some(TrainingWatch::start(found.client, node)),
+            address: Address::Tcp(found.address),
+            token: Some(found.token),
+            job: None,
+            ranks_meet_at: MeetingPlace { host, port },
+            own: None,
+        })
+    }
+
+    /// Says that the training of this node has ended. The first node waits for the others, then ends the
+    /// manager; it waits at most `within` if a rank of the job has failed.
+    pub(super) async fn end(
+        self,
+        code: u8,
+        summary: Vec<u8>,
+        within: Duration,
+        signals: &mut Signals,
+    ) -> JobEnd {
+        let mut job_code = None;
+        if let Some(training) = self.training {
+            let mut ended = training.end(code, summary).await;
+            if self.own.is_some() {
+                wait_for_others(&mut ended, within, signals).await;
+            }
+            job_code = ended.job_code();
+        }
+        let summaries = match self.own {
+            Some(own) => own.end().await,
+            None => Summaries::new(),
+        };
+        JobEnd { code: job_code, summaries }
+    }
+}
+
+async fn wait_for_others(ended: &mut Ended, within: Duration, signals: &mut Signals) {
+    let asked = tokio::select! {
+        () = ended.others(within) => return,
+        asked = signals.next() => asked,
+    };
+    tracing::info!("{asked}: the other nodes are not waited for any longer");
+    // An error means that some still train.
+    let _ = tokio::time::timeout(OTHERS_END_AFTER_SIGNAL, ended.others(Duration::ZERO)).await;
+}
+
+impl OwnManager {
+    async fn start(
+        indexed: &IndexedJob,
+        listener: Listener,
+        run_dir: &RunDir,
+        meeting_port: u16,
+    ) -> Result<Self, Failure> {
+        let (stop, shutdown) = shutdown::channel();
+        let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await;
+        let metrics = metrics.map_err(Failure::work)?;
+        let settings = tierfeed_runtime::manager::Settings { meeting_port, ..indexed.manager() };
+        let manager = Manager::start(settings, listener, shutdown).with_metrics(metrics);
+        Ok(Self { running: tokio::spawn(manager.run()), stop, met_in: None })
+    }
+
+    async fn end(self) -> Summaries {
+        self.stop.pull();
+        let summaries = finished(self.running).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the manager did not end well");
+            Summaries::new()
+        });
+        if let Some(Err(error)) = self.met_in.map(|it| Rendezvous::remove(&it.rendezvous())) {
+            tracing::warn!(%error, "the address of an ended manager is left behind");
+        }
+        summaries
+    }
+}

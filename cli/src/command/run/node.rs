@@ -1,0 +1,230 @@
+//! A run on one node: its agent and its ranks, from the manager to the end of the job.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tierfeed_core::{
+    fleet::launch::{Seat, Task},
+    id::{NodeId, Rank},
+    order::World,
+};
+use tierfeed_runtime::{
+    agent::{self, Agent, Calibration},
+    expansion::Expansion,
+    observe::report::Report,
+    shutdown,
+};
+use tierfeed_workload_analyzer::Job;
+
+use super::{
+    Dirs, FIRST,
+    control::{Control, JobEnd, OTHERS_END_AFTER_SIGNAL, OTHERS_END_WITHIN},
+    finished,
+    meeting::{Meeting, share_index, typed},
+    of_agent, trainer_variables,
+};
+use crate::{
+    arguments::{Launch, Run},
+    command, deadline, environment,
+    failure::{Failure, code_of},
+    jobs::{self, IndexedJob, JobFile},
+    launcher::launcher_in,
+    panics,
+    processes::{self, Ending, MeetingPlace, Signals, Trainer},
+};
+
+/// One node of a run.
+#[derive(Debug)]
+pub(super) struct NodeRun<'a> {
+    pub(super) arguments: &'a Run,
+    pub(super) launch: BTreeMap<String, String>,
+    pub(super) seat: Seat,
+    pub(super) dirs: &'a Dirs,
+    pub(super) expansion: Option<&'a Expansion>,
+}
+
+/// How a run ended on its node.
+#[derive(Debug)]
+pub(super) struct NodeEnd {
+    pub(super) ending: Ending,
+    /// The code of the first rank of the job that failed, as far as this node knows.
+    pub(super) job_code: Option<u8>,
+    pub(super) report: Option<Report>,
+}
+
+/// The job as a node has it before the manager is there.
+enum ReadJob {
+    /// On the first node, whose manager gives the index to the others.
+    Indexed(Box<IndexedJob>),
+    File(JobFile),
+}
+
+impl ReadJob {
+    fn job(&self) -> &Job {
+        match self {
+            Self::Indexed(indexed) => &indexed.job,
+            Self::File(file) => &file.job,
+        }
+    }
+}
+
+impl NodeRun<'_> {
+    pub(super) fn run(&self, file: JobFile) -> Result<NodeEnd, Failure> {
+        // Beside everything that the start does from here on.
+        let tiers_report = environment::tiers_report(None).ok();
+        let calibration = Calibration::begin(&file.job, tiers_report.as_deref());
+        let job = match self.seat.node {
+            FIRST => ReadJob::Indexed(Box::new(jobs::load(file, &self.dirs.job)?)),
+            _ => ReadJob::File(file),
+        };
+        command::finish(self.run_with(&job, calibration))
+    }
+
+    async fn run_with(&self, job: &ReadJob, calibration: Calibration) -> Result<NodeEnd, Failure> {
+        let grace = Duration::from_nanos(self.arguments.grace.0);
+        let _deadline =
+            deadline::on_signal(grace + deadline::CONCLUDED_WITHIN).map_err(Failure::work)?;
+        // Listens from here on, because a signal may come before the first trainer is started.
+        let mut signals = Signals::listen().map_err(Failure::work)?;
+        let control = tokio::select! {
+            control = self.control(job) => control?,
+            signal = signals.next() => {
+                return Ok(NodeEnd { ending: Ending::Stopped(signal, None), job_code: None, report: None });
+            }
+        };
+        let played = self.play(job, &control, calibration, &mut signals).await;
+        let code = match &played {
+            Ok((ending, _)) => code(ending),
+            Err(failure) => failure.code(),
+        };
+        let within = match &played {
+            Ok((Ending::Stopped(..), _)) => OTHERS_END_AFTER_SIGNAL,
+            _ => OTHERS_END_WITHIN,
+        };
+        let JobEnd { code: job_code, summaries } =
+            control.end(code, Vec::new(), within, &mut signals).await;
+        tracing::debug!(nodes = summaries.len(), "nodes have summed up their training");
+        let (ending, report) = played?;
+        Ok(NodeEnd { ending, job_code, report })
+    }
+
+    /// The manager of the run, on this node or on the first one.
+    async fn control(&self, job: &ReadJob) -> Result<Control, Failure> {
+        let place = &self.arguments.place;
+        let meeting = || -> Result<Meeting, Failure> {
+            let token = environment::token(place.token_file.as_deref(), None)?;
+            Ok(Meeting { address: typed(place.manager.as_ref())?, token })
+        };
+        match job {
+            ReadJob::Indexed(indexed) if indexed.job.world.nodes == 1 => {
+                Control::alone(indexed, &self.dirs.job).await
+            }
+            ReadJob::Indexed(indexed) => Control::first(indexed, &self.dirs.job, meeting()?).await,
+            ReadJob::File(file) => {
+                let within = Duration::from_nanos(place.wait.0);
+                Control::joined(file, self.seat.node, &self.dirs.job, meeting()?, within).await
+            }
+        }
+    }
+
+    /// Runs the agent and, beside it, the ranks.
+    async fn play(
+        &self,
+        job: &ReadJob,
+        control: &Control,
+        calibration: Calibration,
+        signals: &mut Signals,
+    ) -> Result<(Ending, Option<Report>), Failure> {
+        share_index(&self.dirs.job, &self.dirs.node).map_err(Failure::Work)?;
+        let run_dir = self.dirs.node.clone();
+        let settings = agent::Settings {
+            manager: control.address.clone(),
+            token: control.token.clone(),
+            launch: self.launch.clone(),
+            job: control.job.clone(),
+            tiers_report: environment::tiers_report(None).ok(),
+            calibration: Some(calibration),
+            observe: command::observe(&self.arguments.observe, control.token.as_ref(), &run_dir)?,
+            run_dir,
+        };
+        let (stop_agent, agent_shutdown) = shutdown::channel();
+        let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
+        let agent = tokio::spawn(agent.run());
+        let ending = self.train(job.job(), control, signals).await;
+        stop_agent.pull();
+        let report = finished(agent).await;
+        let ending = match ending {
+            Ok(ending) => ending,
+            Err(error) => {
+                if let Err(of_agent) = report {
+                    tracing::warn!(error = %of_agent, "the agent did not end well");
+                }
+                return Err(Failure::Work(error));
+            }
+        };
+        match report {
+            Err(error) if !matches!(ending, Ending::Done) => {
+                tracing::warn!(%error, "the agent did not end well");
+                Ok((ending, None))
+            }
+            report => Ok((ending, report.map_err(of_agent)?)),
+        }
+    }
+
+    async fn train(
+        &self,
+        job: &Job,
+        control: &Control,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Ending> {
+        let shared = trainer_variables(&self.dirs.node)?;
+        let trainers: Vec<_> = self
+            .rank_variables(job.world, &control.ranks_meet_at)?
+            .into_iter()
+            .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
+            .collect();
+        let started = {
+            // Trainers inherit the policy of the thread that starts them; it ends before the first await.
+            let _policy = self.expansion.map(Expansion::apply).transpose()?;
+            processes::start(&self.arguments.command, &trainers, self.arguments.json)?
+        };
+        panics::arm_drill();
+        let grace = Duration::from_nanos(self.arguments.grace.0);
+        match &control.training {
+            Some(training) => started.wait(signals, grace, training.fails_elsewhere()).await,
+            None => started.wait(signals, grace, std::future::pending()).await,
+        }
+    }
+
+    /// For each process that this node starts, the variables that are its own.
+    fn rank_variables(
+        &self,
+        world: World,
+        place: &MeetingPlace,
+    ) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
+        let Seat { node, task } = self.seat;
+        let ranks: Vec<Rank> = match task {
+            Task::Node => world.ranks_of(node).collect(),
+            Task::Rank { rank, .. } => vec![rank],
+        };
+        let launcher = launcher_in(&self.arguments.command);
+        if let Some(launcher) = launcher.filter(|_| self.arguments.launch.is_none()) {
+            tracing::info!(launcher, "the command starts its ranks itself, so it is started once");
+        }
+        let is_alone = world.ranks() == 1 && node == NodeId(0);
+        let default = if is_alone || launcher.is_some() { Launch::Once } else { Launch::PerRank };
+        match self.arguments.launch.unwrap_or(default) {
+            Launch::Once => Ok(vec![Vec::new()]),
+            Launch::PerRank => processes::rank_variables(world, ranks.into_iter(), place),
+        }
+    }
+}
+
+/// The exit code of a node for the others.
+fn code(ending: &Ending) -> u8 {
+    match ending {
+        Ending::Done => 0,
+        Ending::Failed(status) | Ending::Stopped(_, Some(status)) => code_of(*status),
+        Ending::Stopped(signal, None) => 128 + u8::try_from(*signal as i32).unwrap_or(0),
+        Ending::FailedElsewhere(code) => *code,
+    }
+}

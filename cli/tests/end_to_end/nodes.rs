@@ -1,0 +1,142 @@
+//! `tierfeed run` on several nodes, as a launcher starts it: processes with the launcher's variables, on this
+//! host.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use crate::fixture::{
+    Fixture, RANKS, Running, assert_complete_on, assert_ended, digest_of_node, eventually, trainer,
+};
+
+const NODES: u32 = 2;
+
+fn job_of(nodes: u32) -> Fixture {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let one = format!("nodes: 1, ranks_per_node: {RANKS}");
+    let several = format!("nodes: {nodes}, ranks_per_node: {RANKS}");
+    assert!(text.contains(&one));
+    // What two nodes need of one host must fit.
+    fs::write(fixture.job(), text.replace(&one, &several)).unwrap();
+    fixture
+}
+
+/// `tierfeed run` as `srun --ntasks-per-node=1` starts it on a node.
+fn on_node(fixture: &Fixture, node: u32, step_us: u64) -> Command {
+    let mut command = fixture.tierfeed(&["run", "job.yaml", "--"]);
+    command.arg(trainer()).arg(fixture.path("log")).arg(step_us.to_string());
+    as_task(&mut command, node, 0, 1);
+    command
+}
+
+/// The variables of a task of `srun`.
+fn as_task(command: &mut Command, node: u32, local: u32, tasks: u32) {
+    let (rank, world) = (node * tasks + local, NODES * tasks);
+    command.envs([
+        ("SLURM_JOB_ID", "4711".to_owned()),
+        ("SLURM_STEP_ID", "3".to_owned()),
+        ("SLURM_PROCID", rank.to_string()),
+        ("SLURM_STEP_NUM_TASKS", world.to_string()),
+        ("SLURM_LOCALID", local.to_string()),
+        ("SLURM_STEP_TASKS_PER_NODE", format!("{tasks}(x{NODES})")),
+        ("SLURM_NODEID", node.to_string()),
+        ("SLURM_STEP_NUM_NODES", NODES.to_string()),
+    ]);
+}
+
+fn job_dir(fixture: &Fixture) -> std::path::PathBuf {
+    fixture.path(".tierfeed/runs/small-slurm-4711.3")
+}
+
+fn report_of_node(fixture: &Fixture, node: u32) -> serde_json::Value {
+    let text = fs::read(job_dir(fixture).join(format!("node-{node}/report.json"))).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn one_command_on_each_node_feeds_all_ranks_of_the_job() {
+    let fixture = job_of(NODES);
+    // The second is there first, and waits.
+    let mut nodes: Vec<_> =
+        [1, 0].map(|node| Running::start(&mut on_node(&fixture, node, 1_000))).into();
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len(), "every batch came from an agent");
+    for node in 0..NODES {
+        let report = report_of_node(&fixture, node);
+        assert_eq!(report["order_digest"], digest_of_node(&log, node), "node {node}");
+        assert_eq!(report["ranks"]["absent"], serde_json::json!([]));
+    }
+    let left: Vec<_> = ["rendezvous", "begun"].map(|it| job_dir(&fixture).join(it)).into();
+    assert!(!left.iter().any(|path| path.exists()), "{left:?}");
+}
+
+#[test]
+fn a_rank_that_fails_ends_all_nodes_with_its_code() {
+    let fixture = job_of(NODES);
+    let script = "if [ $RANK = 3 ]; then exit 7; fi; exec sleep 600";
+    let start = |node| {
+        let mut command = fixture.tierfeed(&["run", "job.yaml", "--", "sh", "-c", script]);
+        as_task(&mut command, node, 0, 1);
+        Running::start(&mut command)
+    };
+    for mut node in [0, 1].map(start) {
+        node.ends_with(7);
+    }
+}
+
+#[test]
+fn the_token_is_in_a_file_of_the_user_alone_and_in_no_command_line() {
+    let fixture = job_of(NODES);
+    let script = "exec sleep 600";
+    let mut command = fixture.tierfeed(&["run", "job.yaml", "--", "sh", "-c", script]);
+    as_task(&mut command, 0, 0, 1);
+    let mut first = Running::start(&mut command);
+    let path = job_dir(&fixture).join("rendezvous");
+    eventually("the first node says where it listens", || path.exists());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let text: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let token = text["token"].as_str().unwrap();
+    let line = fs::read_to_string(format!("/proc/{}/cmdline", first.pid())).unwrap();
+    assert!(!line.contains(token));
+    let status = fixture.tierfeed(&["status", "--json"]).output().unwrap();
+    assert_ended(&status, 0);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["nodes"], NODES);
+    first.signal("-TERM");
+    eventually("it ends", || first.has_ended());
+}
+
+#[test]
+fn nodes_by_hand_meet_at_an_address_with_a_token() {
+    let fixture = job_of(NODES);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("localhost:{port}");
+    let start = |node: u32| {
+        let (node, nodes) = (node.to_string(), NODES.to_string());
+        let place = ["--node", &node, "--nodes", &nodes, "--manager", &address];
+        let mut command = fixture.tierfeed(&["run", "job.yaml"]);
+        // As on hosts that share no directory.
+        command.args(place).arg("--run-dir").arg(fixture.path(&format!("host-{node}"))).arg("--");
+        command.arg(trainer()).arg(fixture.path("log")).arg("1000");
+        Running::start(command.env("TIERFEED_TOKEN", "5a".repeat(32)))
+    };
+    for mut node in [0, 1].map(start) {
+        node.ends_with(0);
+    }
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len());
+}
+
+#[test]
+fn nodes_that_cannot_meet_are_told_what_is_missing() {
+    let fixture = job_of(NODES);
+    let output = fixture
+        .tierfeed(&["run", "job.yaml", "--node", "1", "--nodes", "2", "--", "true"])
+        .output()
+        .unwrap();
+    assert_ended(&output, 2);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("--run-dir DIR") && errors.contains("--manager HOST:PORT"), "{errors}");
+}

@@ -1,0 +1,67 @@
+//! What a process of `tierfeed run` does for its node.
+//!
+//! A launcher starts either one such process on each node, which starts the ranks of the node, or one for
+//! each rank. Then the first of a node holds the agent, and each process starts its own rank.
+
+use super::{Identity, Launcher, Misfit, Post};
+use crate::id::{NodeId, Rank};
+
+/// The place of a process of `tierfeed run` in its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    /// The node.
+    pub node: NodeId,
+    /// The ranks that it starts.
+    pub task: Task,
+}
+
+/// The ranks that a process of `tierfeed run` starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// All ranks of its node: it is the only process there.
+    Node,
+    /// One rank; the launcher started a process for each rank of the node.
+    Rank {
+        /// The rank.
+        rank: Rank,
+        /// The number of it on its node. Process 0 holds the agent.
+        local: u32,
+    },
+}
+
+impl Identity {
+    /// The place of this process of `tierfeed run`.
+    ///
+    /// # Errors
+    ///
+    /// [`Misfit`] if the launcher started neither one process on each node nor one for each rank, or nothing
+    /// gives the number of the node where the job has several.
+    pub fn seat_in(&self, post: &Post) -> Result<Seat, Misfit> {
+        let ranks_per_node = post.world.ranks_per_node;
+        let tasks = self.ranks_per_node.filter(|said| said.value > 1);
+        let Some(tasks) = tasks else {
+            self.check_nodes(post)?;
+            return Ok(Seat { node: self.node_in(post)?, task: Task::Node });
+        };
+        if tasks.value != ranks_per_node {
+            let (key, at) = ("world.ranks_per_node", post.ranks_per_node_at.clone());
+            return Err(Misfit::World { said: tasks, key, of_job: ranks_per_node, at });
+        }
+        let rank = self.rank_in(post)?;
+        let local = rank.0 % ranks_per_node;
+        Ok(Seat { node: NodeId(rank.0 / ranks_per_node), task: Task::Rank { rank, local } })
+    }
+
+    /// A number of the user's does not pass unseen: [`Identity::node_in`] checks those of launchers.
+    fn check_nodes(&self, post: &Post) -> Result<(), Misfit> {
+        let is_typed = |launcher| matches!(launcher, Launcher::Argument | Launcher::User);
+        let of_job = post.world.nodes;
+        match self.nodes.filter(|said| is_typed(said.launcher) && said.value != of_job) {
+            Some(said) => {
+                let at = post.nodes_at.clone();
+                Err(Misfit::World { said, key: "world.nodes", of_job, at })
+            }
+            None => Ok(()),
+        }
+    }
+}

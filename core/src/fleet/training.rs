@@ -1,0 +1,160 @@
+//! The training of a job that `tierfeed run` starts on every node: which nodes still train, and when all end.
+//!
+//! Invariants, checked by `mod tests`:
+//!
+//! 1. The first code that is not 0 ends the job, and every node that trains is told this code.
+//! 2. The job is over once no node trains that was heard lately, and none is expected any more.
+//!
+//! Deliberately absent: the restart of a training, which is the launcher's.
+
+use alloc::collections::BTreeMap;
+
+use crate::{id::NodeId, units::Nanoseconds};
+
+/// What a node says of its training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its ranks are starting or run.
+    Running,
+    /// All its ranks have ended.
+    Ended {
+        /// The exit code of the first that failed, 0 if none did.
+        code: u8,
+    },
+}
+
+/// What a node is told about the training of the job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// The code with which the job ends now: a rank of some node has failed.
+    pub ends_with: Option<u8>,
+    /// No node trains any more.
+    pub is_over: bool,
+}
+
+/// How long nodes may be silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// A node that trains and is silent for this long is not waited for, nor is one that has not come this long
+    /// after the first one, once the job has failed.
+    pub lost_after: Nanoseconds,
+    /// A node that has not come this long after the first one is not waited for otherwise.
+    pub absent_after: Nanoseconds,
+}
+
+/// The training of all nodes.
+#[derive(Debug)]
+pub struct Training {
+    nodes: u32,
+    patience: Patience,
+    heard: BTreeMap<NodeId, (Stage, Nanoseconds)>,
+    first_heard: Option<Nanoseconds>,
+    ends_with: Option<u8>,
+}
+
+impl Training {
+    /// A training on `nodes` nodes, none of which was heard yet.
+    #[must_use]
+    pub const fn new(nodes: u32, patience: Patience) -> Self {
+        Self { nodes, patience, heard: BTreeMap::new(), first_heard: None, ends_with: None }
+    }
+
+    /// Notes the stage of a node, and tells it about the others.
+    pub fn handle_stage(&mut self, node: NodeId, stage: Stage, now: Nanoseconds) -> Outlook {
+        self.first_heard.get_or_insert(now);
+        if node.0 < self.nodes {
+            self.heard.insert(node, (stage, now));
+        }
+        match stage {
+            Stage::Ended { code } if code != 0 => {
+                self.ends_with.get_or_insert(code);
+            }
+            Stage::Ended { .. } | Stage::Running => (),
+        }
+        Outlook { ends_with: self.ends_with, is_over: self.is_over(now) }
+    }
+
+    /// The nodes that were heard, with what each said last.
+    pub fn stages(&self) -> impl Iterator<Item = (NodeId, Stage)> {
+        self.heard.iter().map(|(node, (stage, _))| (*node, *stage))
+    }
+
+    fn is_over(&self, now: Nanoseconds) -> bool {
+        let Some(first) = self.first_heard else { return false };
+        let since = |then: Nanoseconds| Nanoseconds(now.0.saturating_sub(then.0));
+        let trains = |(stage, heard): &(Stage, Nanoseconds)| {
+            *stage == Stage::Running && since(*heard) <= self.patience.lost_after
+        };
+        let is_complete = self.heard.len() == self.nodes as usize;
+        let patience = match self.ends_with {
+            Some(_) => self.patience.lost_after,
+            None => self.patience.absent_after,
+        };
+        let all_came = is_complete || since(first) > patience;
+        all_came && !self.heard.values().any(trains)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const PATIENCE: Patience =
+        Patience { lost_after: Nanoseconds(10 * SECOND), absent_after: Nanoseconds(60 * SECOND) };
+
+    fn at(second: u64) -> Nanoseconds {
+        Nanoseconds(second * SECOND)
+    }
+
+    #[test]
+    fn a_job_is_over_when_every_node_has_ended() {
+        let mut training = Training::new(2, PATIENCE);
+        let ended = Stage::Ended { code: 0 };
+        assert_eq!(training.handle_stage(NodeId(0), ended, at(1)), Outlook::default());
+        assert_eq!(training.handle_stage(NodeId(1), Stage::Running, at(2)), Outlook::default());
+        let over = Outlook { ends_with: None, is_over: true };
+        assert_eq!(training.handle_stage(NodeId(1), ended, at(3)), over);
+        assert_eq!(training.stages().count(), 2);
+    }
+
+    #[test]
+    fn the_first_code_that_is_not_zero_ends_every_node() {
+        let mut training = Training::new(3, PATIENCE);
+        training.handle_stage(NodeId(0), Stage::Running, at(0));
+        training.handle_stage(NodeId(1), Stage::Ended { code: 7 }, at(1));
+        training.handle_stage(NodeId(2), Stage::Ended { code: 9 }, at(1));
+        let told = training.handle_stage(NodeId(0), Stage::Running, at(2));
+        assert_eq!(told, Outlook { ends_with: Some(7), is_over: false });
+        let told = training.handle_stage(NodeId(0), Stage::Ended { code: 143 }, at(3));
+        assert_eq!(told, Outlook { ends_with: Some(7), is_over: true });
+    }
+
+    #[test]
+    fn nodes_that_are_silent_or_do_not_come_are_waited_for_within_a_bound() {
+        let mut training = Training::new(3, PATIENCE);
+        let ended = Stage::Ended { code: 0 };
+        training.handle_stage(NodeId(1), Stage::Running, at(55));
+        assert!(!training.handle_stage(NodeId(0), ended, at(60)).is_over);
+        assert!(!training.handle_stage(NodeId(0), ended, at(115)).is_over, "node 2 may come");
+        assert!(training.handle_stage(NodeId(0), ended, at(116)).is_over);
+        training.handle_stage(NodeId(1), Stage::Running, at(117));
+        assert!(!training.handle_stage(NodeId(0), ended, at(118)).is_over, "node 1 is back");
+    }
+
+    #[test]
+    fn a_job_that_has_failed_does_not_wait_long_for_nodes_that_do_not_come() {
+        let mut training = Training::new(2, PATIENCE);
+        let failed = Stage::Ended { code: 1 };
+        assert!(!training.handle_stage(NodeId(0), failed, at(1)).is_over);
+        assert!(training.handle_stage(NodeId(0), failed, at(12)).is_over);
+    }
+
+    #[test]
+    fn a_node_that_the_job_does_not_have_delays_nothing() {
+        let mut training = Training::new(1, PATIENCE);
+        training.handle_stage(NodeId(4), Stage::Running, at(0));
+        let told = training.handle_stage(NodeId(0), Stage::Ended { code: 0 }, at(1));
+        assert!(told.is_over);
+    }
+}
