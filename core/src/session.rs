@@ -216,7 +216,8 @@ impl Session {
                 self.handle_scheduled(generation, from, room);
             }
         }
-        if !self.is_settled || self.is_looking_ahead() != self.horizon.is_looking() {
+        let looks_otherwise = self.is_looking_ahead() != self.horizon.is_looking();
+        if !self.is_settled || looks_otherwise || self.is_to_look_further() {
             self.follow_up();
         }
         if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
@@ -323,7 +324,6 @@ impl Session {
         if let Some(Command::Start { operation: Operation::Prefetch { sample, .. }, .. }) = &command
         {
             self.planner.cache_mut().note_arriving(*sample);
-            self.is_settled = false;
         }
         command
     }

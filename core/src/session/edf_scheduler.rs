@@ -213,6 +213,14 @@ impl EdfScheduler {
         }
     }
 
+    /// Whether so many reads wait for the cold store, for each that may run, that more would only wait longer.
+    pub(super) fn is_cold_fed(&self, windows: usize) -> bool {
+        let queue = &self.queues[index(Channel::Cold)];
+        let each_rank_waits =
+            || queue.by_rank.iter().all(|rank| rank.waiting.len() >= rank.running_max * windows);
+        queue.waiting >= queue.window * windows && (self.division.is_none() || each_rank_waits())
+    }
+
     /// How many reads of the cold store may run now.
     pub(super) fn cold_window(&self) -> usize {
         self.queues[index(Channel::Cold)].window

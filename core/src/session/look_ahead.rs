@@ -9,7 +9,9 @@
 //! A read to come is fetched ahead if its sample has no place in any tier, and no earlier read of it that is
 //! not staged yet could give it one. Which read that is follows from the order and from what was staged, not
 //! from how fast it was; time decides only how much of it is there already. A fetch that is still queued when
-//! its batch is staged is dropped, and the sample goes into staging directly.
+//! its batch is staged is dropped, and the sample goes into staging directly. So that few are, no more is
+//! fetched ahead than keeps the cold store busy: while two windows of reads wait for it nothing is, and from
+//! the time on when less than one waits more is.
 //!
 //! With DELI's fetches ([`RankFetches`]) a rank is not looked ahead all the time but a fetch at a time: the
 //! next one begins when no more samples than the threshold are behind the staged ones and looked at. Samples
@@ -20,6 +22,7 @@
 //! 1. Beside what is fetched in vain, hardly more is read from the cold store than without it: what waits lies
 //!    where the policy would have put other samples, so what fits in the rest of a chunk can differ.
 //! 2. Nothing waits for a batch that its rank passed.
+//! 3. The cold store is never idle while there is a read to come and room for it.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -42,6 +45,12 @@ use crate::{
 /// stay few, however small samples are.
 const AHEAD_SAMPLES_MAX: usize = 1 << 16;
 
+/// Windows of the cold store that wait, at most, when a read to come is fetched ahead.
+const WAITING_WINDOWS_MAX: usize = 2;
+
+/// Windows of the cold store that wait when more is fetched ahead, so that it has work until then.
+const WAITING_WINDOWS_MIN: usize = 1;
+
 /// With [`LookAhead::Auto`], a cold store that is faster than this is not read ahead: what waits in a tier is
 /// copied once more, which costs a processor about a tenth of a second for a gigabyte.
 pub const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
@@ -51,6 +60,8 @@ pub const AUTO_RATE_MAX: BytesPerSecond = BytesPerSecond(1_000_000_000);
 pub(super) struct Horizon {
     /// Whether cold reads were fetched ahead when batches were staged last.
     is_looking: bool,
+    /// Whether more was not looked at because enough waits for the cold store.
+    is_resting: bool,
     ranks: BTreeMap<Rank, RankHorizon>,
     passed: Passed,
     /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
@@ -111,6 +122,7 @@ impl Horizon {
         };
         Self {
             is_looking: false,
+            is_resting: false,
             ranks: BTreeMap::new(),
             passed: Passed(vec![0; words]),
             deferred: HashTable::default(),
@@ -198,6 +210,7 @@ impl Session {
     pub(super) fn look_ahead(&mut self, most: usize) -> bool {
         self.abandon_passed();
         self.horizon.is_looking = self.is_looking_ahead();
+        self.horizon.is_resting = false;
         if !self.horizon.is_looking {
             return false;
         }
@@ -210,6 +223,11 @@ impl Session {
             !goes_on
         });
         done.is_none()
+    }
+
+    /// Whether what waits for the cold store has become so little that more is to be fetched ahead.
+    pub(super) fn is_to_look_further(&self) -> bool {
+        self.horizon.is_resting && !self.operations.scheduler().is_cold_fed(WAITING_WINDOWS_MIN)
     }
 
     pub(super) fn is_looking_ahead(&self) -> bool {
@@ -266,6 +284,13 @@ impl Session {
         self.horizon.begin_fetches(self.planner.spec());
         let Some(due) = self.horizon.next() else { return false };
         if self.planner.cache().ahead_count() >= AHEAD_SAMPLES_MAX {
+            return false;
+        }
+        // A fetch as in DELI is requested as a whole.
+        if self.horizon.fetches.is_none()
+            && self.operations.scheduler().is_cold_fed(WAITING_WINDOWS_MAX)
+        {
+            self.horizon.is_resting = true;
             return false;
         }
         let Some(samples) = self.planner.planned_samples(due.batch) else { return false };

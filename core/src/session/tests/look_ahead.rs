@@ -93,6 +93,35 @@ fn tiers_are_filled_while_the_trainer_is_idle_and_the_batches_come_from_there() 
 }
 
 #[test]
+fn only_what_keeps_the_cold_store_busy_waits_for_it_and_it_reads_until_the_tiers_are_full() {
+    let sizes = (0..800).map(|_| Bytes(64)).collect();
+    let look_ahead = LookAhead::Room(Bytes(0));
+    let settings = settings(policy::Kind::None, 800, 1, OnError::Fail);
+    let order = Spec { batch_size: 16, ..settings.order };
+    let mut world = Play::new(&Settings { order, sizes, look_ahead, ..settings });
+    world.drain();
+    // All chunks are there, and all samples in them are given up.
+    let batch = BatchId { epoch: Epoch(0), step: Step(25), rank: Rank(0) };
+    let connection = world.trainers[0].connection;
+    world.trainers[0].asked.insert(batch);
+    world.tell(Event::Requested { connection, batch });
+    let full = 6 * 1024 / 64;
+    let mut ended = 0;
+    while !world.plane.running.is_empty() {
+        let is_cold = |(_, operation): &&_| channel_of(operation) == Some(Channel::Cold);
+        ended += world.plane.running.first().filter(is_cold).iter().len();
+        world.end_one(0, 0);
+        let running = world.plane.running.iter().filter(is_cold).count();
+        let scheduler = world.session.operations.scheduler();
+        let waiting = scheduler.cold_requests().sum::<u64>() - running as u64;
+        let staged = (3 * 16_u64).saturating_sub(ended as u64);
+        assert!(waiting <= staged.max(2 * 3), "{waiting} wait after {ended}");
+        assert!(waiting > 0 || running == 3 || ended + 3 > full, "idle after {ended}");
+    }
+    assert_eq!(world.session.planner.cache().ahead_count(), full);
+}
+
+#[test]
 fn what_a_jump_leaves_behind_is_counted_as_read_in_vain() {
     let mut world = Play::new(&settings_with(policy::Kind::None, 400, LookAhead::Auto));
     world.drain();
