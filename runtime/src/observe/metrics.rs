@@ -183,4 +183,6 @@ fn seconds(time: Nanoseconds) -> f64 {
 }
 
 #[cfg(test)]
+mod queries;
+#[cfg(test)]
 mod tests;

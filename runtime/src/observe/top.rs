@@ -106,6 +106,20 @@ fn job(status: &JobStatus, earlier: Option<&JobStatus>, passed: Option<Nanosecon
     )
 }
 
+/// A node in two snapshots.
+struct Between<'a> {
+    earlier: Option<&'a NodeStatus>,
+    now: &'a NodeStatus,
+    passed: Option<Nanoseconds>,
+}
+
+impl Between<'_> {
+    /// How much a counter of the node gained in a second.
+    fn rate(&self, of: fn(&NodeStatus) -> u64) -> Option<f64> {
+        per_second(of(self.earlier?), of(self.now), self.passed?)
+    }
+}
+
 fn nodes(
     status: &JobStatus,
     earlier: Option<&JobStatus>,
@@ -121,13 +135,24 @@ fn nodes(
         "waiting",
         "faults",
     ]);
-    for node in status.joined.iter().take(NODES_MAX) {
-        let same =
-            |other: &&NodeStatus| other.node == node.node && other.generation == node.generation;
-        let earlier = earlier.and_then(|it| it.joined.iter().find(same));
-        let rate = |of: fn(&NodeStatus) -> u64| {
-            earlier.and_then(|earlier| per_second(of(earlier), of(node), passed?))
-        };
+    let mut nodes: Vec<Between<'_>> = status
+        .joined
+        .iter()
+        .map(|now| {
+            let same =
+                |other: &&NodeStatus| other.node == now.node && other.generation == now.generation;
+            let earlier = earlier.and_then(|it| it.joined.iter().find(same));
+            Between { earlier, now, passed }
+        })
+        .collect();
+    // Those whose trainers wait longest come first.
+    nodes.sort_by(|one, other| {
+        let waiting = |node: &Between<'_>| node.rate(|it| it.stall_ns).unwrap_or(0.0);
+        waiting(other).total_cmp(&waiting(one))
+    });
+    for between in nodes.iter().take(NODES_MAX) {
+        let node = between.now;
+        let rate = |of| between.rate(of);
         let waiting = rate(|it| it.stall_ns).map(|share| percent(share / 1e9, 1.0));
         table.row([
             node.node.to_string(),

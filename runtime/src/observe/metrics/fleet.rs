@@ -3,12 +3,13 @@
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
     fleet::{Fleet, Node, Notice, Progress, State},
-    id::Epoch,
+    id::{Epoch, NodeId},
     order::Spec,
     units::{Bytes, Nanoseconds},
 };
 
 use super::{Families, Family, FamilyKind, Labels, Value, seconds, view::count};
+use crate::observe::observed::ObservedEntry;
 
 /// The kinds of messages to a manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl ManagerCounters {
     /// All metrics of a manager.
     #[must_use]
     pub fn families(&self, job: &str, fleet: &Fleet) -> Families {
-        let groups = [about(job, fleet), self.counted(), nodes(fleet), told(fleet)];
+        let groups = [about(job, fleet), self.counted(), nodes(fleet), told(fleet), by_node(fleet)];
         Families(groups.into_iter().flatten().collect())
     }
 
@@ -168,6 +169,49 @@ fn told(fleet: &Fleet) -> Vec<Family> {
     ]
 }
 
+/// What each node told last, and what it observed of its links.
+fn by_node(fleet: &Fleet) -> Vec<Family> {
+    let label = |id: NodeId| ("node", id.0.to_string());
+    let of_each = |name, help, unit, value: fn(&Node) -> Value| {
+        let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
+        for (id, node) in fleet.nodes() {
+            family.add(vec![label(id)], value(node));
+        }
+        family
+    };
+    let bytes = || Some(Unit::Bytes);
+    let help = "Bytes that a link of the node gave a second while anything ran";
+    let mut rates = Family::new("node_link_rate", help, bytes(), FamilyKind::Gauge);
+    for (id, node) in fleet.nodes() {
+        let Some(observed) = &node.observed else { continue };
+        for link in ObservedEntry::of(observed, &node.schedule, &node.offer).links {
+            let Some(rate) = link.bytes_per_s else { continue };
+            rates.add(vec![label(id), ("link", link.name)], Value::Count(rate));
+        }
+    }
+    vec![
+        of_each("node_up", "1 for a node that is alive", None, |node| {
+            Value::Count((node.state == State::Alive).into())
+        }),
+        of_each("node_batches", "Batches that its trainers took", None, |node| {
+            Value::Count(node.progress.batches)
+        }),
+        of_each(
+            "node_stall",
+            "Time for which its trainers waited, summed over ranks",
+            Some(Unit::Seconds),
+            |node| Value::Seconds(seconds(node.progress.stall)),
+        ),
+        of_each("node_cold_read", "Bytes that it read from the cold store", bytes(), |node| {
+            Value::Count(node.progress.cold_read.0)
+        }),
+        of_each("node_faults", "Operations that failed on it", None, |node| {
+            Value::Count(node.progress.faults)
+        }),
+        rates,
+    ]
+}
+
 /// The epoch of a node whose ranks took `batches` batches together.
 fn epoch_of(order: &Spec, batches: u64) -> u32 {
     let ranks = u64::from(order.world.ranks_per_node);
@@ -183,12 +227,12 @@ fn epoch_of(order: &Spec, batches: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tierfeed_core::{
         fleet::{Registration, Settings},
-        id::NodeId,
         order::{Position, Shuffle, World},
         retention::policy,
+        session::{Observed, ObservedLink},
     };
 
     use super::*;
@@ -231,6 +275,23 @@ mod tests {
         assert_eq!(documented("Metrics of a manager"), names(&text));
     }
 
+    /// The metrics of a job whose node observed its cold store.
+    pub(in super::super) fn text() -> String {
+        let (mut fleet, mut counters) = (fleet(), ManagerCounters::default());
+        register(&mut fleet, &mut counters, 1);
+        let (bytes, busy) = (Bytes(500), Nanoseconds(1_000_000_000));
+        let cold = ObservedLink { bytes, operations: 1, busy, in_flight: busy };
+        let (planned, tiers) = (Epoch(0), Vec::new());
+        let observed = Observed { planned, cold, tiers, cycle: None, supply: None };
+        fleet.handle_observed(NodeId(0), 0, observed);
+        counters.families("resnet", &fleet).text()
+    }
+
+    #[test]
+    fn the_links_of_a_node_are_told_by_their_rates() {
+        has(&text(), "tierfeed_node_link_rate_bytes{node=\"0\",link=\"cold-store\"} 500");
+    }
+
     #[track_caller]
     fn has(text: &str, line: &str) {
         assert!(text.lines().any(|other| other == line), "no line {line:?} in\n{text}");
@@ -259,6 +320,10 @@ mod tests {
         has(&text, "tierfeed_manager_nodes_back_total 0");
         has(&text, "tierfeed_manager_epoch 0");
         has(&text, "tierfeed_manager_draining 0");
+        has(&text, "tierfeed_node_up{node=\"0\"} 1");
+        has(&text, "tierfeed_node_up{node=\"1\"} 0");
+        has(&text, "tierfeed_node_batches{node=\"0\"} 11");
+        has(&text, "tierfeed_node_cold_read_bytes{node=\"0\"} 70");
         has(&text, "tierfeed_job_batches 11");
         has(&text, "tierfeed_job_cold_read_bytes 70");
         has(&text, "tierfeed_job_info{job=\"resnet\",policy=\"gap\"} 1");

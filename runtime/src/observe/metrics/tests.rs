@@ -66,12 +66,20 @@ fn progress() -> Progress {
         ..EpochProgress::default()
     };
     progress.epochs = vec![epoch(700, 200, 100), epoch(400, 400, 200)];
+    progress.waits_by_rank.entry(Rank(4)).or_default();
     progress.evictions = vec![Evictions { policy: 3, resized: 4 }; 2];
     progress
 }
 
 fn text() -> String {
     text_of(None)
+}
+
+/// The metrics of an agent that reads a bucket, which has all there are.
+pub(super) fn text_of_bucket() -> String {
+    let (requests, retries, hedges, hedges_won) = (1, 1, 1, 1);
+    let (split, discarded) = (1, Bytes(1));
+    text_of(Some(ObjectFigures { requests, retries, hedges, hedges_won, split, discarded }))
 }
 
 /// A tier that takes up so many bytes.
@@ -170,10 +178,7 @@ pub(super) fn documented(heading: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_documentation_names_the_metrics_of_an_agent() {
-    let (requests, retries, hedges, hedges_won) = (1, 1, 1, 1);
-    let (split, discarded) = (1, Bytes(1));
-    let figures = ObjectFigures { requests, retries, hedges, hedges_won, split, discarded };
-    assert_eq!(documented("Metrics of an agent"), names(&text_of(Some(figures))));
+    assert_eq!(documented("Metrics of an agent"), names(&text_of_bucket()));
 }
 
 fn has(line: &str) {

@@ -194,3 +194,20 @@ fn rates_are_of_two_seconds_however_often_one_looks() {
     assert_eq!(samples_per_s(25, 60), "800.0", "10 to 60 in two seconds");
     assert_eq!(samples_per_s(100, 60), "0.0", "looks that are older are forgotten");
 }
+
+#[test]
+fn nodes_whose_trainers_wait_longest_come_first() {
+    let both = |stalls: [u64; 2]| {
+        let nodes =
+            (0..).zip(stalls).map(|(number, stall)| NodeStatus { node: number, ..node(10, stall) });
+        JobStatus { joined: nodes.collect(), ..status(node(0, 0)) }
+    };
+    let lines =
+        frame(Some(&look(1, Some(both([100, 100])), None)), &look(2, Some(both([150, 900])), None));
+    let numbers: Vec<&str> = lines
+        .iter()
+        .filter(|line| line.contains("alive"))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    assert_eq!(numbers, ["1", "0"], "{lines:#?}");
+}
