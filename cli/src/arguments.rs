@@ -5,7 +5,7 @@
     reason = "these comments are printed in terminals, without Markdown"
 )]
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -401,6 +401,13 @@ pub(crate) struct Run {
     pub(crate) command: Vec<String>,
 }
 
+impl Run {
+    /// How long to wait for the process that is ready first.
+    pub(crate) const fn wait(&self) -> Duration {
+        Duration::from_nanos(self.place.wait.0)
+    }
+}
+
 /// Which node of a job of several this is, and where they meet.
 #[derive(Debug, Args)]
 pub(crate) struct Place {
@@ -417,7 +424,8 @@ pub(crate) struct Place {
     /// The file with the token of the job [default: $TIERFEED_TOKEN, else a new one, in the run directory].
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// How long a node waits for node 0, which may have to index the dataset first.
+    /// How long a process waits for node 0, or for the agent of its node, which may have to index the dataset
+    /// first.
     #[arg(long, value_name = "TIME", default_value = "10 min")]
     pub(crate) wait: Nanoseconds,
 }

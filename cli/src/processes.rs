@@ -1,6 +1,9 @@
 //! The trainers of a run as child processes: starts them, waits for them and stops them together.
 
-use std::{io::IsTerminal, net::TcpListener, pin::pin, process::ExitStatus, time::Duration};
+use std::{
+    io::IsTerminal, net::TcpListener, os::unix::process::ExitStatusExt as _, pin::pin,
+    process::ExitStatus, time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use nix::{
@@ -15,11 +18,12 @@ use tierfeed_core::{
 use tokio::{
     process::{Child, Command},
     signal::unix::{self, SignalKind, signal},
+    sync::watch,
     task::JoinSet,
     time::Instant,
 };
 
-use crate::{environment, panics};
+use crate::{environment, failure::code_of, panics};
 
 /// How long trainers may take to end after one of them has failed.
 const GRACE: Duration = Duration::from_secs(20);
@@ -96,7 +100,8 @@ pub(crate) fn start(
     is_quiet: bool,
 ) -> anyhow::Result<Trainers> {
     let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
-    let mut started = Trainers { running: Vec::new(), ended: JoinSet::new() };
+    let mut started =
+        Trainers { running: Vec::new(), stop: watch::Sender::new(None), ended: JoinSet::new() };
     let mut noted = panics::starting_trainers();
     for trainer in trainers {
         let mut command = Command::new(program);
@@ -144,23 +149,49 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) struct Trainers {
     running: Vec<Pid>,
-    ended: JoinSet<(Pid, std::io::Result<ExitStatus>)>,
+    stop: watch::Sender<Option<u8>>,
+    ended: JoinSet<(Option<Pid>, std::io::Result<ExitStatus>)>,
 }
 
 enum Event {
-    Ended(Pid, std::io::Result<ExitStatus>),
+    Ended(Option<Pid>, std::io::Result<ExitStatus>),
     Asked(Signal),
     FailedElsewhere(u8),
     GraceOver,
     AllEnded,
 }
 
+impl Ending {
+    /// The exit code by the convention of shells.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed(status) | Self::Stopped(_, Some(status)) => code_of(*status),
+            Self::Stopped(signal, None) => code_of(ExitStatus::from_raw(*signal as i32)),
+            Self::FailedElsewhere(code) => *code,
+        }
+    }
+}
+
 impl Trainers {
+    /// Also waits for a rank that another process started; it stops the rank once [`Self::stopped`] says so.
+    pub(crate) fn join(
+        &mut self,
+        rank: impl Future<Output = std::io::Result<ExitStatus>> + Send + 'static,
+    ) {
+        self.ended.spawn(async move { (None, rank.await) });
+    }
+
+    /// Gets the exit code of the job once all ranks shall stop.
+    pub(crate) fn stopped(&self) -> watch::Receiver<Option<u8>> {
+        self.stop.subscribe()
+    }
+
     fn adopt(&mut self, mut child: Child) -> Pid {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         let pid = pid.expect("a child that was not waited for has a number");
         self.running.push(pid);
-        self.ended.spawn(async move { (pid, child.wait().await) });
+        self.ended.spawn(async move { (Some(pid), child.wait().await) });
         pid
     }
 
@@ -191,12 +222,13 @@ impl Trainers {
             match event {
                 Event::AllEnded => return Ok(ending),
                 Event::Ended(pid, status) => {
-                    self.running.retain(|other| *other != pid);
+                    self.running.retain(|other| Some(*other) != pid);
                     let status = status.context("waiting for a trainer failed")?;
                     match &mut ending {
                         _ if status.success() => {}
                         Ending::Done => {
                             ending = Ending::Failed(status);
+                            self.stop(&ending);
                             self.send(Signal::SIGTERM);
                             kill_at = Some(Instant::now() + GRACE);
                         }
@@ -215,12 +247,14 @@ impl Trainers {
                     }
                     if ending == Ending::Done {
                         ending = Ending::Stopped(asked, None);
+                        self.stop(&ending);
                     }
                     let end = Instant::now() + grace;
                     kill_at = Some(kill_at.map_or(end, |kill_at| kill_at.min(end)));
                 }
                 Event::FailedElsewhere(code) => {
                     ending = Ending::FailedElsewhere(code);
+                    self.stop(&ending);
                     self.send(Signal::SIGTERM);
                     kill_at = Some(Instant::now() + GRACE);
                 }
@@ -230,6 +264,11 @@ impl Trainers {
                 }
             }
         }
+    }
+
+    /// Stops the ranks of other processes of this node.
+    fn stop(&self, ending: &Ending) {
+        self.stop.send_replace(Some(ending.code()));
     }
 
     /// A trainer whose end was not collected yet keeps its number, so no other process is hit.
@@ -260,8 +299,6 @@ fn free_port() -> std::io::Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
     use super::*;
 
     #[tokio::test]

@@ -224,6 +224,13 @@ impl RunDir {
         self.path.join("manager.address")
     }
 
+    /// The socket at which the first process of a node waits for the others, if a launcher starts one for each
+    /// rank.
+    #[must_use]
+    pub fn ranks_socket(&self) -> PathBuf {
+        self.sockets.join("ranks.sock")
+    }
+
     /// The rendezvous file of a job of several nodes ([`rendezvous`]).
     #[must_use]
     pub fn rendezvous(&self) -> PathBuf {

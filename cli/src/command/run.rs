@@ -7,13 +7,14 @@ mod control;
 mod dirs;
 mod meeting;
 mod node;
+mod tasks;
 mod watch;
 
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::{
-    fleet::launch::{NODE_ARGUMENT, NODES_ARGUMENT},
+    fleet::launch::{NODE_ARGUMENT, NODES_ARGUMENT, Task},
     id::NodeId,
     units::Bytes,
 };
@@ -49,10 +50,13 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let mut launch = launch_variables(&arguments.place);
     let identity = environment::identity(&launch)?;
     let seat = identity.seat_in(&file.post()).map_err(Failure::input)?;
-    if file.job.world.nodes > 1 {
+    if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
     let dirs = Dirs::create(arguments, &file.job, &identity, seat)?;
+    if let Task::Rank { rank, local: 1.. } = seat.task {
+        return tasks::follow(arguments, &dirs.node, file.job.world, rank);
+    }
     // Before any file of a run in progress is touched.
     let manager_lock = (seat.node == FIRST).then(|| dirs.job.lock(LockOwner::Manager));
     let _manager_lock = manager_lock.transpose().map_err(Failure::input)?;
@@ -60,36 +64,52 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     let expand = |wish| expansion::plan(wish, &file.job);
     let expansion = arguments.expand_memory.map(expand).transpose()?;
     let node = NodeRun { arguments, launch, seat, dirs: &dirs, expansion: expansion.as_ref() };
-    let NodeEnd { ending, job_code, mut report } = node.run(file)?;
+    let NodeEnd { ending, job_code, mut report, job_report } = node.run(file)?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;
     }
-    if let Some(report) = &report {
-        if arguments.json {
-            output::json(report)?;
+    match (&job_report, &report) {
+        (Some(job_report), _) => {
+            if arguments.json {
+                output::json(job_report)?;
+            }
+            eprint!("{}", job_report.text());
+            eprintln!("report: {}", dirs.job.report().display());
         }
-        summarize(report, &dirs.node.report());
+        (None, Some(report)) if seat.node == FIRST => {
+            if arguments.json {
+                output::json(report)?;
+            }
+            summarize(report, &dirs.node.report());
+        }
+        _ => tracing::info!(report = %dirs.node.report().display(), "this node has ended"),
     }
-    match (ending, job_code) {
-        (Ending::Done, None) => ended(&dirs.job),
-        (Ending::Stopped(_, None), _) => Ok(()),
-        (Ending::Failed(status), _)
-            if report.as_ref().is_some_and(|it| it.ranks.turned_away > 0) =>
-        {
-            let refused = report.and_then(|it| it.ranks.turned_away_because).unwrap_or_default();
+    if seat.node == FIRST && matches!((&ending, job_code), (Ending::Done, None)) {
+        ended(&dirs.job)?;
+    }
+    exit(ending, job_code, report.as_ref())
+}
+
+/// The exit code of this process, with its reason.
+fn exit(ending: Ending, job_code: Option<u8>, report: Option<&Report>) -> Result<(), Failure> {
+    let refused = report.filter(|it| it.ranks.turned_away > 0);
+    let refused = refused.map(|it| it.ranks.turned_away_because.as_deref().unwrap_or_default());
+    match (ending, refused, job_code) {
+        (Ending::Done, _, None) | (Ending::Stopped(_, None), _, _) => Ok(()),
+        (Ending::Failed(status), Some(refused), _) => {
             Err(Failure::Input(anyhow!("{refused} (the command ended with {status})")))
         }
-        (Ending::Failed(status), _) => {
+        (Ending::Failed(status), None, _) => {
             let said = anyhow!("the command ended with {status}");
             Err(Failure::Passed(code_of(status), Some(said)))
         }
-        (Ending::Stopped(signal, Some(status)), _) => {
+        (Ending::Stopped(signal, Some(status)), _, _) => {
             let said = anyhow!("stopped by {signal}; the command ended with {status}");
             Err(Failure::Passed(code_of(status), Some(said)))
         }
-        (Ending::FailedElsewhere(code), _) | (Ending::Done, Some(code)) => {
-            let said = anyhow!("a rank of another node ended with code {code}");
+        (Ending::FailedElsewhere(code), _, _) | (Ending::Done, _, Some(code)) => {
+            let said = anyhow!("another rank of the job ended with code {code}");
             Err(Failure::Passed(code, Some(said)))
         }
     }

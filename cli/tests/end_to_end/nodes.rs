@@ -52,6 +52,11 @@ fn report_of_node(fixture: &Fixture, node: u32) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
+fn job_report(fixture: &Fixture) -> serde_json::Value {
+    let text = fs::read(job_dir(fixture).join("report.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
 #[test]
 fn one_command_on_each_node_feeds_all_ranks_of_the_job() {
     let fixture = job_of(NODES);
@@ -68,6 +73,21 @@ fn one_command_on_each_node_feeds_all_ranks_of_the_job() {
         assert_eq!(report["order_digest"], digest_of_node(&log, node), "node {node}");
         assert_eq!(report["ranks"]["absent"], serde_json::json!([]));
     }
+    let report = job_report(&fixture);
+    assert_eq!(report["nodes"].as_array().unwrap().len(), NODES as usize);
+    assert_eq!((&report["used_batches"], &report["ended_with"]), (&log.len().into(), &0.into()));
+    let waits =
+        |rank: usize| &report["nodes"][rank / RANKS as usize]["ranks"][rank % RANKS as usize];
+    for rank in 0..(NODES * RANKS) as usize {
+        let batches = log.keys().filter(|(it, _, _)| *it as usize == rank).count();
+        assert_eq!(
+            (&waits(rank)["rank"], &waits(rank)["batches"]),
+            (&rank.into(), &batches.into())
+        );
+    }
+    assert!(report["verdict"].as_str().unwrap().contains("waited"), "{}", report["verdict"]);
+    assert!(nodes[1].errors().contains("small: "), "node 0 prints it: {}", nodes[1].errors());
+    assert!(job_dir(&fixture).join("report.txt").exists());
     let left: Vec<_> = ["rendezvous", "begun"].map(|it| job_dir(&fixture).join(it)).into();
     assert!(!left.iter().any(|path| path.exists()), "{left:?}");
 }
@@ -84,6 +104,47 @@ fn a_rank_that_fails_ends_all_nodes_with_its_code() {
     for mut node in [0, 1].map(start) {
         node.ends_with(7);
     }
+    let report = job_report(&fixture);
+    assert_eq!(report["ended_with"], 7);
+    assert!(report["verdict"].as_str().unwrap().contains("ended with code 7"), "{report:#}");
+}
+
+/// `tierfeed run` as `srun --ntasks-per-node=2` starts it: a process for each rank.
+fn as_ranks(fixture: &Fixture, command: &[&std::ffi::OsStr]) -> Vec<Running> {
+    let start = |rank: u32| {
+        let mut run = fixture.tierfeed(&["run", "job.yaml", "--"]);
+        run.args(command);
+        as_task(&mut run, rank / RANKS, rank % RANKS, RANKS);
+        Running::start(&mut run)
+    };
+    // The first of a node need not be there first.
+    (0..NODES * RANKS).rev().map(start).collect()
+}
+
+#[test]
+fn a_process_for_each_rank_shares_the_agent_of_its_node() {
+    let fixture = job_of(NODES);
+    let (trainer, log) = (trainer(), fixture.path("log"));
+    for mut rank in as_ranks(&fixture, &[trainer.as_ref(), log.as_ref(), "1000".as_ref()]) {
+        rank.ends_with(0);
+    }
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len(), "every batch came from an agent");
+    for node in 0..NODES {
+        let report = report_of_node(&fixture, node);
+        assert_eq!(report["order_digest"], digest_of_node(&log, node), "node {node}");
+    }
+    assert_eq!(job_report(&fixture)["used_batches"], log.len());
+}
+
+#[test]
+fn a_rank_of_a_process_of_its_own_that_fails_ends_all_with_its_code() {
+    let fixture = job_of(NODES);
+    let script = "if [ $RANK = 3 ]; then exit 7; fi; exec sleep 600";
+    for mut rank in as_ranks(&fixture, &["sh".as_ref(), "-c".as_ref(), script.as_ref()]) {
+        rank.ends_with(7);
+    }
+    assert_eq!(job_report(&fixture)["ended_with"], 7);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod digest;
 mod direct;
 mod expansion;
 mod facts;
+mod job;
 mod page;
 mod page_cache;
 mod ranks;
@@ -19,6 +20,7 @@ pub use digest::{Published, order_digest};
 pub use direct::DirectEntry;
 pub use expansion::ExpansionEntry;
 pub use facts::Facts;
+pub use job::{JobReport, NodeSummary, RankWaits};
 pub use page_cache::PageCacheEntry;
 pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
@@ -33,7 +35,8 @@ use std::{
 
 use serde::Serialize;
 use tierfeed_core::{
-    session::Fault,
+    id::Rank,
+    session::{Fault, Progress, Waits},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
@@ -109,6 +112,8 @@ pub struct Report {
     pub lower_bound_s: f64,
     /// Quantiles of the waits for a batch, without decoding.
     pub batch_wait_s: BatchWait,
+    /// The waits of each rank of this node.
+    pub rank_waits: Vec<RankWaits>,
     /// [`order_digest`] of this node's ranks, in hexadecimal digits.
     pub order_digest: Option<String>,
     /// A number for all decisions on where samples were read from and where they stayed, in hexadecimal digits:
@@ -279,6 +284,7 @@ impl Report {
                 p99: seconds(progress.waits.percentile(99)),
                 max: seconds(progress.waits.max()),
             },
+            rank_waits: rank_waits(progress),
             decisions_digest: format!("{:016x}", facts.progress.decisions()),
             order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
             faults: progress.faults.iter().map(fault_entry).collect(),
@@ -385,6 +391,17 @@ impl From<ObjectFigures> for RequestsEntry {
         let ObjectFigures { requests, retries, hedges, hedges_won, split, discarded } = it;
         Self { requests, retries, hedges, hedges_won, split, discarded_bytes: discarded.0 }
     }
+}
+
+fn rank_waits(progress: &Progress) -> Vec<RankWaits> {
+    let of_rank = |(rank, waits): (&Rank, &Waits)| RankWaits {
+        rank: rank.0,
+        batches: waits.count(),
+        waited_s: seconds(waits.sum()),
+        p99_s: seconds(waits.percentile(99)),
+        max_s: seconds(waits.max()),
+    };
+    progress.waits_by_rank.iter().map(of_rank).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a report needs no more than 53 bits")]

@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use nix::unistd::gethostname;
 use tierfeed_core::{
     fleet::launch::{Seat, Task},
-    id::{NodeId, Rank},
     order::World,
 };
 use tierfeed_runtime::{
     agent::{self, Agent, Calibration},
     expansion::Expansion,
-    observe::report::Report,
+    observe::report::{JobReport, NodeSummary, Report},
     shutdown,
 };
 use tierfeed_workload_analyzer::Job;
@@ -20,12 +20,14 @@ use super::{
     control::{Control, JobEnd, OTHERS_END_AFTER_SIGNAL, OTHERS_END_WITHIN},
     finished,
     meeting::{Meeting, share_index, typed},
-    of_agent, trainer_variables,
+    of_agent,
+    tasks::OtherTasks,
+    trainer_variables,
 };
 use crate::{
     arguments::{Launch, Run},
     command, deadline, environment,
-    failure::{Failure, code_of},
+    failure::Failure,
     jobs::{self, IndexedJob, JobFile},
     launcher::launcher_in,
     panics,
@@ -49,6 +51,8 @@ pub(super) struct NodeEnd {
     /// The code of the first rank of the job that failed, as far as this node knows.
     pub(super) job_code: Option<u8>,
     pub(super) report: Option<Report>,
+    /// On the first of several nodes.
+    pub(super) job_report: Option<JobReport>,
 }
 
 /// The job as a node has it before the manager is there.
@@ -72,14 +76,42 @@ impl NodeRun<'_> {
         // Beside everything that the start does from here on.
         let tiers_report = environment::tiers_report(None).ok();
         let calibration = Calibration::begin(&file.job, tiers_report.as_deref());
+        // Before the job is indexed: the other processes of this node come now.
+        let others = self.other_tasks(file.job.world)?;
         let job = match self.seat.node {
             FIRST => ReadJob::Indexed(Box::new(jobs::load(file, &self.dirs.job)?)),
             _ => ReadJob::File(file),
         };
-        command::finish(self.run_with(&job, calibration))
+        command::finish(self.run_with(&job, calibration, others))
     }
 
-    async fn run_with(&self, job: &ReadJob, calibration: Calibration) -> Result<NodeEnd, Failure> {
+    fn other_tasks(&self, world: World) -> Result<Option<OtherTasks>, Failure> {
+        match self.seat.task {
+            Task::Node => Ok(None),
+            Task::Rank { .. } => OtherTasks::listen(&self.dirs.node, world.ranks_per_node - 1)
+                .map(Some)
+                .map_err(Failure::work),
+        }
+    }
+
+    /// What this node tells the first one at its end, as JSON.
+    fn summary(&self, code: u8, report: Option<&Report>) -> Vec<u8> {
+        let host = gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let path = self.dirs.node.report();
+        let summary = NodeSummary::without_report(self.seat.node.0, host, code, &path);
+        let summary = match report {
+            Some(report) => summary.with(report),
+            None => summary,
+        };
+        serde_json::to_vec(&summary).unwrap_or_default()
+    }
+
+    async fn run_with(
+        &self,
+        job: &ReadJob,
+        calibration: Calibration,
+        others: Option<OtherTasks>,
+    ) -> Result<NodeEnd, Failure> {
         let grace = Duration::from_nanos(self.arguments.grace.0);
         let _deadline =
             deadline::on_signal(grace + deadline::CONCLUDED_WITHIN).map_err(Failure::work)?;
@@ -88,23 +120,33 @@ impl NodeRun<'_> {
         let control = tokio::select! {
             control = self.control(job) => control?,
             signal = signals.next() => {
-                return Ok(NodeEnd { ending: Ending::Stopped(signal, None), job_code: None, report: None });
+                let ending = Ending::Stopped(signal, None);
+                return Ok(NodeEnd { ending, job_code: None, report: None, job_report: None });
             }
         };
-        let played = self.play(job, &control, calibration, &mut signals).await;
+        let played = self.play(job, &control, calibration, others, &mut signals).await;
         let code = match &played {
-            Ok((ending, _)) => code(ending),
+            Ok((ending, _)) => ending.code(),
             Err(failure) => failure.code(),
         };
         let within = match &played {
             Ok((Ending::Stopped(..), _)) => OTHERS_END_AFTER_SIGNAL,
             _ => OTHERS_END_WITHIN,
         };
+        let report = played.as_ref().ok().and_then(|(_, report)| report.as_ref());
+        let summary = self.summary(code, report);
         let JobEnd { code: job_code, summaries } =
-            control.end(code, Vec::new(), within, &mut signals).await;
-        tracing::debug!(nodes = summaries.len(), "nodes have summed up their training");
+            control.end(code, summary, within, &mut signals).await;
+        let world = job.job().world;
+        let job_report = (self.seat.node == FIRST && world.nodes > 1).then(|| {
+            let told = summaries.values().filter_map(|it| serde_json::from_slice(it).ok());
+            JobReport::of(&job.job().name, world.nodes, job_code.unwrap_or(code), told.collect())
+        });
+        if let Some(report) = &job_report {
+            report.write(&self.dirs.job.report()).map_err(Failure::work)?;
+        }
         let (ending, report) = played?;
-        Ok(NodeEnd { ending, job_code, report })
+        Ok(NodeEnd { ending, job_code, report, job_report })
     }
 
     /// The manager of the run, on this node or on the first one.
@@ -120,7 +162,7 @@ impl NodeRun<'_> {
             }
             ReadJob::Indexed(indexed) => Control::first(indexed, &self.dirs.job, meeting()?).await,
             ReadJob::File(file) => {
-                let within = Duration::from_nanos(place.wait.0);
+                let within = self.arguments.wait();
                 Control::joined(file, self.seat.node, &self.dirs.job, meeting()?, within).await
             }
         }
@@ -132,6 +174,7 @@ impl NodeRun<'_> {
         job: &ReadJob,
         control: &Control,
         calibration: Calibration,
+        others: Option<OtherTasks>,
         signals: &mut Signals,
     ) -> Result<(Ending, Option<Report>), Failure> {
         share_index(&self.dirs.job, &self.dirs.node).map_err(Failure::Work)?;
@@ -149,7 +192,7 @@ impl NodeRun<'_> {
         let (stop_agent, agent_shutdown) = shutdown::channel();
         let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
         let agent = tokio::spawn(agent.run());
-        let ending = self.train(job.job(), control, signals).await;
+        let ending = self.train(job.job(), control, others, signals).await;
         stop_agent.pull();
         let report = finished(agent).await;
         let ending = match ending {
@@ -174,6 +217,7 @@ impl NodeRun<'_> {
         &self,
         job: &Job,
         control: &Control,
+        others: Option<OtherTasks>,
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
         let shared = trainer_variables(&self.dirs.node)?;
@@ -182,11 +226,14 @@ impl NodeRun<'_> {
             .into_iter()
             .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
             .collect();
-        let started = {
+        let mut started = {
             // Trainers inherit the policy of the thread that starts them; it ends before the first await.
             let _policy = self.expansion.map(Expansion::apply).transpose()?;
             processes::start(&self.arguments.command, &trainers, self.arguments.json)?
         };
+        if let Some(others) = others {
+            others.join(&mut started, &control.ranks_meet_at)?;
+        }
         panics::arm_drill();
         let grace = Duration::from_nanos(self.arguments.grace.0);
         match &control.training {
@@ -202,29 +249,18 @@ impl NodeRun<'_> {
         place: &MeetingPlace,
     ) -> anyhow::Result<Vec<Vec<(&'static str, String)>>> {
         let Seat { node, task } = self.seat;
-        let ranks: Vec<Rank> = match task {
-            Task::Node => world.ranks_of(node).collect(),
-            Task::Rank { rank, .. } => vec![rank],
-        };
+        if let Task::Rank { rank, .. } = task {
+            return processes::rank_variables(world, [rank].into_iter(), place);
+        }
         let launcher = launcher_in(&self.arguments.command);
         if let Some(launcher) = launcher.filter(|_| self.arguments.launch.is_none()) {
             tracing::info!(launcher, "the command starts its ranks itself, so it is started once");
         }
-        let is_alone = world.ranks() == 1 && node == NodeId(0);
+        let is_alone = world.ranks() == 1;
         let default = if is_alone || launcher.is_some() { Launch::Once } else { Launch::PerRank };
         match self.arguments.launch.unwrap_or(default) {
             Launch::Once => Ok(vec![Vec::new()]),
-            Launch::PerRank => processes::rank_variables(world, ranks.into_iter(), place),
+            Launch::PerRank => processes::rank_variables(world, world.ranks_of(node), place),
         }
-    }
-}
-
-/// The exit code of a node for the others.
-fn code(ending: &Ending) -> u8 {
-    match ending {
-        Ending::Done => 0,
-        Ending::Failed(status) | Ending::Stopped(_, Some(status)) => code_of(*status),
-        Ending::Stopped(signal, None) => 128 + u8::try_from(*signal as i32).unwrap_or(0),
-        Ending::FailedElsewhere(code) => *code,
     }
 }

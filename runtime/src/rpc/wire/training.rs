@@ -7,6 +7,9 @@ use tierfeed_core::{
 
 use super::{WireError, pb};
 
+/// What a node may sum up: 1024 ranks take a fifth of it. More is dropped.
+const SUMMARY_BYTES_MAX: usize = 1 << 20;
+
 /// What a node is told about the training of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
@@ -17,7 +20,10 @@ pub struct Told {
 }
 
 pub(crate) fn stage(request: pb::TrainingRequest) -> Result<(NodeId, Stage, Vec<u8>), WireError> {
-    let pb::TrainingRequest { node, ended_with, summary } = request;
+    let pb::TrainingRequest { node, ended_with, mut summary } = request;
+    if summary.len() > SUMMARY_BYTES_MAX {
+        summary = Vec::new();
+    }
     let stage = match ended_with {
         Some(ended_with) => Stage::Ended { code: code("ended_with", ended_with)? },
         None => Stage::Running,
