@@ -110,6 +110,16 @@ make_seeds() {
     index_file) seed_all "$target" "$fixtures"/index/*.index ;;
     job_file) seed_all "$target" configs/*.yaml ;;
     manifest) (cd "$fixtures/litdata" && find . -type f | sort) >"$work/seeds/$target/all" ;;
+    peers)
+      # A request for one sample, an answer with it, and one of another generation.
+      {
+        printf 'tfp1\1\0\0\0%016d\1\0\0\0\x88\x13\0\0\7\0\0\0' 0
+      } >"$work/seeds/$target/ask"
+      {
+        printf 'tfp1\2\0\0\0%016d\1\0\0\0\0\0\0\0' 0
+        printf '\7\0\0\0\1\0\0\0\0\0\1\0\0\0\0\0abcdefgh'
+      } >"$work/seeds/$target/answer"
+      printf 'tfp1\3\0\0\0%016d\0\0\0\0\0\0\0\0' 0 >"$work/seeds/$target/other-generation" ;;
     *) seed_all "$target" "$fixtures/$target"/*."$target" ;;
   esac
   # Inputs that broke something once.
@@ -125,6 +135,7 @@ make_dictionary() {
   case $target in
     job_file) paths=(workload-analyzer/src/{job,job.rs,job_file,job_file.rs}) ;;
     manifest) paths=("$source/index/choose/manifest.rs") ;;
+    peers) paths=(prefetcher/src/peers/wire.rs) ;;
     index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;
     *) for path in "$source/format/$name" "$source/format/$name.rs"; do
         [ ! -e "$path" ] || paths+=("$path")

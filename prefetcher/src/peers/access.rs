@@ -8,12 +8,17 @@
 //! Both derive a key for this connection from secret and greetings. Every head of a message carries a tag by
 //! that key over its direction, its number and its bytes: a message that is inserted, changed, repeated or
 //! left out is detected. The bytes of samples are covered by the sums in the heads.
+//!
+//! Unless the network is private, all of this happens inside of TLS 1.3, whose ends have proved the same
+//! secret before ([`tierfeed_mutual_tls`]), so that bytes and sums cannot be read or changed either.
 
 use ring::{
     hmac,
     rand::{SecureRandom as _, SystemRandom},
 };
+use rustls::{ClientConnection, Connection, ServerConnection};
 use tierfeed_core::id::NodeId;
+use tierfeed_mutual_tls::{Configs, server_name};
 
 /// The length of a greeting.
 pub(crate) const GREETING_BYTES: usize = 56;
@@ -34,6 +39,8 @@ pub struct Access {
     key: hmac::Key,
     node: NodeId,
     incarnation: u64,
+    /// `None` in a private network.
+    tls: Option<Configs>,
 }
 
 /// The first message of each end.
@@ -62,12 +69,32 @@ pub(crate) struct Tags {
 }
 
 impl Access {
-    /// Connections whose bytes are not encrypted, for a network that only nodes of the job reach. `secret`
-    /// is derived from the token of the job for this purpose; `node` and `incarnation` are those of this
-    /// process.
+    /// Connections whose bytes are encrypted. `secret` is derived from the token of the job for this purpose;
+    /// `node` and `incarnation` are those of this process.
+    #[must_use]
+    pub fn encrypted(secret: &[u8; 32], node: NodeId, incarnation: u64) -> Self {
+        let tls = Some(Configs::of(&derived(secret, b"TLS")));
+        Self { tls, ..Self::private(secret, node, incarnation) }
+    }
+
+    /// Connections whose bytes are not encrypted, for a network that only nodes of the job reach.
     #[must_use]
     pub fn private(secret: &[u8; 32], node: NodeId, incarnation: u64) -> Self {
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, secret), node, incarnation }
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &derived(secret, b"proofs"));
+        Self { key, node, incarnation, tls: None }
+    }
+
+    /// A connection of TLS for one end; `None` in a private network.
+    ///
+    /// # Errors
+    ///
+    /// As [`rustls`]; not with the settings of [`tierfeed_mutual_tls`].
+    pub(crate) fn tls(&self, role: Role) -> Result<Option<Connection>, rustls::Error> {
+        let Some(Configs { server, client }) = self.tls.clone() else { return Ok(None) };
+        Ok(Some(match role {
+            Role::Client => ClientConnection::new(client, server_name())?.into(),
+            Role::Server => ServerConnection::new(server)?.into(),
+        }))
     }
 
     /// A greeting of this node; `None` if the system has no random source.
@@ -154,6 +181,14 @@ impl Role {
             Self::Server => 2,
         }
     }
+}
+
+/// A secret for one purpose.
+fn derived(secret: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), purpose);
+    let mut derived = [0; 32];
+    derived.copy_from_slice(tag.as_ref());
+    derived
 }
 
 fn transcript(purpose: &[u8], role: Role, client: &Greeting, server: &Greeting) -> Vec<u8> {

@@ -1,13 +1,18 @@
-//! One connection as a stream of bytes: nothing in it waits but [`Channel::readable`] and
+//! One connection as a stream of bytes, plain or encrypted: nothing in it waits but [`Channel::readable`] and
 //! [`Channel::writable`], so that a read can end at any point between two calls.
+
+mod tls;
 
 use std::{io, os::fd::AsFd as _, time::Duration};
 
 use rustix::net::sockopt;
+use rustls::Connection;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::read::sample_sum::SampleSum;
 use tierfeed_numa_memory::{MappedRange, Region, send_ranges};
 use tokio::{io::Interest, net::TcpStream};
+
+use tls::Tls;
 
 /// The most bytes that one call receives into memory: they are still in a level-2 cache when they are summed.
 const PIECE: u64 = 256 << 10;
@@ -23,6 +28,7 @@ const ACKNOWLEDGED_WITHIN_MS: u32 = 10_000;
 #[derive(Debug)]
 pub(crate) struct Channel {
     stream: TcpStream,
+    tls: Option<Box<Tls>>,
 }
 
 impl Channel {
@@ -34,17 +40,48 @@ impl Channel {
         sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
         sockopt::set_tcp_keepcnt(&stream, PROBES_MAX)?;
         sockopt::set_tcp_user_timeout(&stream, ACKNOWLEDGED_WITHIN_MS)?;
-        Ok(Self { stream })
+        Ok(Self { stream, tls: None })
     }
 
-    /// Waits until a receive may succeed or fail.
+    /// Encrypts everything from now on, after the handshake of TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if the other end does not prove the same key, else as the connection.
+    pub(crate) async fn encrypted(mut self, connection: Connection) -> io::Result<Self> {
+        let tls = self.tls.insert(Box::new(Tls::new(connection)));
+        while !tls.shake_hands(&self.stream)? {
+            if tls.has_unsent() {
+                self.stream.writable().await?;
+            } else {
+                self.stream.readable().await?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Waits until a receive may succeed or fail, after one that would have waited.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         self.stream.readable().await
     }
 
-    /// Waits until a send may succeed or fail.
+    /// Waits until a send may succeed or fail, after one that would have waited.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.stream.writable().await
+    }
+
+    /// Whether bytes that were taken have not left yet; [`Self::flush`] sends them.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
+    }
+
+    /// Sends what the connection takes of bytes that were taken before.
+    ///
+    /// # Errors
+    ///
+    /// As `send(2)`, but for [`io::ErrorKind::WouldBlock`].
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.stream))
     }
 
     /// Receives at least one byte of what is there.
@@ -54,6 +91,12 @@ impl Channel {
     /// [`io::ErrorKind::WouldBlock`] if nothing is there, [`io::ErrorKind::UnexpectedEof`] if the other end has
     /// closed the connection, else as `recv(2)`.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.receive(&self.stream, buffer.len(), |bytes| {
+                buffer[..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            });
+        }
         match self.stream.try_read(buffer)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             received => Ok(received),
@@ -70,28 +113,45 @@ impl Channel {
         sum: &mut SampleSum,
     ) -> io::Result<Bytes> {
         let len = Bytes(len.0.min(PIECE).min(sum.left_of_segment()));
-        let receive = || region.receive(offset, len, self.stream.as_fd());
-        let received = self.stream.try_io(Interest::READABLE, receive)?;
-        if received.0 == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        region.sum_into(offset, received, sum.segment())?;
+        let received = if let Some(tls) = &mut self.tls {
+            let wanted = usize::try_from(len.0).unwrap_or(usize::MAX);
+            let received = tls.receive(&self.stream, wanted, |bytes| {
+                Ok(region.write_summed(offset, bytes, sum.segment())?)
+            })?;
+            Bytes(received as u64)
+        } else {
+            let receive = || region.receive(offset, len, self.stream.as_fd());
+            let received = self.stream.try_io(Interest::READABLE, receive)?;
+            if received.0 == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            region.sum_into(offset, received, sum.segment())?;
+            received
+        };
         sum.took(received.0);
         Ok(received)
     }
 
-    /// Sends at least one byte.
+    /// Takes at least one byte.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::WouldBlock`] if the connection takes none now, else as `send(2)`.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.try_write(bytes)
+        match &mut self.tls {
+            Some(tls) => tls.send(&self.stream, bytes),
+            None => self.stream.try_write(bytes),
+        }
     }
 
-    /// As [`Self::send`], of memory.
+    /// As [`Self::send`], of memory, which is not needed any more when this returns.
     pub(crate) fn send_ranges(&mut self, ranges: &[MappedRange<'_>]) -> io::Result<Bytes> {
-        self.stream.try_io(Interest::WRITABLE, || send_ranges(ranges, self.stream.as_fd()))
+        match &mut self.tls {
+            Some(tls) => tls.send_ranges(&self.stream, ranges),
+            None => {
+                self.stream.try_io(Interest::WRITABLE, || send_ranges(ranges, self.stream.as_fd()))
+            }
+        }
     }
 
     /// Fills the buffer.
@@ -110,11 +170,16 @@ impl Channel {
     /// Sends all bytes.
     pub(crate) async fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut done = 0;
-        while done < bytes.len() {
-            match self.send(&bytes[done..]) {
+        while done < bytes.len() || self.has_unsent() {
+            let sent = if done < bytes.len() { self.send(&bytes[done..]) } else { Ok(0) };
+            match sent {
                 Ok(sent) => done += sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) => return Err(error),
+            }
+            self.flush()?;
+            if done == bytes.len() && self.has_unsent() {
+                self.writable().await?;
             }
         }
         Ok(())

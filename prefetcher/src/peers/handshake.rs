@@ -32,7 +32,17 @@ pub(crate) enum HandshakeError {
     #[error("the other end is another node")]
     OtherNode,
     #[error("the connection was lost: {0}")]
-    Lost(#[from] io::Error),
+    Lost(#[source] io::Error),
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        // What TLS says of a record that it does not take: the other end has another key, or speaks no TLS.
+        match error.kind() {
+            io::ErrorKind::InvalidData => Self::NotProved,
+            _ => Self::Lost(error),
+        }
+    }
 }
 
 /// The end that connected to `expected`.
@@ -41,6 +51,7 @@ pub(crate) async fn connect(
     access: &Access,
     expected: NodeId,
 ) -> Result<Proved, HandshakeError> {
+    channel = protected(channel, access, Role::Client).await?;
     let own = access.greeting().ok_or_else(|| io::Error::other("no random source"))?;
     channel.send_all(&own.bytes()).await?;
     let server = receive_greeting(&mut channel).await?;
@@ -68,6 +79,7 @@ pub(crate) async fn accept(
     mut channel: Channel,
     access: &Access,
 ) -> Result<Proved, HandshakeError> {
+    channel = protected(channel, access, Role::Server).await?;
     let client = receive_greeting(&mut channel).await?;
     let own = access.greeting().ok_or_else(|| io::Error::other("no random source"))?;
     let proof = access.proof(Role::Server, &client, &own);
@@ -81,6 +93,18 @@ pub(crate) async fn accept(
     let sent = access.tags(Role::Server, &client, &own);
     let received = access.tags(Role::Client, &client, &own);
     Ok(Proved { channel, node: client.node, sent, received })
+}
+
+/// The connection, encrypted unless the network is private.
+async fn protected(
+    channel: Channel,
+    access: &Access,
+    role: Role,
+) -> Result<Channel, HandshakeError> {
+    match access.tls(role).map_err(io::Error::other)? {
+        Some(tls) => Ok(channel.encrypted(tls).await?),
+        None => Ok(channel),
+    }
 }
 
 async fn receive_greeting(channel: &mut Channel) -> Result<Greeting, HandshakeError> {

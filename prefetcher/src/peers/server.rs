@@ -40,6 +40,10 @@ const CONNECTIONS_MAX: usize = 8192;
 /// The most connections whose other end has not proved itself; a further one closes the oldest.
 const UNPROVED_MAX: usize = 256;
 
+/// Connections that wait to be accepted: with a short queue, idle ones that come in thousands would make a peer
+/// wait for the next attempt of its kernel, which is a second later.
+const BACKLOG: i32 = 4096;
+
 /// The pause after a connection could not be accepted, as without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -106,6 +110,8 @@ impl Server {
         event: impl Fn(Event) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        // A second call changes the length of the queue.
+        rustix::net::listen(&listener, BACKLOG)?;
         let address = listener.local_addr()?;
         let listener = network.enter(|| TcpListener::from_std(listener))?;
         let shared = Arc::new(Shared {

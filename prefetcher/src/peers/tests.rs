@@ -1,6 +1,8 @@
 //! A client and a server in one process, and peers that misbehave.
 
+mod faulty;
 mod fixture;
+mod strangers;
 
 use std::{
     net::TcpListener,
@@ -15,18 +17,26 @@ use tierfeed_core::{
 };
 
 use super::*;
-use fixture::{Node, OURS, SECRET, Staging, THEIRS, network, sample_bytes};
+use fixture::{
+    Node, OURS, PROTECTIONS, Protection, SECRET, Staging, THEIRS, network, sample_bytes,
+};
 
 const LATER: Duration = Duration::from_secs(20);
 
 #[test]
 fn samples_of_every_length_arrive_where_they_were_wanted_with_their_sums() {
     let lens = [0, 1, 63, 64, 4095, 100 << 10, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20];
-    let node = Node::holding(&lens);
+    for protection in PROTECTIONS {
+        arrive(&lens, protection);
+    }
+}
+
+fn arrive(lens: &[u64], protection: Protection) {
+    let node = Node::protected(lens, protection);
     let client = node.client();
-    let staging = Staging::of(&lens);
+    let staging = Staging::of(lens);
     let outcomes = staging.read_all(&client, 7, LATER);
-    for (sample, len) in (0..).zip(lens) {
+    for (sample, &len) in (0..).zip(lens) {
         let expected = sample_bytes(sample, len);
         let xxh3 = tierfeed_dataset::read::sample_sum::sum_of(&expected);
         assert_eq!(outcomes[sample as usize], Outcome::Held { xxh3 }, "{len} bytes");
@@ -46,9 +56,10 @@ proptest! {
     fn each_read_is_answered_for_what_the_peer_holds(
         samples in prop::collection::vec((0..200_000_u64, any::<bool>()), 1..80),
         flush_every in 1..40_usize,
+        protection in prop::sample::select(&PROTECTIONS),
     ) {
         let lens: Vec<u64> = samples.iter().map(|(len, _)| *len).collect();
-        let node = Node::holding(&lens);
+        let node = Node::protected(&lens, protection);
         for (sample, (_, is_held)) in (0..).zip(&samples) {
             if !is_held {
                 node.forget(SampleId(sample));
@@ -79,8 +90,12 @@ fn a_peer_of_another_generation_serves_nothing() {
 
 #[test]
 fn a_read_ends_at_its_deadline_and_its_target_is_written_no_more() {
+    PROTECTIONS.into_iter().for_each(ends_at_its_deadline);
+}
+
+fn ends_at_its_deadline(protection: Protection) {
     let lens = [4096, 4096];
-    let node = Node::silent(&lens);
+    let node = Node::silent(&lens, protection);
     let client = node.client();
     let staging = Staging::of(&lens);
     let outcomes = staging.read_all(&client, 7, Duration::from_millis(50));
@@ -130,7 +145,7 @@ fn a_peer_that_accepts_and_says_nothing_costs_the_time_to_connect() {
 
 #[test]
 fn what_waits_when_the_client_ends_is_answered() {
-    let node = Node::silent(&[1000]);
+    let node = Node::silent(&[1000], Access::private);
     let client = node.client();
     let staging = Staging::of(&[1000]);
     let reads = staging.start(&client, 7, LATER);
@@ -159,9 +174,13 @@ fn a_sample_of_another_length_is_refused() {
 
 #[test]
 fn another_secret_or_another_node_is_a_stranger() {
-    let node = Node::holding(&[1000]);
+    PROTECTIONS.into_iter().for_each(strangers_are_refused);
+}
+
+fn strangers_are_refused(protection: Protection) {
+    let node = Node::protected(&[1000], protection);
     let with = |secret: [u8; 32], peer: NodeId| {
-        let access = Access::private(&secret, OURS, 1);
+        let access = protection(&secret, OURS, 1);
         let client = Client::start(network(), access, ClientSettings::default());
         client.set_peer(peer, node.server().address(), 1);
         Staging::of(&[1000]).read_all_of(&client, peer, 7, LATER)[0]
@@ -174,15 +193,37 @@ fn another_secret_or_another_node_is_a_stranger() {
 }
 
 #[test]
+fn a_plain_end_and_an_encrypted_one_do_not_talk() {
+    for (theirs, ours) in [(PROTECTIONS[0], PROTECTIONS[1]), (PROTECTIONS[1], PROTECTIONS[0])] {
+        let node = Node::protected(&[1000], theirs);
+        let settings = ClientSettings {
+            connect_within: Duration::from_millis(200),
+            ..ClientSettings::default()
+        };
+        let client = Client::start(network(), ours(&SECRET, OURS, 1), settings);
+        client.set_peer(THEIRS, node.server().address(), 1);
+        let outcome = Staging::of(&[1000]).read_all(&client, 7, LATER)[0];
+        let is_refused = matches!(outcome, Outcome::Failed(Failure::Refused | Failure::Stranger));
+        assert!(is_refused, "{outcome:?}");
+        assert_eq!(node.asked.load(Ordering::Acquire), 0);
+    }
+}
+
+#[test]
 fn requests_are_spread_over_connections_and_none_is_lost() {
+    PROTECTIONS.into_iter().for_each(spread);
+}
+
+fn spread(protection: Protection) {
     let lens = vec![300_000; 200];
-    let node = Node::holding(&lens);
+    let node = Node::protected(&lens, protection);
     let client = Arc::new(node.client());
     let staging = Staging::of(&lens);
     let outcomes = staging.read_in_batches(&client, 7, LATER, 10);
     assert!(outcomes.iter().all(|it| matches!(it, Outcome::Held { .. })));
     let link = client.links()[0];
     assert!((2..=4).contains(&link.connections), "{link:?}");
-    assert_eq!(link.in_flight, Bytes(0));
+    // The last read ends a moment before its request.
+    node.wait_for(|_| client.links()[0].in_flight == Bytes(0));
     assert_eq!(client.counters().requests, 20);
 }

@@ -72,6 +72,15 @@ pub(crate) enum Bench {
     Hogged(FolderAndFormat),
     /// Objects of an S3 server on loopback, through tierfeed and through other clients.
     Objects(BenchObjects),
+    /// Samples from the memory of one process into that of another, through the transport between nodes and by a
+    /// plain TCP copy, turn by turn.
+    Peers(BenchPeers),
+    /// Holds the samples of the bench of peers.
+    #[command(hide = true)]
+    PeersServe(BenchPeersServe),
+    /// Delays the connections of the bench of peers.
+    #[command(hide = true)]
+    PeersRelay(BenchPeersRelay),
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
@@ -233,6 +242,50 @@ pub(crate) struct BenchCopy {
     pub(crate) scratch: PathBuf,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPeers {
+    /// The transport alone, without agents.
+    #[arg(long, required = true)]
+    pub(crate) transport: bool,
+    /// Lengths of samples.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "100 KiB,1 MiB")]
+    pub(crate) samples: Vec<Bytes>,
+    /// Round trips that a relay adds.
+    #[arg(
+        long,
+        value_name = "TIMES",
+        value_delimiter = ',',
+        default_value = "0 s,50 us,1 ms,10 ms"
+    )]
+    pub(crate) delays: Vec<Nanoseconds>,
+    /// What each turn reads.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
+    pub(crate) turn: Bytes,
+    /// Turns of each side, at least 3.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
+    pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPeersServe {
+    /// The length of a sample.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) sample: Bytes,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPeersRelay {
+    /// Where connections go on to.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: std::net::SocketAddr,
+    /// What is added to a round trip.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) delay: Nanoseconds,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
     control_plane, copy, direct, end_to_end, handoff, hogged, import, index, io, no_harm, objects,
-    pauses, phases, policies, reader, tiers_accuracy, tiers_contended,
+    pauses, peers_transport, phases, policies, reader, tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -20,8 +20,9 @@ use tierfeed_harness::{
 use crate::arguments::{
     Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
     BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
-    BenchNoHarm, BenchObjects, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy,
-    BenchTiersContended, DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
+    BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
+    BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, ForwardedArguments, IoEngine,
+    TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -48,6 +49,9 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::ControlPlane(it) => control_plane(it),
         Bench::Idle(it) => exec_chaos("tierfeed-bench", Some("idle"), &it),
         Bench::Loop(it) => pauses_of_loop(it),
+        Bench::Peers(it) => peers(it),
+        Bench::PeersServe(it) => peers_transport::serve(it.sample).map_err(Failure::Work),
+        Bench::PeersRelay(it) => peers_transport::relay(it.to, it.delay).map_err(Failure::Work),
         Bench::Reader(it) => read(&it),
     }
 }
@@ -129,6 +133,15 @@ fn copy(arguments: BenchCopy) -> Result<(), Failure> {
     let outcome = copy::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     output.print(&outcome, copy::table)?;
+    passed(outcome.judged())
+}
+
+fn peers(arguments: BenchPeers) -> Result<(), Failure> {
+    let BenchPeers { transport: _, samples, delays, turn, rounds, format } = arguments;
+    let settings = peers_transport::Settings { samples, delays, turn, rounds };
+    let outcome = peers_transport::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    format.print(&outcome, peers_transport::table)?;
     passed(outcome.judged())
 }
 

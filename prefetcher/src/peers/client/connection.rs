@@ -157,9 +157,10 @@ impl<'a> Open<'a> {
         let may_ask = self.asked.len() < REQUESTS_MAX;
         let wake = self.wake();
         let channel = &self.proved.channel;
+        let is_sending = !self.unsent.is_empty() || channel.has_unsent();
         tokio::select! {
             ready = channel.readable() => ready.map_err(of_connection),
-            ready = channel.writable(), if !self.unsent.is_empty() => ready.map_err(of_connection),
+            ready = channel.writable(), if is_sending => ready.map_err(of_connection),
             () = self.peer.work.notified(), if may_ask => Ok(()),
             () = sleep_until(wake) => Ok(()),
         }
@@ -204,7 +205,7 @@ impl<'a> Open<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        self.proved.channel.flush()
     }
 
     /// Receives what is there, up to a limit; returns whether there may be more.

@@ -71,7 +71,8 @@ impl Serving {
     async fn step(&mut self) -> Result<(), HeadError> {
         self.receive()?;
         let has_more = self.send()?;
-        if self.answered.is_empty() {
+        let is_sending = !self.answered.is_empty() || self.proved.channel.has_unsent();
+        if !is_sending {
             self.moved = Instant::now();
         } else if self.moved.elapsed() >= self.shared.settings.stuck_after {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
@@ -81,7 +82,6 @@ impl Serving {
             return Ok(());
         }
         let may_receive = self.may_receive();
-        let is_sending = !self.answered.is_empty();
         let stuck = self.moved + self.shared.settings.stuck_after;
         let channel = &self.proved.channel;
         tokio::select! {
@@ -131,6 +131,7 @@ impl Serving {
 
     /// Sends what the connection takes, up to a limit; returns whether it may take more.
     fn send(&mut self) -> Result<bool, HeadError> {
+        self.proved.channel.flush()?;
         let mut sent = 0;
         let outcome = loop {
             let Some(answer) = self.answered.front_mut() else { break Ok(false) };

@@ -30,6 +30,11 @@ use crate::peers::{
 pub(super) const OURS: NodeId = NodeId(0);
 pub(super) const THEIRS: NodeId = NodeId(1);
 pub(super) const SECRET: [u8; 32] = [5; 32];
+
+/// How both ends make their access: plain and encrypted.
+pub(super) type Protection = fn(&[u8; 32], NodeId, u64) -> Access;
+pub(super) const PROTECTIONS: [Protection; 2] = [Access::private, Access::encrypted];
+
 pub(super) const GENERATION: u64 = 7;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,6 +65,7 @@ fn offsets(lens: &[u64]) -> Vec<u64> {
 /// A node that holds samples, with a thread that answers as an agent does.
 pub(super) struct Node {
     pub(super) state: Arc<Owner>,
+    protection: Protection,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,15 +90,20 @@ impl std::ops::Deref for Node {
 
 impl Node {
     pub(super) fn holding(lens: &[u64]) -> Self {
-        Self::start(lens, None, Access::private(&SECRET, THEIRS, 1))
+        Self::start(lens, None, Access::private)
+    }
+
+    pub(super) fn protected(lens: &[u64], protection: Protection) -> Self {
+        Self::start(lens, None, protection)
     }
 
     /// A node that does not answer before [`Owner::answer_kept`].
-    pub(super) fn silent(lens: &[u64]) -> Self {
-        Self::start(lens, Some(Vec::new()), Access::private(&SECRET, THEIRS, 1))
+    pub(super) fn silent(lens: &[u64], protection: Protection) -> Self {
+        Self::start(lens, Some(Vec::new()), protection)
     }
 
-    pub(super) fn start(lens: &[u64], kept: Option<Vec<Asked>>, access: Access) -> Self {
+    fn start(lens: &[u64], kept: Option<Vec<Asked>>, protection: Protection) -> Self {
+        let access = protection(&SECRET, THEIRS, 1);
         let region = region(lens.iter().sum());
         let mut places = BTreeMap::new();
         for ((sample, len), offset) in (0..).zip(lens).zip(offsets(lens)) {
@@ -122,12 +133,12 @@ impl Node {
                 owner.on(event);
             }
         });
-        Self { state, thread: Some(thread) }
+        Self { state, protection, thread: Some(thread) }
     }
 
     /// A client that knows this node.
     pub(super) fn client(&self) -> Client {
-        let access = Access::private(&SECRET, OURS, 1);
+        let access = (self.protection)(&SECRET, OURS, 1);
         let client = Client::start(network(), access, ClientSettings::default());
         client.set_peer(THEIRS, self.server().address(), 1);
         client

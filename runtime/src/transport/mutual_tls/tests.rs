@@ -1,4 +1,15 @@
-use rustls::version::TLS12;
+use rustls::{
+    DigitallySignedStruct, SignatureScheme,
+    client::{
+        AlwaysResolvesClientRawPublicKeys,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{WebPkiSupportedAlgorithms, ring as provider},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::AlwaysResolvesServerRawPublicKeys,
+    sign::CertifiedKey,
+    version::{TLS12, TLS13},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -19,6 +30,10 @@ async fn pair() -> (TcpStream, TcpStream) {
 
 fn token(digit: char) -> Token {
     digit.to_string().repeat(64).parse().unwrap()
+}
+
+fn key_pair(token: &Token) -> CertifiedKey {
+    tierfeed_mutual_tls::key_pair(token.derive(PURPOSE).as_bytes())
 }
 
 /// The public key of a token, as the (encrypted) handshake carries it.

@@ -1,0 +1,332 @@
+//! `tierfeed-bench peers --transport`: samples from the memory of one process into that of another, by the
+//! transport between nodes and by a plain TCP copy, turn by turn.
+//!
+//! Our side is all that a read from a peer takes: requests of a batch, its owner's answer, connections, sums on
+//! arrival, and, where the network is not private, encryption. The other side is `write` of each sample in one
+//! process and `read` of it in the other, over one connection and over four; the faster one counts.
+//!
+//! An added delay comes from a relay between the processes, which holds every piece back. It ends the
+//! connections of both sides, so it delays requests and answers, but the windows of TCP do not see it.
+
+mod plain;
+mod relay;
+mod serving;
+mod table;
+
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::resource::UsageWho;
+use serde::Serialize;
+use tierfeed_core::{
+    id::{NodeId, SampleId},
+    tier::Locality,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_harness::{clock::now, judgement::Judgement};
+use tierfeed_numa_memory::{Pages, Region, Request};
+use tierfeed_prefetcher::{
+    fetcher::Target,
+    peers::{Access, Client, ClientSettings, Network, Outcome as ReadOutcome, Read},
+};
+
+use crate::{cpu_time::cpu_time, statistics::percentile};
+
+use self::serving::Serving;
+pub use self::{relay::relay, serving::serve, table::table};
+
+/// The promised share of the rate of a plain copy, without encryption and delay.
+pub const PROMISE: f64 = 0.9;
+
+/// The largest interquartile range, as a share of the median, that allows a verdict.
+const SPREAD_MAX: f64 = 0.25;
+
+/// Bytes that the other process holds.
+const HELD: Bytes = Bytes::mib(128);
+
+/// Bytes of a batch, which is one request.
+const BATCH: u64 = 8 << 20;
+
+/// Batches that are read at a time.
+const DEPTH: usize = 4;
+
+/// Threads for the network in each process.
+const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
+
+/// Both processes of the bench know it.
+const SECRET: [u8; 32] = [7; 32];
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Lengths of samples.
+    pub samples: Vec<Bytes>,
+    /// Added round trips.
+    pub delays: Vec<Nanoseconds>,
+    /// What each turn reads.
+    pub turn: Bytes,
+    /// Turns of each side.
+    pub rounds: usize,
+}
+
+/// The outcome of a run, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// What each turn read.
+    pub turn_bytes: u64,
+    /// Turns of each side.
+    pub rounds: usize,
+    /// One row for each comparison.
+    pub rows: Vec<Row>,
+}
+
+/// One length of samples over one network.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The length of a sample.
+    pub sample_bytes: u64,
+    /// The round trip that a relay adds.
+    pub delay_ns: u64,
+    /// Whether all bytes are encrypted.
+    pub encrypted: bool,
+    /// The median rate of the plain copy.
+    pub plain_bytes_per_s: f64,
+    /// The median rate of the transport.
+    pub tierfeed_bytes_per_s: f64,
+    /// CPU time of both processes of the plain copy, in seconds a GB.
+    pub plain_cpu_s_per_gb: f64,
+    /// CPU time of both processes of the transport, in seconds a GB.
+    pub tierfeed_cpu_s_per_gb: f64,
+    /// The median of the ratios of the turns: above 1 ours is faster.
+    pub ratio: f64,
+    /// The lower quartile of the ratios.
+    pub ratio_low: f64,
+    /// The upper quartile of the ratios.
+    pub ratio_high: f64,
+    /// `kept`, `missed` or `inconclusive`; `measured` where nothing is promised.
+    pub verdict: &'static str,
+}
+
+/// The figures of one turn.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    bytes_per_s: f64,
+    cpu_s_per_gb: f64,
+}
+
+impl Outcome {
+    /// The comparisons by their verdicts.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        self.rows.iter().fold(Judgement::default(), |judged, row| {
+            let what = format!("samples of {}: {:.2} x", Bytes(row.sample_bytes), row.ratio);
+            judged.verdict(what, row.verdict)
+        })
+    }
+}
+
+/// Runs all comparisons.
+///
+/// # Errors
+///
+/// If a process or memory cannot be had, or a read fails.
+pub fn run(settings: &Settings, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    ensure!(settings.rounds >= 3, "{} rounds; at least 3 are needed", settings.rounds);
+    let mut rows = Vec::new();
+    for &sample in &settings.samples {
+        ensure!(
+            (1..=BATCH).contains(&sample.0),
+            "samples of {sample}; they have at least one byte and at most {}",
+            Bytes(BATCH)
+        );
+        let serving = Serving::start(sample)?;
+        for &delay in &settings.delays {
+            progress(&format!("samples of {sample}, {delay} added"));
+            rows.extend(compare(settings, &serving, sample, delay)?);
+        }
+    }
+    Ok(Outcome { turn_bytes: settings.turn.0, rounds: settings.rounds, rows })
+}
+
+/// The row without and that with encryption, whose turns alternate.
+fn compare(
+    settings: &Settings,
+    serving: &Serving,
+    sample: Bytes,
+    delay: Nanoseconds,
+) -> anyhow::Result<Vec<Row>> {
+    let mut relays = Vec::new();
+    let mut behind = |address: SocketAddr| {
+        if delay.0 == 0 {
+            return Ok(address);
+        }
+        let relay = relay::Relay::start(address, delay)?;
+        let address = relay.address;
+        relays.push(relay);
+        anyhow::Ok(address)
+    };
+    let plain_address = behind(serving.plain)?;
+    let private = Reader::new(sample, behind(serving.private)?, false)?;
+    let encrypted = Reader::new(sample, behind(serving.encrypted)?, true)?;
+    let (mut plain, mut ours) = (Vec::new(), [Vec::new(), Vec::new()]);
+    // The first turn of each side is left out: connections are opened and memory is touched.
+    for round in 0..=settings.rounds {
+        let mut fastest: Option<Turn> = None;
+        for connections in [1, 4] {
+            let turn = timed(serving, settings.turn, || {
+                plain::read(plain_address, connections, sample, settings.turn)
+            })?;
+            fastest = fastest.filter(|it| it.bytes_per_s >= turn.bytes_per_s).or(Some(turn));
+        }
+        let turns = [&private, &encrypted]
+            .map(|reader| timed(serving, settings.turn, || reader.read(settings.turn)));
+        if round > 0 {
+            plain.extend(fastest);
+            for (ours, turn) in ours.iter_mut().zip(turns) {
+                ours.push(turn?);
+            }
+        }
+    }
+    let rows = [false, true].into_iter().zip(ours);
+    rows.map(|(encrypted, ours)| row(sample, delay, encrypted, &plain, &ours)).collect()
+}
+
+fn row(
+    sample: Bytes,
+    delay: Nanoseconds,
+    encrypted: bool,
+    plain: &[Turn],
+    ours: &[Turn],
+) -> anyhow::Result<Row> {
+    let ratios = ours.iter().zip(plain).map(|(ours, it)| ours.bytes_per_s / it.bytes_per_s);
+    let ratios: Vec<f64> = ratios.collect();
+    let at = |values: &[f64], percent| percentile(values, percent).context("no round was run");
+    let rates = |turns: &[Turn]| turns.iter().map(|it| it.bytes_per_s).collect::<Vec<_>>();
+    let costs = |turns: &[Turn]| turns.iter().map(|it| it.cpu_s_per_gb).collect::<Vec<_>>();
+    let (ratio, low, high) = (at(&ratios, 50)?, at(&ratios, 25)?, at(&ratios, 75)?);
+    let is_promised = !encrypted && delay.0 == 0;
+    Ok(Row {
+        sample_bytes: sample.0,
+        delay_ns: delay.0,
+        encrypted,
+        plain_bytes_per_s: at(&rates(plain), 50)?,
+        tierfeed_bytes_per_s: at(&rates(ours), 50)?,
+        plain_cpu_s_per_gb: at(&costs(plain), 50)?,
+        tierfeed_cpu_s_per_gb: at(&costs(ours), 50)?,
+        ratio,
+        ratio_low: low,
+        ratio_high: high,
+        verdict: if is_promised { verdict(ratio, low, high) } else { "measured" },
+    })
+}
+
+fn verdict(ratio: f64, low: f64, high: f64) -> &'static str {
+    match () {
+        // All but a quarter of the turns are on one side of the mark, however far they lie apart.
+        () if low >= PROMISE => "kept",
+        () if high < PROMISE => "missed",
+        () if high - low > SPREAD_MAX * ratio => "inconclusive",
+        () if ratio >= PROMISE => "kept",
+        () => "missed",
+    }
+}
+
+/// Rate and CPU time of one turn. The time of a relay does not count.
+fn timed(
+    serving: &Serving,
+    bytes: Bytes,
+    turn: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Turn> {
+    let cpu = || anyhow::Ok(cpu_time(UsageWho::RUSAGE_SELF)? + serving.cpu_time()?);
+    let (start, before) = (now(), cpu()?);
+    turn()?;
+    let (lasted, used) = (start.elapsed(), cpu()?.saturating_sub(before));
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
+    let bytes = bytes.0 as f64;
+    Ok(Turn {
+        bytes_per_s: bytes / lasted.as_secs_f64(),
+        cpu_s_per_gb: used.as_secs_f64() / (bytes / 1e9),
+    })
+}
+
+/// Reads batches from the other process into memory of this one.
+struct Reader {
+    client: Client,
+    sample: Bytes,
+    staging: Arc<Region>,
+}
+
+impl Reader {
+    fn new(sample: Bytes, address: SocketAddr, is_encrypted: bool) -> anyhow::Result<Self> {
+        let network = Arc::new(Network::start("bench-peers", THREADS)?);
+        let access = access(is_encrypted, NodeId(0));
+        let client = Client::start(network, access, ClientSettings::default());
+        client.set_peer(NodeId(1), address, 0);
+        let len = Bytes(BATCH * DEPTH as u64);
+        let (locality, pages) = (Locality::Anywhere, Pages::Huge);
+        let staging = Region::allocate(&Request { len, locality, name: "bench-staging", pages })?;
+        Ok(Self { client, sample, staging: Arc::new(staging) })
+    }
+
+    fn read(&self, bytes: Bytes) -> anyhow::Result<()> {
+        let in_batch = BATCH / self.sample.0;
+        let held = u32::try_from(HELD.0 / self.sample.0)?;
+        let (ended, ends) = mpsc::sync_channel(DEPTH * usize::try_from(in_batch)?);
+        let (mut wanted, mut next) = (bytes.0.div_ceil(self.sample.0), 0);
+        let mut left = [0; DEPTH];
+        let mut start = |slot: usize, left: &mut u64| {
+            *left = wanted.min(in_batch);
+            wanted -= *left;
+            for at in 0..*left {
+                let offset = Bytes(slot as u64 * BATCH + at * self.sample.0);
+                let to = Target::new(Arc::clone(&self.staging), offset, self.sample);
+                let ended = ended.clone();
+                let done = move |outcome| {
+                    // After a failed read nobody listens.
+                    let _ = ended.send((slot, outcome));
+                };
+                let read = Read::new(SampleId(next), to, Duration::from_secs(60), done);
+                next = (next + 1) % held;
+                self.client.read(NodeId(1), 0, read);
+            }
+            self.client.flush();
+        };
+        (0..DEPTH).for_each(|slot| start(slot, &mut left[slot]));
+        while left.iter().any(|left| *left > 0) {
+            match ends.recv()? {
+                (slot, ReadOutcome::Held { .. }) => {
+                    left[slot] -= 1;
+                    if left[slot] == 0 {
+                        start(slot, &mut left[slot]);
+                    }
+                }
+                (_, other) => bail!("a read ended with {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn access(is_encrypted: bool, node: NodeId) -> Access {
+    let of = if is_encrypted { Access::encrypted } else { Access::private };
+    of(&SECRET, node, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_on_both_sides_of_the_mark_by_far_says_nothing() {
+        assert_eq!(verdict(1.0, 0.95, 1.5), "kept");
+        assert_eq!(verdict(0.7, 0.3, 0.85), "missed");
+        assert_eq!(verdict(0.95, 0.8, 1.1), "inconclusive");
+        assert_eq!(verdict(0.92, 0.88, 0.95), "kept");
+        assert_eq!(verdict(0.89, 0.86, 0.92), "missed");
+    }
+}

@@ -1,0 +1,174 @@
+//! Peers that have the secret, and break the protocol or end in the middle of it.
+
+use std::{net::TcpListener, sync::Arc, time::Duration};
+
+use tierfeed_core::id::SampleId;
+
+use super::fixture::{OURS, SECRET, Staging, THEIRS, network, sample_bytes};
+use crate::peers::{
+    Access, Client, ClientSettings, Failure, Outcome,
+    channel::Channel,
+    handshake::{self, Proved},
+    head::{HeadError, HeadReader},
+    wire::{Answered, Header, Kind},
+};
+
+const LATER: Duration = Duration::from_secs(20);
+const LEN: u64 = 50_000;
+
+/// What a peer sends in answer to each request.
+#[derive(Clone, Copy)]
+enum Fault {
+    Garbage,
+    UnknownRequest,
+    OtherSample,
+    FewerEntries,
+    LongerSample,
+    /// So many bytes of the sample, then the end.
+    Closes(usize),
+    /// So many bytes of the sample, then nothing.
+    Stops(usize),
+    /// The right bytes with another sum.
+    WrongSum,
+}
+
+/// A client of a peer that answers each request with a fault.
+fn client_of(fault: Fault) -> Client {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let network = network();
+    let spawner = Arc::clone(&network);
+    network.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        while let Ok((stream, _)) = listener.accept().await {
+            spawner.spawn(async move {
+                let access = Access::private(&SECRET, THEIRS, 1);
+                let channel = Channel::plain(stream).unwrap();
+                let proved = handshake::accept(channel, &access).await.unwrap();
+                answer(proved, fault).await;
+            });
+        }
+    });
+    let settings =
+        ClientSettings { silent_after: Duration::from_millis(100), ..ClientSettings::default() };
+    let client = Client::start(network, Access::private(&SECRET, OURS, 1), settings);
+    client.set_peer(THEIRS, address, 1);
+    client
+}
+
+async fn answer(mut proved: Proved, fault: Fault) {
+    let mut head = HeadReader::default();
+    loop {
+        let header = loop {
+            match head.receive(&mut proved.channel, &mut proved.received) {
+                Ok((header, _)) => break header,
+                Err(HeadError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    proved.channel.readable().await.unwrap();
+                }
+                Err(_) => return,
+            }
+        };
+        let xxh3 = tierfeed_dataset::read::sample_sum::sum_of(&sample_bytes(0, LEN));
+        let mut entry = Answered { sample: SampleId(0), held: Some((LEN, xxh3)) };
+        let mut answered = Header { kind: Kind::Answer, within_ms: 0, ..header };
+        let mut entries = 1;
+        match fault {
+            Fault::Garbage => return drop(proved.channel.send_all(&[0x5a; 200]).await),
+            Fault::UnknownRequest => answered.id += 1,
+            Fault::OtherSample => entry.sample = SampleId(9),
+            Fault::FewerEntries => (answered.kind, answered.count, entries) = (Kind::Answer, 2, 2),
+            Fault::LongerSample => entry.held = Some((u64::MAX, xxh3)),
+            Fault::WrongSum => entry.held = Some((LEN, xxh3 ^ 1)),
+            Fault::Closes(_) | Fault::Stops(_) => {}
+        }
+        let mut message = Vec::new();
+        answered.write(&mut message);
+        (0..entries).for_each(|_| entry.write(&mut message));
+        let tag = proved.sent.sign(&message);
+        message.extend(tag);
+        let bytes = sample_bytes(0, LEN);
+        let sent = match fault {
+            Fault::Closes(sent) | Fault::Stops(sent) => sent,
+            _ => bytes.len(),
+        };
+        message.extend(&bytes[..sent]);
+        if proved.channel.send_all(&message).await.is_err() {
+            return;
+        }
+        match fault {
+            Fault::Closes(_) => return,
+            Fault::Stops(_) => std::future::pending().await,
+            _ => {}
+        }
+    }
+}
+
+fn outcome_of(fault: Fault) -> Outcome {
+    Staging::of(&[LEN]).read_all(&client_of(fault), 7, LATER)[0]
+}
+
+#[test]
+fn what_breaks_the_protocol_is_a_failed_read() {
+    for fault in [Fault::Garbage, Fault::UnknownRequest, Fault::OtherSample, Fault::FewerEntries] {
+        assert_eq!(outcome_of(fault), Outcome::Failed(Failure::Protocol));
+    }
+    assert_eq!(outcome_of(Fault::LongerSample), Outcome::Failed(Failure::WrongLength));
+    assert_eq!(outcome_of(Fault::WrongSum), Outcome::Failed(Failure::BrokenSum));
+}
+
+#[test]
+fn a_peer_that_ends_in_the_middle_of_a_sample_is_a_failed_read() {
+    for sent in [0, 1, 49_999] {
+        assert_eq!(outcome_of(Fault::Closes(sent)), Outcome::Failed(Failure::Closed), "{sent}");
+    }
+}
+
+#[test]
+fn a_peer_that_stops_in_the_middle_of_a_sample_is_silent() {
+    for sent in [0, 49_999] {
+        assert_eq!(outcome_of(Fault::Stops(sent)), Outcome::Failed(Failure::Silent), "{sent}");
+    }
+}
+
+#[test]
+fn each_fault_is_counted_by_its_name() {
+    let client = client_of(Fault::WrongSum);
+    let staging = Staging::of(&[LEN]);
+    staging.read_all(&client, 7, LATER);
+    staging.read_all(&client, 7, LATER);
+    let at = Failure::ALL.iter().position(|it| *it == Failure::BrokenSum).unwrap();
+    let counters = client.counters();
+    assert_eq!((counters.failures[at], counters.held), (2, 0));
+    assert_eq!(counters.failures.iter().sum::<u64>(), 2);
+    let names: std::collections::BTreeSet<_> = Failure::ALL.iter().map(|it| it.name()).collect();
+    assert_eq!(names.len(), Failure::ALL.len());
+}
+
+#[test]
+fn a_client_that_closes_in_the_middle_costs_the_server_nothing() {
+    let lens = vec![1 << 20; 32];
+    let node = super::fixture::Node::holding(&lens);
+    network()
+        .wait_blocking(async {
+            for _ in 0..3 {
+                let stream = tokio::net::TcpStream::connect(node.server().address()).await.unwrap();
+                let access = Access::private(&SECRET, OURS, 1);
+                let channel = Channel::plain(stream).unwrap();
+                let mut proved = handshake::connect(channel, &access, THEIRS).await.unwrap();
+                let mut head = Vec::new();
+                let header =
+                    Header { kind: Kind::Ask, id: 0, generation: 7, count: 32, within_ms: 1000 };
+                header.write(&mut head);
+                (0..32).for_each(|it| crate::peers::wire::write_asked(SampleId(it), &mut head));
+                let tag = proved.sent.sign(&head);
+                proved.channel.send_all(&[head, tag.to_vec()].concat()).await.unwrap();
+                let mut some = [0; 5000];
+                proved.channel.receive_all(&mut some).await.unwrap();
+            }
+        })
+        .unwrap();
+    // Every answer is over, and its memory is no longer used.
+    node.wait_for(|node| node.sent.load(std::sync::atomic::Ordering::Acquire) == 3);
+    node.wait_for(|node| node.server().counters().lost == 3);
+}
