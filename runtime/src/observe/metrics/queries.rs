@@ -9,7 +9,7 @@ use super::{fleet, tests};
 /// Labels from the target files and from Prometheus itself.
 const OF_TARGETS: [&str; 4] = ["tierfeed_job", "tierfeed_node", "instance", "le"];
 
-/// The words of PromQL before labels in parentheses.
+/// The words of a query that stand before labels in parentheses.
 const GROUPING: [&str; 4] = ["by", "on", "ignoring", "group_left"];
 
 /// The series that agents and managers export, with their labels; without a value now, a series has none.
