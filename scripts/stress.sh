@@ -43,6 +43,7 @@ if [ "$dose" = short ]; then
   # Only what needs no build of its own.
   bench policies
   bench dlcache --patterns quick
+  bench agents
 else
   part models scripts/model.sh long
   part 'large permutations' cargo nextest run -p tierfeed-core --features large_vectors large
@@ -56,6 +57,7 @@ else
   bench limits
   bench lobster
   bench idle
+  bench agents
   bench hogged
   part fuzz scripts/fuzz.sh
 fi

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod control_plane;
 pub mod copy;
 pub mod direct;

@@ -35,7 +35,7 @@ use std::{
 
 use serde::Serialize;
 use tierfeed_core::{
-    id::Rank,
+    id::{Rank, SampleId},
     session::{Fault, Progress, Waits},
     units::{Bytes, Nanoseconds},
 };
@@ -235,14 +235,11 @@ pub struct EpochEntry {
 impl Report {
     /// Sums up a run. `object_name` names the object of a sample.
     #[must_use]
-    pub fn of(
-        facts: Facts<'_>,
-        object_name: impl Fn(tierfeed_core::id::SampleId) -> String,
-    ) -> Self {
+    pub fn of(facts: Facts<'_>, object_name: impl Fn(SampleId) -> String) -> Self {
         let progress = facts.progress;
         let epochs: Vec<_> = facts.epochs().collect();
         let sum = |of: fn(&EpochEntry) -> u64| epochs.iter().map(of).sum::<u64>();
-        let fault_entry = |(sample, fault): &(tierfeed_core::id::SampleId, Fault)| FaultEntry {
+        let fault_entry = |(sample, fault): &(SampleId, Fault)| FaultEntry {
             sample: sample.0,
             object: object_name(*sample),
             fault: fault.name(),

@@ -56,6 +56,9 @@ pub(crate) enum Bench {
     Chaos(ForwardedArguments),
     /// What encryption between manager and agents costs: the same with and without it.
     ControlPlane(BenchControlPlane),
+    /// A manager with many agents that start at once: until they joined, its memory, its CPU time, and until all
+    /// have another schedule.
+    Agents(BenchAgents),
     /// The CPU time of an agent whose trainers do nothing.
     #[command(disable_help_flag = true)]
     Idle(ForwardedArguments),
@@ -105,6 +108,19 @@ pub(crate) struct BenchControlPlane {
     /// Messages in each turn.
     #[arg(long, value_name = "NUMBER", default_value_t = 2_000)]
     pub(crate) messages: usize,
+    #[command(flatten)]
+    pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchAgents {
+    /// The number of agents.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_024,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) agents: u32,
+    /// How long they report before their schedules change, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub(crate) seconds: u64,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

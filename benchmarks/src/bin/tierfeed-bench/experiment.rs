@@ -4,8 +4,8 @@ use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, 
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    control_plane, copy, direct, end_to_end, handoff, hogged, import, index, io, no_harm, objects,
-    pauses, peers_transport, phases, policies, reader, tiers_accuracy, tiers_contended,
+    agents, control_plane, copy, direct, end_to_end, handoff, hogged, import, index, io, no_harm,
+    objects, pauses, peers_transport, phases, policies, reader, tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -18,9 +18,9 @@ use tierfeed_harness::{
 };
 
 use crate::arguments::{
-    Bench, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache, BenchEndToEnd,
-    BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster, BenchLoop,
-    BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
+    Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
+    BenchEndToEnd, BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster,
+    BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
     BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, ForwardedArguments, IoEngine,
     TiersSubject,
 };
@@ -47,6 +47,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Io(it) => cold_files(it),
         Bench::Chaos(it) => exec_chaos("tierfeed-bench chaos", None, &it),
         Bench::ControlPlane(it) => control_plane(it),
+        Bench::Agents(it) => agents(it),
         Bench::Idle(it) => exec_chaos("tierfeed-bench", Some("idle"), &it),
         Bench::Loop(it) => pauses_of_loop(it),
         Bench::Peers(it) => peers(it),
@@ -75,6 +76,20 @@ fn control_plane(arguments: BenchControlPlane) -> Result<(), Failure> {
     let settings = control_plane::Settings { folder, rounds, connections, messages };
     let outcome = control_plane::run(&settings).map_err(Failure::Work)?;
     output.print(&outcome, control_plane::table)?;
+    passed(outcome.judged())
+}
+
+fn agents(arguments: BenchAgents) -> Result<(), Failure> {
+    let BenchAgents { agents, seconds, output } = arguments;
+    let reporting = Duration::from_secs(seconds);
+    let settings = agents::Settings {
+        programs: Programs::find()?,
+        folder: output.folder(),
+        agents,
+        reporting,
+    };
+    let outcome = agents::run(&settings).map_err(Failure::Work)?;
+    output.print(&outcome, agents::table)?;
     passed(outcome.judged())
 }
 

@@ -1,0 +1,221 @@
+//! `tierfeed-bench agents`: a real manager with the connections of many agents.
+//!
+//! The manager is the program itself. Its agents are light: each has a connection of its own over TCP and TLS,
+//! asks for the job, registers what it found, and reports twice a second, but feeds no trainer. All start at
+//! once, as the nodes of a job script do; then all observe pauses at once, and get another schedule. Agents and
+//! manager share the cores of this machine.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod light;
+mod process;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use tierfeed_harness::{clock::now, files, judgement::Judgement, programs::Programs};
+use tierfeed_runtime::{
+    rpc::client::{Address, Client},
+    transport::token::Token,
+};
+use tokio::{sync::Barrier, task::JoinSet};
+
+use self::{
+    light::{Agent, Reports},
+    process::ManagerProcess,
+};
+use crate::statistics::percentile;
+
+/// The most seconds until all agents have joined.
+pub const JOINED_WITHIN_S: f64 = 30.0;
+
+/// The most seconds until all have the next schedule: agents report twice a second.
+pub const REVISED_WITHIN_S: f64 = 3.0;
+
+/// The most memory of the manager, in MiB.
+pub const MEMORY_MAX_MIB: f64 = 1_024.0;
+
+/// The most of one core that reports may take of the manager.
+pub const CORES_MAX: f64 = 1.0;
+
+/// Samples of each rank in an epoch.
+const STEPS: u64 = 16;
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The programs under test.
+    pub programs: Programs,
+    /// Where the run directory of the manager is made.
+    pub folder: PathBuf,
+    /// The number of agents.
+    pub agents: u32,
+    /// How long they report before their schedules change.
+    pub reporting: Duration,
+}
+
+/// The outcome of a run, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The number of agents.
+    pub agents: u32,
+    /// Until the last agent had its schedule.
+    pub joined_s: f64,
+    /// The same of the median agent.
+    pub joined_median_s: f64,
+    /// Connections that agents tried again.
+    pub retries: u64,
+    /// CPU time of the manager until then.
+    pub joining_cpu_s: f64,
+    /// Memory of the manager with all agents.
+    pub memory_mib: f64,
+    /// Reports that the manager answered in a second.
+    pub reports_per_s: f64,
+    /// The share of a core that it took for them.
+    pub cores: f64,
+    /// The median time of a report, in milliseconds.
+    pub report_ms: f64,
+    /// The 99th percentile of it.
+    pub report_p99_ms: f64,
+    /// How long `tierfeed status` waits for its answer, in milliseconds.
+    pub status_ms: f64,
+    /// Until the last agent had its next schedule.
+    pub revised_s: f64,
+}
+
+impl Outcome {
+    /// Compares the figures with what is promised.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        Judgement::default()
+            .at_most("seconds until all agents joined", self.joined_s, JOINED_WITHIN_S)
+            .at_most("MiB of the manager", self.memory_mib, MEMORY_MAX_MIB)
+            .at_most("cores of the manager for reports", self.cores, CORES_MAX)
+            .at_most("seconds until all have the next schedule", self.revised_s, REVISED_WITHIN_S)
+    }
+}
+
+/// Runs the bench.
+///
+/// # Errors
+///
+/// If the manager fails or refuses an agent.
+pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.worker_threads(2).enable_all().build().context("no threads")?;
+    files::in_folder(&settings.folder, |folder| {
+        let job = write_job(folder, settings.agents)?;
+        let manager = ManagerProcess::start(&settings.programs.tierfeed, &job, folder)?;
+        runtime.block_on(measure(settings, &manager))
+    })
+}
+
+async fn measure(settings: &Settings, manager: &ManagerProcess) -> anyhow::Result<Outcome> {
+    let address = Address::Tcp(manager.address.clone());
+    let token = Arc::new(Token::load(&manager.token_file)?);
+    let began = now();
+    let mut joining = JoinSet::new();
+    for node in 0..settings.agents {
+        let (address, token) = (address.clone(), Arc::clone(&token));
+        joining.spawn(async move { Agent::join(node, &address, &token, began).await });
+    }
+    let agents = joining.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let joined: Vec<f64> = agents.iter().map(|agent| agent.joined.as_secs_f64()).collect();
+    let retries = agents.iter().map(|agent| agent.retries).sum();
+    let joining_cpu_s = manager.cpu_s()?;
+
+    let barrier = Arc::new(Barrier::new(agents.len() + 1));
+    let mut reporting = JoinSet::new();
+    for agent in agents {
+        let (barrier, length) = (Arc::clone(&barrier), settings.reporting);
+        reporting.spawn(agent.report(length, barrier));
+    }
+    let (cpu_before, at) = (manager.cpu_s()?, now());
+    let half = settings.reporting / 2;
+    tokio::time::sleep(half).await;
+    let status_ms = status_ms(&address, &token, settings.agents).await?;
+    tokio::time::sleep(settings.reporting.saturating_sub(half)).await;
+    let reported_s = at.elapsed().as_secs_f64();
+    let cores = (manager.cpu_s()? - cpu_before) / reported_s;
+    let memory_mib = manager.memory_mib()?;
+    // All of them observe pauses from here on.
+    barrier.wait().await;
+    let reports = reporting.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let times: Vec<f64> = reports.iter().flat_map(|it| it.times_ms.iter().copied()).collect();
+    let revised = reports.iter().map(|it: &Reports| it.revised.as_secs_f64());
+    let of = |values: &[f64], percent| percentile(values, percent).context("no agent reported");
+    Ok(Outcome {
+        agents: settings.agents,
+        joined_s: of(&joined, 100)?,
+        joined_median_s: of(&joined, 50)?,
+        retries,
+        joining_cpu_s,
+        memory_mib,
+        reports_per_s: times.len() as f64 / reported_s,
+        cores,
+        report_ms: of(&times, 50)?,
+        report_p99_ms: of(&times, 99)?,
+        status_ms,
+        revised_s: revised.fold(0.0, f64::max),
+    })
+}
+
+/// What `tierfeed status` does, with a connection of its own.
+async fn status_ms(address: &Address, token: &Token, agents: u32) -> anyhow::Result<f64> {
+    let began = now();
+    let status = Client::connect(address, Some(token)).await?.status().await?;
+    ensure!(status.joined.len() == agents as usize, "{} nodes joined", status.joined.len());
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+fn write_job(folder: &Path, agents: u32) -> anyhow::Result<PathBuf> {
+    let data = folder.join("data");
+    fs::create_dir(&data).context("no folder for the dataset")?;
+    let samples = u64::from(agents) * STEPS;
+    let bytes = vec![7; usize::try_from(samples * 16).context("too many samples")?];
+    fs::write(data.join("records.bin"), bytes).context("no dataset")?;
+    let job = folder.join("job.yaml");
+    let text = format!(
+        "name: agents\n\
+         dataset: {{ source: {}, format: raw, record_bytes: 16 }}\n\
+         order: {{ shuffle: torch-distributed, seed: 7, epochs: 90 }}\n\
+         batch_size: 1\n\
+         chunk: 1 MiB\n\
+         world: {{ nodes: {agents}, ranks_per_node: 1 }}\n",
+        data.display()
+    );
+    fs::write(&job, text).context("no job")?;
+    Ok(job)
+}
+
+/// The outcome for people.
+///
+/// # Panics
+///
+/// Never: writing to a string cannot fail.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let mut line = |it: String| writeln!(text, "{it}").expect("writing to a string cannot fail");
+    let Outcome { agents, joined_s, joined_median_s, retries, joining_cpu_s, .. } = outcome;
+    line(format!("{agents} agents, which start at once, and one manager"));
+    line(format!(
+        "joined       the last after {joined_s:.2} s, the median after {joined_median_s:.2} s; {retries} \
+         connections tried again; {joining_cpu_s:.2} s of CPU time of the manager"
+    ));
+    line(format!("memory       {:.0} MiB of the manager", outcome.memory_mib));
+    line(format!(
+        "reports      {:.0} a second: {:.2} of a core of the manager; median {:.2} ms, 99 % {:.2} ms",
+        outcome.reports_per_s, outcome.cores, outcome.report_ms, outcome.report_p99_ms
+    ));
+    line(format!("status       {:.1} ms", outcome.status_ms));
+    line(format!("next schedule of all  {:.2} s", outcome.revised_s));
+    text
+}

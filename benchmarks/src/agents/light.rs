@@ -1,0 +1,176 @@
+//! An agent without trainers.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tierfeed_core::{
+    fleet::{
+        Origin, Progress, Registration,
+        schedule::{Device, Figures, FoundTier, Location, Offer},
+    },
+    id::{Epoch, NodeId},
+    retention::in_place::Pace,
+    session::{Cycle, Observed, ObservedLink, Supply},
+    tier::Kind,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+use tierfeed_harness::clock::now;
+use tierfeed_runtime::{
+    rpc::{
+        client::{Address, CallError, Client},
+        wire::Remedy,
+    },
+    transport::token::Token,
+};
+use tokio::{
+    sync::Barrier,
+    time::{MissedTickBehavior, interval_at, sleep},
+};
+
+/// How often an agent reports.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+
+/// How long after a failure it connects again.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+
+/// How long it tries.
+const TRIES: u32 = 240;
+
+/// How long it waits for its next schedule.
+const REVISED_WITHIN: Duration = Duration::from_secs(30);
+
+const SECOND: Nanoseconds = Nanoseconds(1_000_000_000);
+
+/// An agent that joined.
+pub(super) struct Agent {
+    node: NodeId,
+    client: Client,
+    /// How long it took to join.
+    pub(super) joined: Duration,
+    /// Connections that failed before.
+    pub(super) retries: u64,
+}
+
+/// What an agent saw of its reports.
+pub(super) struct Reports {
+    /// How long each took, in milliseconds.
+    pub(super) times_ms: Vec<f64>,
+    /// How long its next schedule took.
+    pub(super) revised: Duration,
+}
+
+impl Agent {
+    pub(super) async fn join(
+        node: u32,
+        address: &Address,
+        token: &Token,
+        began: Instant,
+    ) -> anyhow::Result<Self> {
+        let node = NodeId(node);
+        let mut retries = 0;
+        loop {
+            match Self::try_join(node, address, token).await {
+                Ok(client) => {
+                    return Ok(Self { node, client, joined: began.elapsed(), retries });
+                }
+                Err(error) if error.remedy() == Remedy::Retry && retries < u64::from(TRIES) => {
+                    retries += 1;
+                    sleep(RETRY_AFTER).await;
+                }
+                Err(error) => return Err(error).context(format!("agent {}", node.0)),
+            }
+        }
+    }
+
+    async fn try_join(node: NodeId, address: &Address, token: &Token) -> Result<Client, CallError> {
+        let mut client = Client::connect(address, Some(token)).await?;
+        client.job().await?;
+        let home = u64::from(node.0) + 1;
+        client.register(&Registration { node, home, incarnation: home, offer: offer() }).await?;
+        Ok(client)
+    }
+
+    /// Reports for `length`, meets the others, and reports pauses until it has another schedule.
+    pub(super) async fn report(
+        mut self,
+        length: Duration,
+        all: Arc<Barrier>,
+    ) -> anyhow::Result<Reports> {
+        let mut times_ms = Vec::new();
+        // Agents start at any moment of a period.
+        let offset = REPORT_EVERY.mul_f64(f64::from(self.node.0 % 97) / 97.0);
+        let mut ticks = interval_at(tokio::time::Instant::from_std(now()) + offset, REPORT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let until = now() + length;
+        while now() < until {
+            ticks.tick().await;
+            let (_, took) = self.tell(&observed(None)).await?;
+            times_ms.push(took.as_secs_f64() * 1e3);
+        }
+        all.wait().await;
+        let began = now();
+        let pauses = Cycle { consumed: Bytes(2_500_000_000), busy: SECOND, idle: SECOND };
+        while began.elapsed() < REVISED_WITHIN {
+            ticks.tick().await;
+            let (generation, _) = self.tell(&observed(Some(pauses))).await?;
+            if generation > 0 {
+                return Ok(Reports { times_ms, revised: began.elapsed() });
+            }
+        }
+        anyhow::bail!("agent {}: no other schedule within {REVISED_WITHIN:?}", self.node.0)
+    }
+
+    /// Reports once; returns the generation of the schedule that came back, 0 without one.
+    async fn tell(&mut self, observed: &Observed) -> anyhow::Result<(u32, Duration)> {
+        let began = now();
+        let (node, incarnation) = (self.node, u64::from(self.node.0) + 1);
+        let progress = Progress::default();
+        let report =
+            self.client.report_observed(node, incarnation, &progress, None, Some((observed, 0)));
+        let (_, schedule) = report.await.with_context(|| format!("agent {}", node.0))?;
+        Ok((schedule.map_or(0, |it| it.generation), began.elapsed()))
+    }
+}
+
+fn figures(bandwidth: u64) -> Figures {
+    let (latency, bandwidth) = (Some(Nanoseconds(1_000)), Some(BytesPerSecond(bandwidth)));
+    Figures { latency, bandwidth, from: "bench".into() }
+}
+
+/// Main memory, and memory behind CXL.
+fn offer() -> Offer {
+    let tier = |kind, location, bandwidth| FoundTier {
+        kind,
+        origin: Origin::Real,
+        location,
+        device: Device::Own,
+        budget: Bytes::mib(4_096),
+        beside: Bytes(0),
+        figures: figures(bandwidth),
+        pace: Pace::Own,
+        reads: None,
+        writes: None,
+    };
+    let memory = tier(Kind::MainMemory, Location::Memory, 10_000_000_000);
+    let numa = Location::NumaNode(tierfeed_core::id::NumaNode(2));
+    let card = tier(Kind::CxlMemory, numa, 5_000_000_000);
+    Offer { tiers: vec![memory, card], cold: figures(1_300_000_000) }
+}
+
+fn observed(cycle: Option<Cycle>) -> Observed {
+    let cold = BytesPerSecond(1_300_000_000);
+    let supply = Supply {
+        epoch: Bytes(100_000_000_000),
+        capacity: Bytes::mib(8_192),
+        staged: Bytes(0),
+        hits: 20_000,
+        cold,
+    };
+    let link =
+        ObservedLink { bytes: Bytes(cold.0), operations: 1_000, busy: SECOND, in_flight: SECOND };
+    let (planned, tiers) = (Epoch(1), vec![link, link]);
+    Observed { planned, cold: link, tiers, cycle, supply: Some(supply) }
+}
