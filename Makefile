@@ -17,11 +17,11 @@ export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # Users get the optimised binary; tests start that which is built with them, so that the gate compiles
 # each crate once, and with every check of arithmetic and every drill in it.
 export TIERFEED_PROFILE ?= release
-test test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
+test test-cluster test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build wheel image release install uninstall test test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
+.PHONY: help setup build wheel image release install uninstall test test-cluster test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,6 +52,10 @@ uninstall: ## removes what install put below PREFIX
 test: build ## all tests: Rust, documentation examples, Python
 	@scripts/setup-tools.sh test
 	@scripts/test.sh
+
+test-cluster: build ## trainings on several nodes: a private Slurm of four, Open MPI, MPICH, torchrun
+	@scripts/setup-tools.sh cluster
+	@scripts/test-cluster.sh
 
 test-launchers: build ## ranks under the torchrun and accelerate of a current PyTorch, Slurm and MPI (1.4 GB)
 	@scripts/test-launchers.sh
@@ -97,5 +101,5 @@ demo: build ## train on photographs: plain DataLoader, then tierfeed, then a tab
 demo-short: build ## the same on few photographs, as CI runs it
 	@TIERFEED_DEMO_IMAGES=160 TIERFEED_DEMO_EPOCHS=2 scripts/demo.sh
 
-ci: ## what CI runs: test, lint, test-numa, test-kubernetes, stress and the short demo
+ci: ## what CI runs: test, test-cluster, lint, test-numa, test-kubernetes, stress and the short demo
 	@.ci/run

@@ -2,7 +2,7 @@
 # Installs what `make test`, `make lint`, `make wheel`, `make image`, `make test-kubernetes` and `make sanitize` use beside
 # what the build needs, and only what is missing.
 #
-# usage: setup-tools.sh test|lint|wheel|image|kubernetes|sanitize
+# usage: setup-tools.sh test|cluster|lint|wheel|image|kubernetes|sanitize
 #
 # Programs in Rust go to cargo's own folder, as `cargo install` does; they are built without
 # optimisation, because a quick build is worth more here than a quick program: cargo-nextest takes
@@ -86,6 +86,10 @@ case "${1:-}" in
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
     wheel_tools
     ;;
+  cluster)
+    scripts/launchers/setup.sh
+    python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
+    ;;
   wheel) wheel_tools ;;
   image) image_tools ;;
   kubernetes)
@@ -105,5 +109,5 @@ case "${1:-}" in
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
     add_sources
     ;;
-  *) fail "usage: setup-tools.sh test|lint|wheel|image|kubernetes|sanitize" ;;
+  *) fail "usage: setup-tools.sh test|cluster|lint|wheel|image|kubernetes|sanitize" ;;
 esac

@@ -27,4 +27,5 @@ make_environment() {
 scripts/launchers/setup.sh
 make_environment
 export TIERFEED_TORCH_BIN="$home/bin" PYTHONPATH="$PWD/python/python"
-.venv/bin/python -m pytest -c python/pyproject.toml python/tests/test_launchers.py "$@"
+.venv/bin/python -m pytest -c python/pyproject.toml python/tests/test_launchers.py \
+  python/tests/test_cluster.py "$@"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test: Rust, the examples in the documentation, the Python package, the demo.
+# Runs every test: Rust, the examples in the documentation, the Python package, the demo. Those of several nodes
+# are in `make test-cluster`.
 #
 # A failing suite does not hide the ones after it; the exit status tells whether all passed. Each
 # test has a limit of time: .config/nextest.toml, python/pyproject.toml. The last lines count the tests
@@ -40,7 +41,8 @@ export -f again
 
 suite rust cargo nextest run --workspace ${CI:+--profile ci}
 suite examples cargo test --workspace --doc --no-fail-fast
-suite python bash -c 'again "$@"' again .venv/bin/python -m pytest -c python/pyproject.toml python/tests
+suite python bash -c 'again "$@"' again .venv/bin/python -m pytest -c python/pyproject.toml python/tests \
+  --ignore python/tests/test_cluster.py
 suite demo .venv/bin/python -m pytest -c python/pyproject.toml demo/tests
 # Every command of SPECIFICATION.md and docs/figures.md selects a test; those are built by now.
 suite specification .venv/bin/python scripts/lint/specification.py --tests

@@ -55,12 +55,13 @@ fn main() -> anyhow::Result<()> {
     };
     let index_path = PathBuf::from(variable("TIERFEED_INDEX")?);
     let index = Index::open(&index_path)?;
-    let job = Job::load(variable("TIERFEED_JOB")?.as_ref())?;
     let socket = PathBuf::from(variable("TIERFEED_SOCK")?);
     let set = |name: &'static str| Some((name.to_owned(), variable(name).ok()?));
     let launched: BTreeMap<_, _> = launch::variables().filter_map(set).collect();
-    let post = job.post("", variable("TIERFEED_JOB")?.as_ref());
-    let rank = Identity::read(&|name| launched.get(name).cloned())?.rank_in(&post)?;
+    let identity = Identity::read(&|name| launched.get(name).cloned())?;
+    let file = PathBuf::from(variable("TIERFEED_JOB")?);
+    let (job, text) = Job::load_with(&file, identity.launched_world())?;
+    let rank = identity.rank_in(&job.post(&text, &file))?;
     let client = match Client::connect(&socket, &Hello::launched(launched, Role::Trainer), WAIT) {
         Ok(client) => Some(client),
         Err(error @ ConnectError::TurnedAway { .. }) => return Err(error.into()),

@@ -8,7 +8,7 @@ use std::{
 use anyhow::anyhow;
 use tierfeed_core::{
     fleet::{self, launch::Post},
-    order::Spec,
+    order::{Spec, World},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::{Dataset, Index, index::Differences};
@@ -42,7 +42,12 @@ pub(crate) struct JobFile {
 
 impl JobFile {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let (job, text) = Job::load_with_text(path).map_err(Failure::input)?;
+        Self::read_with(path, World { nodes: 1, ranks_per_node: 1 })
+    }
+
+    /// What the file leaves out of its world is that of `default`.
+    pub(crate) fn read_with(path: &Path, default: World) -> Result<Self, Failure> {
+        let (job, text) = Job::load_with(path, default).map_err(Failure::input)?;
         Ok(Self { job: Arc::new(job), path: path.to_owned(), text })
     }
 
@@ -53,7 +58,7 @@ impl JobFile {
 
     /// Whether this is the file that the manager of the job read.
     pub(crate) fn is_that_of(&self, manager: &JobText) -> bool {
-        self.text == manager.text
+        self.text == manager.text && self.job.world == manager.world
     }
 
     /// An error about `keys` of the file, with their line.
@@ -138,6 +143,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         text,
         file: std::path::absolute(&path).map_err(Failure::input)?,
         index_fingerprint: index.fingerprint(),
+        world: job.world,
     };
     Ok(IndexedJob {
         job,

@@ -12,7 +12,7 @@ use nix::{
 };
 use tierfeed_core::{
     fleet::launch::{self, Launcher},
-    id::Rank,
+    id::{NodeId, Rank},
     order::World,
 };
 use tokio::{
@@ -91,6 +91,25 @@ pub(crate) fn rank_variables(
         ]
     };
     Ok(ranks.map(of_rank).collect())
+}
+
+/// The variables by which torchrun finds the other nodes, as its own options would say it; those that are set
+/// stay.
+pub(crate) fn launcher_variables(
+    world: World,
+    node: NodeId,
+    place: &MeetingPlace,
+) -> Vec<(&'static str, String)> {
+    let MeetingPlace { host, port } = place;
+    let all = [
+        ("PET_NNODES", world.nodes.to_string()),
+        ("PET_NODE_RANK", node.0.to_string()),
+        ("PET_MASTER_ADDR", host.clone()),
+        ("PET_MASTER_PORT", port.to_string()),
+        ("MASTER_ADDR", host.clone()),
+        ("MASTER_PORT", port.to_string()),
+    ];
+    all.into_iter().filter(|(name, _)| environment::variable(name).is_none()).collect()
 }
 
 /// Starts `command` once for each trainer.

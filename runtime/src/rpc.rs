@@ -5,6 +5,8 @@ pub mod wire;
 
 use std::path::PathBuf;
 
+use tierfeed_core::order::World;
+
 /// A job as text: agents need no copy of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobText {
@@ -16,4 +18,6 @@ pub struct JobText {
     pub file: PathBuf,
     /// The fingerprint of the dataset's index.
     pub index_fingerprint: u64,
+    /// Its world, of which the text may leave out what the launcher of the manager tells.
+    pub world: World,
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A private Slurm on this host: a munged, a slurmctld, and a slurmd for each node n1, n2 and so on.
 #
-# usage: slurm.sh up DIR NODES     then set SLURM_CONF=DIR/slurm.conf
+# usage: slurm.sh up DIR NODES [FILE]     then set SLURM_CONF=DIR/slurm.conf; FILE has more of its lines
 #        slurm.sh down DIR
 #
 # All files are below DIR and all ports are free ones, so that several may run beside each other and
@@ -24,7 +24,7 @@ END
 }
 
 write_configuration() {
-  local dir=$1 nodes=$2 host ports node
+  local dir=$1 nodes=$2 more=$3 host ports node
   host=$(hostname -s)
   mapfile -t ports < <(free_ports $((nodes + 1)))
   cat >"$dir/slurm.conf" <<END
@@ -62,15 +62,17 @@ END
     printf 'NodeName=n%d NodeHostname=%s NodeAddr=127.0.0.1 Port=%d CPUs=4 RealMemory=2000\n' \
       "$node" "$host" "${ports[node]}" >>"$dir/slurm.conf"
   done
+  cat "$more" >>"$dir/slurm.conf"
 }
 
 up() {
-  local dir=$1 nodes=$2 node
+  local dir=$1 nodes=$2 more=$3 node
   [ "$(id -u)" -eq 0 ] || fail "slurmd needs root"
   mkdir -p "$dir"/{state,spool,log,munge}
-  chmod 700 "$dir/munge"
+  # Other users reach its socket; the key is its owner's alone.
+  chmod 711 "$dir/munge"
   (umask 077 && head -c 1024 /dev/urandom >"$dir/munge/key")
-  write_configuration "$dir" "$nodes"
+  write_configuration "$dir" "$nodes" "$more"
   export SLURM_CONF="$dir/slurm.conf"
   /usr/sbin/munged --force --key-file="$dir/munge/key" --socket="$dir/munge/sock" \
     --pid-file="$dir/munge/pid" --log-file="$dir/munge/log" --seed-file="$dir/munge/seed"
@@ -104,7 +106,7 @@ down() {
 }
 
 case "${1:-}" in
-  up) up "${2:?DIR is missing}" "${3:?NODES is missing}" ;;
+  up) up "${2:?DIR is missing}" "${3:?NODES is missing}" "${4:-/dev/null}" ;;
   down) down "${2:?DIR is missing}" ;;
-  *) fail "usage: slurm.sh up DIR NODES | slurm.sh down DIR" ;;
+  *) fail "usage: slurm.sh up DIR NODES [FILE] | slurm.sh down DIR" ;;
 esac

@@ -37,6 +37,9 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Batches that are staged ahead of each rank where neither the job file nor figures say more.
 pub const STAGED_BATCHES: u32 = 4;
 
+/// The world of a job that leaves it out, where no launcher tells it.
+const ONE_RANK: World = World { nodes: 1, ranks_per_node: 1 };
+
 /// A job, ready to be planned and run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -62,7 +65,7 @@ pub struct Job {
     pub start: Position,
     /// Samples per rank and step.
     pub batch_size: u32,
-    /// The numbers of nodes and ranks. The default is one node with one rank.
+    /// The numbers of nodes and ranks. The default is what the launcher started, else one node with one rank.
     pub world: World,
     /// How long the trainer computes on one batch; `None` to observe it.
     pub step_time: Option<Nanoseconds>,
@@ -286,11 +289,20 @@ impl Job {
     ///
     /// As [`Self::load`].
     pub fn load_with_text(path: &Path) -> Result<(Self, String), JobError> {
+        Self::load_with(path, ONE_RANK)
+    }
+
+    /// As [`Self::load_with_text`]; what the file leaves out of `world` is that of `default`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn load_with(path: &Path, default: World) -> Result<(Self, String), JobError> {
         let unreadable = |source| JobError::Unreadable { file: path.to_owned(), source };
         let text = read_bounded(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let text = text.ok_or_else(|| JobError::TooLarge { file: path.to_owned() })?;
         let absolute = std::path::absolute(path).map_err(unreadable)?;
-        let job = check::job(&text, path, absolute.parent().unwrap_or(path))?;
+        let job = check::job(&text, path, absolute.parent().unwrap_or(path), default)?;
         Ok((job, text))
     }
 
@@ -300,7 +312,16 @@ impl Job {
     ///
     /// If the text is not YAML or is not a valid job.
     pub fn parse(text: &str, file_name: &Path) -> Result<Self, JobError> {
-        check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")))
+        Self::parse_with(text, file_name, ONE_RANK)
+    }
+
+    /// As [`Self::parse`]; what the file leaves out of `world` is that of `default`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
+    pub fn parse_with(text: &str, file_name: &Path, default: World) -> Result<Self, JobError> {
+        check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")), default)
     }
 
     /// The order in which the ranks of this job read a dataset of `samples`.

@@ -102,6 +102,7 @@ fn settings(folder: &Path) -> ManagerSettings {
             text: include_str!("../../../configs/imagenet-resnet50.yaml").to_owned(),
             file: folder.join("job.yaml"),
             index_fingerprint: 1,
+            world: order.world,
         },
         fleet: fleet::Settings {
             order,

@@ -14,10 +14,7 @@ use std::{
 
 use anyhow::anyhow;
 use serde::{Deserialize, de::DeserializeOwned};
-use tierfeed_core::{
-    fleet::launch::{Identity, Misfit},
-    id::Rank,
-};
+use tierfeed_core::fleet::launch::{Identity, Misfit};
 use tierfeed_dataset::{Dataset, Index, source::Location};
 use tierfeed_runtime::agent::briefing;
 use tierfeed_workload_analyzer::{
@@ -72,8 +69,11 @@ fn asked<T: DeserializeOwned>() -> Result<T, Failure> {
 fn brief(trainer: Trainer) -> Result<(), Failure> {
     let Trainer { job: file, index, launched } = trainer;
     let file = path_of(file);
-    let (job, text) = Job::load_with_text(&file).map_err(Failure::input)?;
-    let rank = rank(&job, &text, &file, &launched)?;
+    let turned_away = |misfit: Misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into()));
+    let identity = Identity::read(&|name| launched.get(name).cloned());
+    let identity = identity.map_err(|error| turned_away(error.into()))?;
+    let (job, text) = Job::load_with(&file, identity.launched_world()).map_err(Failure::input)?;
+    let rank = identity.rank_in(&job.post(&text, &file)).map_err(turned_away)?;
     let index_path = index.map(path_of).or_else(|| job.index.clone()).ok_or_else(|| {
         Failure::Input(anyhow!(
             "{}: no index to read the dataset by; build one with `tierfeed index` and name it by \
@@ -92,18 +92,6 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
     let ahead = job.staged_batches();
     let briefing = briefing::of(&job, rank, order, &index, index_path, ahead);
     output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
-}
-
-/// The rank of a process in a job, by its launcher's variables.
-fn rank(
-    job: &Job,
-    text: &str,
-    file: &Path,
-    launched: &BTreeMap<String, String>,
-) -> Result<Rank, Failure> {
-    let identity = Identity::read(&|name| launched.get(name).cloned()).map_err(Misfit::from);
-    let rank = identity.and_then(|identity| identity.rank_in(&job.post(text, file)));
-    rank.map_err(|misfit| Failure::Passed(TURNED_AWAY, Some(misfit.into())))
 }
 
 fn path_of(bytes: Vec<u8>) -> PathBuf {

@@ -46,9 +46,9 @@ const FIRST: NodeId = NodeId(0);
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     panics::end_this_process();
     program::require(&arguments.command)?;
-    let file = JobFile::read(&arguments.job)?;
     let mut launch = launch_variables(&arguments.place);
     let identity = environment::identity(&launch)?;
+    let file = JobFile::read_with(&arguments.job, identity.launched_world())?;
     let seat = identity.seat_in(&file.post()).map_err(Failure::input)?;
     if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());

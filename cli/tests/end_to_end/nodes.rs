@@ -201,3 +201,29 @@ fn nodes_that_cannot_meet_are_told_what_is_missing() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("--run-dir DIR") && errors.contains("--manager HOST:PORT"), "{errors}");
 }
+
+#[test]
+fn a_job_without_a_world_has_that_of_its_launcher() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let world = text.lines().find(|line| line.starts_with("world:")).unwrap();
+    fs::write(fixture.job(), text.replace(&format!("{world}\n"), "")).unwrap();
+    let (trainer, log) = (trainer(), fixture.path("log"));
+    for mut rank in as_ranks(&fixture, &[trainer.as_ref(), log.as_ref(), "1000".as_ref()]) {
+        rank.ends_with(0);
+    }
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len(), "every batch came from an agent");
+}
+
+#[test]
+fn one_key_of_the_world_may_be_left_to_the_launcher() {
+    let fixture = job_of(NODES);
+    let text = fs::read_to_string(fixture.job()).unwrap().replace(&format!("nodes: {NODES}, "), "");
+    fs::write(fixture.job(), text).unwrap();
+    for mut node in [0, 1].map(|node| Running::start(&mut on_node(&fixture, node, 1_000))) {
+        node.ends_with(0);
+    }
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len());
+}

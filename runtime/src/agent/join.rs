@@ -153,7 +153,9 @@ impl JobSource {
     fn job(&self) -> Result<Arc<Job>, JobError> {
         match self {
             Self::Loaded(loaded) => Ok(Arc::clone(&loaded.job)),
-            Self::FromManager(text) => Job::parse(&text.text, &text.file).map(Arc::new),
+            Self::FromManager(JobText { text, file, world, .. }) => {
+                Job::parse_with(text, file, *world).map(Arc::new)
+            }
         }
     }
 

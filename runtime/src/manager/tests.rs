@@ -42,6 +42,7 @@ fn settings(start_marker: PathBuf) -> Settings {
             text: String::new(),
             file: "/job.yaml".into(),
             index_fingerprint: 0,
+            world: order.world,
         },
         fleet: fleet::Settings {
             order,

@@ -10,6 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use tierfeed_core::{
     fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule, training::Stage},
     id::NodeId,
+    order::World,
     session::Observed,
 };
 use tierfeed_resource_gatherer::Available;
@@ -147,9 +148,10 @@ impl Client {
     /// [`CallError`]
     pub async fn job(&mut self) -> Result<JobText, CallError> {
         let reply = self.inner.job(pb::JobRequest {}).await?.into_inner();
-        let pb::JobReply { text, file, index_fingerprint } = reply;
+        let pb::JobReply { text, file, index_fingerprint, nodes, ranks_per_node } = reply;
         let file = PathBuf::from(file);
-        Ok(JobText { name: String::new(), text, file, index_fingerprint })
+        let world = World { nodes, ranks_per_node };
+        Ok(JobText { name: String::new(), text, file, index_fingerprint, world })
     }
 
     /// Registers an agent.

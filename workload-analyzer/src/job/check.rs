@@ -52,9 +52,15 @@ const CREDENTIALS: [&str; 18] = [
     "token",
 ];
 
-/// Checks the job in `text`. Errors name `file`; relative paths start at `directory`.
-pub(super) fn job(text: &str, file: &Path, directory: &Path) -> Result<Job, JobError> {
-    Check { text, file, directory }.job()
+/// Checks the job in `text`. Errors name `file`; relative paths start at `directory`. What it leaves out of its
+/// world is that of `world`.
+pub(super) fn job(
+    text: &str,
+    file: &Path,
+    directory: &Path,
+    world: World,
+) -> Result<Job, JobError> {
+    Check { text, file, directory }.job(world)
 }
 
 /// The text of the file, by which checks find the line of a key.
@@ -65,10 +71,10 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn job(&self) -> Result<Job, JobError> {
+    fn job(&self, default: World) -> Result<Job, JobError> {
         let typed = self.read()?;
         let chunk = self.chunk(typed.chunk.as_ref())?;
-        let world = self.world(typed.world.as_ref())?;
+        let world = self.world(typed.world.as_ref(), default)?;
         let order = self.order(&typed.order, world)?;
         let step_time = match &typed.step_time {
             None => None,
@@ -138,9 +144,11 @@ impl Check<'_> {
         }
     }
 
-    fn world(&self, world: Option<&WorldFile>) -> Result<World, JobError> {
-        let nodes = world.and_then(|world| world.nodes).unwrap_or(Whole(1));
-        let ranks_per_node = world.and_then(|world| world.ranks_per_node).unwrap_or(Whole(1));
+    fn world(&self, world: Option<&WorldFile>, default: World) -> Result<World, JobError> {
+        let typed = |key: fn(&WorldFile) -> Option<Whole>| world.and_then(key);
+        let nodes = typed(|world| world.nodes).unwrap_or(Whole(default.nodes.into()));
+        let ranks_per_node =
+            typed(|world| world.ranks_per_node).unwrap_or(Whole(default.ranks_per_node.into()));
         Ok(World {
             nodes: self.whole(&["world", "nodes"], nodes, 1..=NODES_MAX)?,
             ranks_per_node: self.whole(

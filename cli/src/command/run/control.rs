@@ -113,8 +113,11 @@ impl Control {
         let mut found = meeting.find(job_dir, within).await?;
         if !file.is_that_of(&found.job) {
             return Err(Failure::Input(anyhow!(
-                "{} differs from the file of this name on the first node",
-                found.job.file.display()
+                "{} differs on this node, or the launcher says another world here: the first node has {} nodes of {} \
+                 ranks",
+                found.job.file.display(),
+                found.job.world.nodes,
+                found.job.world.ranks_per_node
             )));
         }
         let port = found.meeting_port(node).await.map_err(of_call)?;

@@ -259,6 +259,9 @@ impl NodeRun<'_> {
         let is_alone = world.ranks() == 1;
         let default = if is_alone || launcher.is_some() { Launch::Once } else { Launch::PerRank };
         match self.arguments.launch.unwrap_or(default) {
+            Launch::Once if world.nodes > 1 => {
+                Ok(vec![processes::launcher_variables(world, node, place)])
+            }
             Launch::Once => Ok(vec![Vec::new()]),
             Launch::PerRank => processes::rank_variables(world, world.ranks_of(node), place),
         }

@@ -4,7 +4,10 @@
 //! each rank. Then the first of a node holds the agent, and each process starts its own rank.
 
 use super::{Identity, Launcher, Misfit, Post};
-use crate::id::{NodeId, Rank};
+use crate::{
+    id::{NodeId, Rank},
+    order::World,
+};
 
 /// The place of a process of `tierfeed run` in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,16 @@ pub enum Task {
 }
 
 impl Identity {
+    /// The world that the launcher started, for a job that leaves its own out: one rank on one node if nothing
+    /// says otherwise.
+    #[must_use]
+    pub fn launched_world(&self) -> World {
+        let ranks_per_node = self.ranks_per_node.map_or(1, |said| said.value.max(1));
+        let by_world = || Some(self.world?.value / ranks_per_node);
+        let nodes = self.nodes.map(|said| said.value).or_else(by_world).unwrap_or(1).max(1);
+        World { nodes, ranks_per_node }
+    }
+
     /// The place of this process of `tierfeed run`.
     ///
     /// # Errors

@@ -421,3 +421,22 @@ fn processes_of_run_that_fit_neither_nodes_nor_ranks_are_refused() {
         assert!(error.contains(message), "{text}: {error}");
     }
 }
+
+#[test]
+fn a_launcher_tells_the_world_of_a_job_that_leaves_it_out() {
+    let of_four = "SLURM_STEP_ID=0 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 \
+                   SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2";
+    for (text, nodes, ranks_per_node) in [
+        ("", 1, 1),
+        (SLURM_BATCH, 1, 1),
+        (SLURM_NODE_2, 4, 1),
+        (of_four, 2, 2),
+        (OPEN_MPI, 1, 2),
+        ("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=6 OMPI_COMM_WORLD_LOCAL_SIZE=2", 3, 2),
+        ("--node=1 --nodes=3", 3, 1),
+        ("RANK=0 WORLD_SIZE=0 LOCAL_WORLD_SIZE=0", 1, 1),
+    ] {
+        let world = read(text).unwrap().launched_world();
+        assert_eq!(world, World { nodes, ranks_per_node }, "{text}");
+    }
+}

@@ -476,6 +476,8 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
         text: include_str!("../../../../configs/imagenet-resnet50.yaml").into(),
         file: format!("/{}", "d".repeat(4094)),
         index_fingerprint: u64::MAX,
+        nodes: u32::MAX,
+        ranks_per_node: u32::MAX,
     };
     let offer = offer(200);
     let schedule = schedule::of(&terms(), &offer).unwrap();
