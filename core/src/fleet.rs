@@ -24,6 +24,7 @@
 
 pub mod budget;
 pub mod launch;
+pub mod members;
 pub mod peers;
 pub mod revision;
 pub mod schedule;
@@ -40,7 +41,10 @@ pub use message::{
 };
 
 pub use self::schedule::Origin;
-use self::schedule::{Offer, Schedule};
+use self::{
+    members::{Members, PeerReport, Peers},
+    schedule::{Offer, Schedule},
+};
 use crate::{
     id::{Epoch, NodeId},
     order::Spec,
@@ -100,6 +104,7 @@ pub struct Node {
 pub struct Fleet {
     settings: Settings,
     nodes: BTreeMap<NodeId, Node>,
+    members: Members,
     is_draining: bool,
     is_over: bool,
     notices: VecDeque<Notice>,
@@ -112,6 +117,7 @@ impl Fleet {
         Self {
             settings,
             nodes: BTreeMap::new(),
+            members: Members::new(settings.order),
             is_draining: false,
             is_over: false,
             notices: VecDeque::new(),
@@ -209,6 +215,20 @@ impl Fleet {
         (node.schedule.generation != generation).then(|| node.schedule.clone())
     }
 
+    /// Takes note of what a node says of itself as a peer of others. Returns what it has to know of them; `None`
+    /// if the fleet does not know the process.
+    pub fn handle_peer_report(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        report: PeerReport,
+        now: Nanoseconds,
+    ) -> Option<&Peers> {
+        self.hear(node, incarnation, now).ok()?;
+        self.members.handle_report(node, incarnation, report);
+        Some(self.members.peers())
+    }
+
     /// Lends `chunks` of a node's CXL memory to a workload there, all or none.
     ///
     /// # Errors
@@ -256,6 +276,7 @@ impl Fleet {
             node.state = State::Drained;
             node.lent.clear();
         }
+        self.forget_peers();
         self.note_if_over();
     }
 
@@ -269,6 +290,7 @@ impl Fleet {
                 self.notices.push_back(Notice::NodeLost { node: *id, silent });
             }
         }
+        self.forget_peers();
         self.note_if_over();
     }
 
@@ -341,6 +363,14 @@ impl Fleet {
             self.notices.push_back(Notice::NodeBack { node: id });
         }
         Ok(node)
+    }
+
+    /// Has nobody ask nodes that are lost or ended. While the job ends, it stays as it is.
+    fn forget_peers(&mut self) {
+        if !self.is_draining {
+            let gone = self.nodes.iter().filter(|(_, node)| node.state != State::Alive);
+            gone.for_each(|(id, _)| self.members.handle_gone(*id));
+        }
     }
 
     fn note_if_over(&mut self) {

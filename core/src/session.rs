@@ -62,7 +62,7 @@ mod waiting;
 mod waits;
 mod windows;
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
 pub use busy::Busy;
@@ -97,11 +97,22 @@ use self::{
     staging::{Attached, Claim, RankStaging, Staging},
 };
 use crate::{
-    id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, SampleId, TierId},
+    id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
     order::Shuffle,
     retention::{cache::Change, future_accesses::Publication, residency::Level},
     units::{Bytes, Nanoseconds},
 };
+
+/// A sample that stays where it lies while another node is sent its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loan {
+    /// Names the loan in [`Session::end_loan`].
+    pub op: OpId,
+    /// Where the sample lies.
+    pub place: Place,
+    /// Its length.
+    pub len: Bytes,
+}
 
 /// The state machine of one node.
 #[derive(Debug)]
@@ -115,6 +126,8 @@ pub struct Session {
     jumps: JumpBudget,
     horizon: Horizon,
     phases: Phases,
+    /// Other nodes that answer requests for what they hold.
+    peers: BTreeSet<NodeId>,
     /// Bytes of all samples.
     dataset: Bytes,
     progress: Progress,
@@ -155,6 +168,7 @@ impl Session {
             jumps: JumpBudget::default(),
             horizon: Horizon::new(&settings),
             phases: Phases::default(),
+            peers: BTreeSet::new(),
             dataset: Bytes(
                 settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0)),
             ),
@@ -212,6 +226,15 @@ impl Session {
             }
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
             Event::StagingLimited { batches } => self.handle_staging_limited(batches),
+            Event::Membership(membership) => self.planner.cache_mut().follow(membership),
+            Event::PeerFound { node } => {
+                if node != self.settings.node {
+                    self.peers.insert(node);
+                }
+            }
+            Event::PeerLost { node } => {
+                self.peers.remove(&node);
+            }
             Event::Scheduled { generation, from, room } => {
                 self.handle_scheduled(generation, from, room);
             }
@@ -456,6 +479,29 @@ impl Session {
     fn handle_staging_limited(&mut self, batches: u32) {
         let is_limit = batches < self.settings.staged_batches;
         self.staging.limit(is_limit.then_some(batches.max(STAGED_MIN)));
+    }
+
+    /// The latest epoch that is divided among the nodes of the job.
+    #[must_use]
+    pub fn divided(&self) -> Epoch {
+        self.planner.planned().unwrap_or(self.settings.order.start.epoch)
+    }
+
+    /// Keeps a sample where it lies, for another node that is sent its bytes, until [`Self::end_loan`]; `None`
+    /// if no tier holds all of them.
+    pub fn lend(&mut self, sample: SampleId) -> Option<Loan> {
+        let place = self.planner.cache().place(sample)?;
+        let len = self.settings.sizes.get(sample.0 as usize).copied()?;
+        let op = self.operations.lend(sample, place.clone())?;
+        Some(Loan { op, place, len })
+    }
+
+    /// Takes note that the bytes of a loan were sent, or will not be.
+    pub fn end_loan(&mut self, loan: OpId, now: Nanoseconds) {
+        self.now = self.now.max(now);
+        if let Some((_, runnable)) = self.operations.remove(loan) {
+            self.start(runnable);
+        }
     }
 
     /// What was done so far.

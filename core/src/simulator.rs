@@ -13,12 +13,12 @@ mod machine;
 mod trace;
 mod trainer;
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::{num::NonZeroU32, ops::ControlFlow};
 
 pub use late_start::{LateStart, warm_up};
-pub use machine::{LinkModel, Machine, Pause};
-pub use trace::{Observer, RankStep, Read, StepOutcome};
+pub use machine::{LinkModel, Machine, Pause, Peers};
+pub use trace::{Observer, RankStep, Read, Source, StepOutcome};
 
 use self::{
     clock::Clock,
@@ -32,7 +32,8 @@ use crate::{
         Applied,
         revision::{Held, revise},
     },
-    id::{Epoch, OpId},
+    id::{Epoch, NodeId, OpId},
+    retention::partition::Membership,
     session::{
         Busy, Command, Cycle, EpochProgress, Event, Session, Settings, StallBreakdown, Waits,
     },
@@ -73,7 +74,8 @@ pub struct EpochOutcome {
     /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.
     pub lower_bound: Nanoseconds,
     /// Bytes that no policy can avoid to read from the cold store on this node: what a cache held when
-    /// the epoch began is all that it can save. On several nodes none reaches this in every epoch.
+    /// the epoch began is all that it can save. On several nodes none reaches this in every epoch. With
+    /// peers, its part of what the caches of all nodes cannot hold.
     pub minimal_cold: Bytes,
 }
 
@@ -191,6 +193,8 @@ fn run<O: Observer>(
     let mut trainer = Trainer::new(settings, machine);
     let mut trace = Trace::new(settings, observer);
     let mut digest = Digest::default();
+    let peers = machine.peers.iter().flat_map(|peers| peers.join(settings.order.start.epoch));
+    peers.for_each(|event| session.handle(event, clock.now));
     manager.begin().into_iter().for_each(|event| session.handle(event, clock.now));
     trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
     loop {
@@ -246,6 +250,18 @@ fn run<O: Observer>(
         digest: digest.finish(),
         decisions: progress.decisions(),
     })
+}
+
+impl Peers {
+    /// What a session is told when all nodes are there from the start.
+    fn join(&self, from: Epoch) -> impl Iterator<Item = Event> {
+        let nodes = Arc::clone(&self.members);
+        let found =
+            (0..).zip(nodes.iter()).map(|(node, _)| Event::PeerFound { node: NodeId(node) });
+        let found: Vec<Event> = found.collect();
+        let membership = Membership { generation: 0, from, nodes };
+        found.into_iter().chain([Event::Membership(membership)])
+    }
 }
 
 fn react<O: Observer>(

@@ -111,7 +111,7 @@ fn decisions_with_look_ahead_are_those_of_the_code_that_feeds_the_cold_store() {
     assert_eq!(found, AHEAD, "{found:#x?}");
 }
 
-const AHEAD: [(Kind, [u64; 3]); 12] = [
+const AHEAD: [(Kind, [u64; 3]); 13] = [
     (Kind::Gap, [0x81cb_9bbc_86a6_fa9e, 0xf64c_8f36_c678_946d, 0xbf7d_8288_dbb7_2824]),
     (Kind::DeepMemory, [0x2232_734f_77eb_cd05, 0x9314_a3d0_b617_b4df, 0xc6e1_4ed6_51b0_209e]),
     (Kind::Lobster, [0x02b7_9db2_19b8_3847, 0x9645_25d2_4164_cb4b, 0xdc26_2e10_bc4d_03f1]),
@@ -119,6 +119,7 @@ const AHEAD: [(Kind, [u64; 3]); 12] = [
     (Kind::NoPfs, [0xca17_379e_e65a_62c9, 0x8a75_47b6_50d6_97b3, 0xdd77_df4d_e93b_2765]),
     (Kind::Deli, [0x18d1_ac10_9c66_cd89, 0x4ef3_f740_d315_d3c3, 0x3ce9_bbd1_d54e_f874]),
     (Kind::Pinned, [0x31c0_c1f9_a27e_90ee, 0x7101_f145_a534_1431, 0x51c8_e589_5bb8_64e5]),
+    (Kind::Partitioned, [0, 0x7101_f145_a534_1431, 0x51c8_e589_5bb8_64e5]),
     (Kind::Belady, [0x02b7_9db2_19b8_3847, 0xae31_b81a_fe64_2336, 0xdc26_2e10_bc4d_03f1]),
     (Kind::Fifo, [0xbb0e_953b_d41b_20f7, 0x08ce_068a_2110_7380, 0x3563_559a_cc28_31db]),
     (Kind::Lru, [0x4774_cfac_2baa_2f8a, 0x62e5_7f47_7707_615e, 0x7028_5166_8121_18a6]),
@@ -126,7 +127,7 @@ const AHEAD: [(Kind, [u64; 3]); 12] = [
     (Kind::None, [0x3b10_a80b_7759_f955, 0x4237_320d_ae53_b931, 0x004a_c9d6_5e4b_033d]),
 ];
 
-const EXPECTED: [(Kind, [u64; 2]); 12] = [
+const EXPECTED: [(Kind, [u64; 2]); 13] = [
     (Kind::Gap, [0xf8c0_58c9_66f1_ac6f, 0xba88_c2c3_0e5c_d88d]),
     (Kind::DeepMemory, [0xc269_6240_81e1_e473, 0xb976_0456_ec28_fcec]),
     (Kind::Lobster, [0xde8e_97fc_8491_bce8, 0x1ef3_e74e_bb94_6db5]),
@@ -134,6 +135,7 @@ const EXPECTED: [(Kind, [u64; 2]); 12] = [
     (Kind::NoPfs, [0x4fc9_c967_6a36_0322, 0x2551_de94_90db_61c1]),
     (Kind::Deli, [0x5e87_1321_40b0_393a, 0x17ac_6142_96f4_2d53]),
     (Kind::Pinned, [0x34c4_03ba_6fbf_294c, 0x28ff_e538_5bd0_108b]),
+    (Kind::Partitioned, [0xdcf1_48c7_ce61_05c7, 0x28ff_e538_5bd0_108b]),
     (Kind::Belady, [0xde8e_97fc_8491_bce8, 0x2cfc_12f0_0d40_83e2]),
     (Kind::Fifo, [0xa1de_37f5_32ab_c468, 0x9edd_dd27_298d_d8bf]),
     (Kind::Lru, [0x5499_6d0f_7bb8_2690, 0x0180_a94e_466b_eeb1]),

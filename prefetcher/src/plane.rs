@@ -27,7 +27,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use tierfeed_core::{
     id::{NumaNode, OpId, Rank, SampleId, TierId},
-    session::{Fault, Memory, Operation, Origin, Place},
+    session::{Fault, Memory, Operation, Origin, Place, Slot},
     units::Bytes,
 };
 use tierfeed_numa_memory::{
@@ -35,7 +35,12 @@ use tierfeed_numa_memory::{
     lanes::{Job, Lanes, Refused},
 };
 
-use crate::{fetcher::Fetcher, peers, recorder::Recorder, tier::Store};
+use crate::{
+    fetcher::{Fetcher, Target},
+    peers,
+    recorder::Recorder,
+    tier::Store,
+};
 use tierfeed_dataset::read::Source;
 use tierfeed_handoff::SharedTier;
 
@@ -137,6 +142,8 @@ impl DataPlane {
                 let answer = Answer::new(op, summary, Arc::clone(&self.state));
                 self.state.fetch(answer, sample, to, retention, &*self.fetcher);
             }
+            // Samples of other nodes come by `Self::receive`; who has no such node reads cold.
+            Operation::Receive { .. } => drop(Answer::new(op, summary, Arc::clone(&self.state))),
             Operation::Prefetch { sample, len, to } => {
                 let answer = Answer::new(op, summary, Arc::clone(&self.state));
                 let copies = Arc::clone(&self.copies);
@@ -162,6 +169,12 @@ impl DataPlane {
                 });
             }
         }
+    }
+
+    /// The place in staging of a sample that comes from another node; `None` if it has no memory.
+    #[must_use]
+    pub fn receive(&self, to: Slot) -> Option<Target> {
+        self.state.receive(to)
     }
 
     /// Gives memory back in which no operation is in flight.

@@ -50,7 +50,10 @@ use crate::{
     },
     schedule::{self, Terms},
     shutdown::{self, Shutdown},
-    transport::keep_alive::{PINGS, Pings},
+    transport::{
+        keep_alive::{PINGS, Pings},
+        token::Token,
+    },
 };
 
 /// Requests that wait for the loop; more wait in their connections.
@@ -86,6 +89,9 @@ const DRAIN_GRACE: Nanoseconds = Nanoseconds(6_000_000_000);
 
 /// What nodes summed up at the end of their training, as JSON.
 pub type Summaries = BTreeMap<NodeId, Vec<u8>>;
+
+/// What the secret of peers is derived for.
+const PEERS: &[u8] = b"peers";
 
 /// The settings of a manager.
 #[derive(Debug)]
@@ -139,6 +145,8 @@ pub struct Manager {
     applied: BTreeMap<NodeId, Option<u32>>,
     fleet: Fleet,
     terms: Terms,
+    /// By which nodes prove to each other that they belong to the job.
+    peer_secret: Option<[u8; 32]>,
     available: BTreeMap<NodeId, (Box<Available>, Nanoseconds)>,
     clock: Clock,
     requests: mpsc::Receiver<Request>,
@@ -176,6 +184,7 @@ impl Manager {
             applied: BTreeMap::new(),
             fleet: Fleet::new(settings.fleet),
             terms: settings.terms,
+            peer_secret: None,
             available: BTreeMap::new(),
             clock: Clock::start(),
             requests,
@@ -196,6 +205,13 @@ impl Manager {
     #[must_use]
     pub fn with_metrics(self, metrics: metrics::Server) -> Self {
         Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Has nodes that share what they hold prove themselves to each other by a secret that is derived from
+    /// `token`.
+    #[must_use]
+    pub fn with_peer_secret(self, token: &Token) -> Self {
+        Self { peer_secret: Some(*token.derive(PEERS).as_bytes()), ..self }
     }
 
     /// Serves until all agents have drained, or until the grace time after the shutdown is over. Returns what
@@ -320,6 +336,11 @@ impl Manager {
             }
             Request::ReturnMemory { node, incarnation, chunks, reply } => {
                 answer(reply, self.fleet.handle_memory_returned(node, incarnation, chunks, now));
+            }
+            Request::Peers { node, incarnation, report, reply } => {
+                let told = report.clone();
+                let peers = self.fleet.handle_peer_report(node, incarnation, report, now);
+                answer(reply, wire::peers_reply(peers, &told, self.peer_secret.as_ref()));
             }
             Request::Drain(reply) => {
                 self.marker.remove();

@@ -20,7 +20,7 @@ use tierfeed_core::{
     order::{Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
     session::{LookAhead, OnError, Settings as Session, Windows},
-    simulator::{Machine, Model, Observer, Read, StepOutcome, simulate_observed},
+    simulator::{Machine, Model, Observer, Read, Source, StepOutcome, simulate_observed},
     tier::{Buffer, Kind as Tier, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -233,7 +233,7 @@ impl Observer for Tally {
         }
         self.samples += 1;
         self.bytes += read.len.0;
-        self.hits += u64::from(read.tier.is_some());
+        self.hits += u64::from(read.source != Source::Cold);
         if read.is_ready() {
             self.ready += 1;
             self.ready_bytes += read.len.0;

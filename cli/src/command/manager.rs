@@ -44,7 +44,9 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
         tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let manager = Manager::start(settings, listener, asked).with_metrics(metrics);
+        let manager = Manager::start(settings, listener, asked)
+            .with_metrics(metrics)
+            .with_peer_secret(&token);
         let outcome = manager.run().await.map(drop).map_err(Failure::work);
         signals.abort();
         if arguments.metrics.metrics_address.is_some() {

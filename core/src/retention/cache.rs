@@ -29,10 +29,11 @@ use self::{
 };
 use crate::{
     batch::InPlace,
-    id::{BatchId, ChunkId, Epoch, Rank, SampleId, TierId},
+    id::{BatchId, ChunkId, Epoch, NodeId, Rank, SampleId, TierId},
     place::{Pieces, Place},
     retention::{
         future_accesses::FutureAccesses,
+        partition::Membership,
         policy::{Need, Planned, Policy, Preparation, Read},
         residency::{Level, Move, Residency},
         wear::Wear,
@@ -333,6 +334,17 @@ impl Cache {
     /// Gives the policy the result of its job.
     pub fn prepared(&mut self, planned: Planned) {
         self.policy.prepared(planned);
+    }
+
+    /// Tells the policy which nodes there are from an epoch on.
+    pub fn follow(&mut self, membership: Membership) {
+        self.policy.follow(membership);
+    }
+
+    /// The node that holds a sample, if nodes share what they hold.
+    #[must_use]
+    pub fn holder(&self, sample: SampleId) -> Option<NodeId> {
+        self.policy.holder(sample)
     }
 
     /// What a sample that waits in a tier was fetched for.

@@ -14,6 +14,7 @@ mod lobster;
 mod lru;
 mod nopfs;
 mod page_cache;
+mod partitioned;
 mod pinned;
 
 mod farthest;
@@ -30,8 +31,6 @@ use core::{
     str::FromStr,
 };
 
-pub use gap::{Job, Planned};
-
 use self::lobster::{Eviction, Lobster};
 pub use tuning::{Buffers, Distance, Extent, Fetches, RankFetches, Rates, Reuse, Source, Tuning};
 pub use useful::{Reach, useful};
@@ -41,6 +40,7 @@ use crate::{
     order::{Shuffle, Spec},
     retention::{
         future_accesses::{FutureAccesses, NextUses, Use},
+        partition::Membership,
         residency::Residency,
     },
     space::Space,
@@ -63,6 +63,14 @@ pub trait Policy: Debug + Send {
 
     /// Takes the result of a job of [`Self::prepare`].
     fn prepared(&mut self, _: Planned) {}
+
+    /// Takes note of which nodes there are from an epoch on.
+    fn follow(&mut self, _: Membership) {}
+
+    /// The node that holds a sample, if nodes share what they hold.
+    fn holder(&self, _: SampleId) -> Option<NodeId> {
+        None
+    }
 
     /// Whether it asks for the next uses of samples ([`FutureAccesses::next_use`]).
     fn next_uses(&self) -> NextUses {
@@ -113,6 +121,37 @@ pub enum Preparation {
     Pending,
     /// The result of this job, to be passed to [`Policy::prepared`].
     Job(Job),
+}
+
+/// What takes too long to be decided between reads, for another thread.
+#[derive(Debug)]
+pub struct Job(Task);
+
+#[derive(Debug)]
+enum Task {
+    Gap(gap::Job),
+    Partition(partitioned::Job),
+}
+
+/// The result of a [`Job`].
+#[derive(Debug)]
+pub struct Planned(Outcome);
+
+#[derive(Debug)]
+enum Outcome {
+    Gap(gap::Planned),
+    Partition(partitioned::Planned),
+}
+
+impl Job {
+    /// Does the work: for millions of samples that takes up to some seconds.
+    #[must_use]
+    pub fn run(self) -> Planned {
+        Planned(match self.0 {
+            Task::Gap(job) => Outcome::Gap(job.run()),
+            Task::Partition(job) => Outcome::Partition(job.run()),
+        })
+    }
 }
 
 /// A sample that is read.
@@ -193,6 +232,7 @@ pub fn build(kind: Kind, setting: &Setting) -> Box<dyn Policy> {
         Kind::NoPfs => Box::new(nopfs::NoPfs::new(setting)),
         Kind::Deli => Box::new(deli::Deli::new(setting)),
         Kind::Pinned => Box::new(pinned::Pinned),
+        Kind::Partitioned => Box::new(partitioned::Partitioned::new(setting)),
         Kind::Belady => Box::new(belady::Belady::new(setting)),
         Kind::Fifo => Box::new(fifo::Fifo::new(setting)),
         Kind::Lru => Box::new(lru::Lru::new(setting)),
@@ -264,6 +304,8 @@ pub enum Kind {
     Deli,
     /// Keep what was read first (`MinIO` of `CoorDL`).
     Pinned,
+    /// The nodes share what they hold, one copy of each sample (`CoorDL`).
+    Partitioned,
     /// Evict the sample whose next use is farthest in the future.
     Belady,
     /// FIFO buffers that keep everything as long as it fits.
@@ -278,7 +320,7 @@ pub enum Kind {
 
 impl Kind {
     /// All policies, the default first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Gap,
         Self::DeepMemory,
         Self::Lobster,
@@ -286,6 +328,7 @@ impl Kind {
         Self::NoPfs,
         Self::Deli,
         Self::Pinned,
+        Self::Partitioned,
         Self::Belady,
         Self::Fifo,
         Self::Lru,
@@ -294,14 +337,14 @@ impl Kind {
     ];
 
     /// The names of [`Self::ALL`] for messages.
-    pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, belady, fifo, \
-                             lru, page-cache, none";
+    pub const NAMES: &str = "gap, deepmemory, lobster, lobster-lazy, nopfs, deli, pinned, partitioned, belady, \
+                             fifo, lru, page-cache, none";
 
     /// How long a sample stays under the policy that [`build`] chooses for such an order.
     #[must_use]
     pub const fn stay(self, shuffle: Shuffle) -> Stay {
         match self {
-            Self::Pinned => Stay::ForGood,
+            Self::Pinned | Self::Partitioned => Stay::ForGood,
             Self::Gap if matches!(shuffle, Shuffle::Published) => Stay::Unknown,
             Self::Gap => Stay::UntilRead,
             Self::DeepMemory
@@ -328,6 +371,7 @@ impl Kind {
             Self::NoPfs => "nopfs",
             Self::Deli => "deli",
             Self::Pinned => "pinned",
+            Self::Partitioned => "partitioned",
             Self::Belady => "belady",
             Self::Fifo => "fifo",
             Self::Lru => "lru",

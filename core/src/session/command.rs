@@ -5,7 +5,8 @@ use alloc::{sync::Arc, vec::Vec};
 use super::{Memory, Operation, Tally, Wait};
 use crate::{
     batch::Batch,
-    id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, OpId, Rank, SampleId, TierId},
+    id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
+    retention::partition::Membership,
     units::Bytes,
 };
 
@@ -204,6 +205,18 @@ pub enum Event {
         from: Epoch,
         /// The room.
         room: Bytes,
+    },
+    /// The manager says which nodes there are from an epoch on.
+    Membership(Membership),
+    /// A node answers requests for what it holds, and faster than the cold store.
+    PeerFound {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node does not answer any more, or is slower than the cold store: what it holds is read cold.
+    PeerLost {
+        /// The node.
+        node: NodeId,
     },
     /// Batches may be staged less far ahead from now on, or farther again.
     StagingLimited {

@@ -89,6 +89,11 @@ impl Session {
             entry.into_iter().for_each(|entry| self.unpin(entry));
             return Vec::new();
         }
+        if let (Work::Run(Operation::Receive { .. }), Err(_)) = (&pending.work, outcome) {
+            let entry = self.operations.fetch_instead(op, self.now);
+            entry.into_iter().for_each(|entry| self.progress.unreceived(entry.batch.epoch));
+            return Vec::new();
+        }
         let Some((pending, runnable)) = self.operations.remove(op) else { return Vec::new() };
         self.is_settled &= outcome.is_ok() && pending.work.serves_one_batch();
         self.note_time(&pending, outcome);
@@ -111,6 +116,7 @@ impl Session {
         let read = |len| outcome.map_or(Bytes(0), |()| len);
         match &pending.work {
             Work::Run(Operation::Fetch { to, .. }) => timeline.arrived(None, read(to.len), now),
+            Work::Run(Operation::Receive { to, .. }) => timeline.received(read(to.len), now),
             // The copy into staging counts the bytes.
             Work::Run(Operation::Prefetch { .. }) => timeline.arrived(None, Bytes(0), now),
             Work::Run(Operation::Promote { from, to, .. }) => {
@@ -119,7 +125,7 @@ impl Session {
             // Nothing was read for this batch.
             Work::ReadInPlace { tier, .. } => timeline.arrived(Some(*tier), Bytes(0), now),
             work if work.uses_staging() => timeline.kept(now),
-            Work::Run(_) | Work::DropChunk(..) => {}
+            Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) => {}
         }
     }
 
@@ -158,6 +164,9 @@ impl Session {
                 (Some(entry), Err(fault)) => self.lose_sample(*sample, entry, fault),
                 (None, _) => {}
             },
+            Work::Run(Operation::Receive { to, .. }) => {
+                entry.into_iter().for_each(|it| self.progress.received(it.batch.epoch, to.len));
+            }
             Work::Run(Operation::Promote { from, to, held: Held::Retained, .. }) => {
                 if let Some(entry) = entry.filter(|_| is_done) {
                     self.progress.read(entry.batch.epoch, Some(from.tier), to.len);
@@ -181,7 +190,8 @@ impl Session {
             // What was fetched ahead was counted then.
             Work::Run(Operation::Promote { held: Held::Ahead, .. })
             | Work::ReadInPlace { held: Held::Ahead, .. }
-            | Work::DropChunk(..) => {}
+            | Work::DropChunk(..)
+            | Work::Lend(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which operation is given out next: in each channel the one with the earliest deadline.
 //!
-//! A channel is the cold store or one tier. It has a queue for each rank, in the order in which the rank
+//! A channel is the cold store, all other nodes together, or one tier. It has a queue for each rank, in the order in which the rank
 //! needs its batches. At most a window of operations runs in a channel at a time, so that a rank that fell
 //! behind or jumped does not wait behind deep prefetch of others. Where threads are divided over ranks
 //! ([`crate::session::assignment`]), each rank has a part of the window of the cold store, and no more.
@@ -27,10 +27,12 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// What an operation moves its bytes over: the cold store, or one tier.
+/// What an operation moves its bytes over: the cold store, the other nodes, or one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Cold,
+    /// Without a window of its own: the requests to each node are bounded where they are sent.
+    Peers,
     Tier(TierId),
 }
 
@@ -55,7 +57,7 @@ struct RankQueue {
     running_max: usize,
 }
 
-/// A queue for each channel: the cold store, then the tiers.
+/// A queue for each channel: the cold store, the other nodes, then the tiers.
 #[derive(Debug)]
 pub(super) struct EdfScheduler {
     first: Rank,
@@ -103,7 +105,8 @@ impl EdfScheduler {
             Adaptation::Measured { max } => Some(ColdWindow::new(windows.cold, max)),
         };
         let tiers = (0..tiers).map(|_| queue(windows.tier));
-        let queues = core::iter::once(queue(windows.cold)).chain(tiers).collect();
+        let first_two = [queue(windows.cold), queue(NonZeroU32::MAX)];
+        let queues = first_two.into_iter().chain(tiers).collect();
         Self { first, queues, adaptive, division: None }
     }
 
@@ -302,7 +305,8 @@ impl Queue {
 fn index(channel: Channel) -> usize {
     match channel {
         Channel::Cold => 0,
-        Channel::Tier(tier) => usize::from(tier.0) + 1,
+        Channel::Peers => 1,
+        Channel::Tier(tier) => usize::from(tier.0) + 2,
     }
 }
 

@@ -304,8 +304,11 @@ impl Session {
             self.is_settled &= next.is_some();
             return next.is_some();
         };
+        let comes_from_peer = self.peer_of(sample).is_some();
         let cache = self.planner.cache_mut();
-        if self.horizon.passed.contains(sample) {
+        if comes_from_peer {
+            // It comes fast enough when it is staged, and costs the cold store nothing.
+        } else if self.horizon.passed.contains(sample) {
             self.horizon.deferred.insert(sample, due);
         } else if !cache.has_place(sample)
             && cache.may_fetch_ahead(sample)
@@ -321,8 +324,9 @@ impl Session {
     /// keeps it until then.
     pub(super) fn fetch_again(&mut self, sample: SampleId, batch: BatchId) {
         let Some(due) = self.horizon.note_staged(sample, batch) else { return };
+        let comes_from_peer = self.peer_of(sample).is_some();
         let cache = self.planner.cache_mut();
-        if !cache.has_place(sample) && cache.may_fetch_ahead(sample) {
+        if !comes_from_peer && !cache.has_place(sample) && cache.may_fetch_ahead(sample) {
             cache.fetch_ahead(sample, due);
         }
         self.horizon.passed.set(sample);

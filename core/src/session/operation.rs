@@ -1,7 +1,7 @@
 //! What the data plane executes: one type for the session that plans it and for the threads that do it.
 
 use crate::{
-    id::{ChunkId, Rank, SampleId, TierId},
+    id::{ChunkId, NodeId, Rank, SampleId, TierId},
     place::Place,
     units::Bytes,
 };
@@ -91,6 +91,15 @@ pub enum Operation {
         to: Slot,
         /// Whether a tier takes a copy.
         retention: Retention,
+    },
+    /// Reads a sample from another node that holds it into staging.
+    Receive {
+        /// The sample to read.
+        sample: SampleId,
+        /// The node that holds it.
+        from: NodeId,
+        /// Where to put it.
+        to: Slot,
     },
     /// Copies a sample from a tier into staging.
     Promote {

@@ -32,6 +32,8 @@ pub(super) enum Work {
     Run(Operation),
     /// A chunk is given back; this ends at once.
     DropChunk(TierId, ChunkId),
+    /// Another node is sent a sample from where it is cached. The caller does that, and says when it is done.
+    Lend(Place),
     /// A batch reads a sample where it is cached. Nothing moves: this ends as soon as the sample is there.
     ReadInPlace {
         sample: SampleId,
@@ -58,8 +60,9 @@ impl Work {
     fn is_arrival(&self) -> bool {
         matches!(
             self,
-            Self::Run(Operation::Fetch { .. } | Operation::Promote { .. })
-                | Self::ReadInPlace { .. }
+            Self::Run(
+                Operation::Fetch { .. } | Operation::Receive { .. } | Operation::Promote { .. }
+            ) | Self::ReadInPlace { .. }
         )
     }
 
@@ -71,7 +74,7 @@ impl Work {
                 | Operation::Advance { sample, .. }
                 | Operation::Demote { sample, .. },
             ) => Some(*sample),
-            Self::Run(_) | Self::DropChunk(..) | Self::ReadInPlace { .. } => None,
+            Self::Run(_) | Self::DropChunk(..) | Self::Lend(_) | Self::ReadInPlace { .. } => None,
         }
     }
 
@@ -81,6 +84,7 @@ impl Work {
         let Self::Run(operation) = self else { return None };
         match operation {
             Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
+            Operation::Receive { .. } => Some(Channel::Peers),
             Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
                 Some(Channel::Tier(from.tier))
             }
@@ -103,7 +107,9 @@ impl Work {
             Accesses::One(Access { tier, piece, mode: Mode::Write })
         };
         match self {
-            Self::Run(Operation::Promote { from, .. }) => of_place(from, Mode::Read).collect(),
+            Self::Run(Operation::Promote { from, .. }) | Self::Lend(from) => {
+                of_place(from, Mode::Read).collect()
+            }
             Self::Run(
                 Operation::Prefetch { to, .. }
                 | Operation::Demote { from: Origin::Staging(_), to, .. },
@@ -128,7 +134,7 @@ impl Work {
                 | Operation::Advance { to, .. }
                 | Operation::Demote { to, .. },
             ) => to.tier == tier && to.pieces.iter().any(|piece| piece.chunk == chunk),
-            Self::Run(_) | Self::ReadInPlace { .. } => false,
+            Self::Run(_) | Self::Lend(_) | Self::ReadInPlace { .. } => false,
         }
     }
 }
@@ -259,7 +265,7 @@ impl Operations {
                 self.writers.insert(*sample, op);
                 None
             }
-            Work::Run(_) | Work::DropChunk(..) => None,
+            Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) => None,
         };
         let waits_for = self.dependencies.add(op, work.accesses(self.chunk), source);
         let is_free = waits_for.is_empty();
@@ -303,7 +309,7 @@ impl Operations {
                 return self.fetch_instead(op, now).map_or(Started::Queued, Started::Refetched);
             }
             (_, Some(fault)) => return Started::Ended(Err(fault)),
-            (Work::ReadInPlace { .. }, None) => return Started::Ended(Ok(())),
+            (Work::ReadInPlace { .. } | Work::Lend(_), None) => return Started::Ended(Ok(())),
             (Work::DropChunk(tier, chunk), None) => {
                 self.memory_commands.push_back(Command::Free(Memory::Chunk(*tier, *chunk)));
                 return Started::Ended(Ok(()));
@@ -322,16 +328,16 @@ impl Operations {
         Started::Queued
     }
 
-    /// Turns an arrival whose tier cannot give the sample into a fetch. Returns its entry.
+    /// Turns an arrival whose tier or peer cannot give the sample into a fetch. Returns its entry.
     pub(super) fn fetch_instead(&mut self, op: OpId, now: Nanoseconds) -> Option<EntryRef> {
         let pending = self.pending.get_mut(op)?;
-        let (sample, to) = match pending.work {
-            Work::Run(Operation::Promote { sample, to, .. }) => (sample, to),
-            Work::ReadInPlace { sample, slot, .. } => (sample, slot),
-            Work::Run(_) | Work::DropChunk(..) => return None,
-        };
         // Whether the sample is kept was decided when its tier still had it.
-        let retention = Retention::Kept;
+        let (sample, to, retention) = match pending.work {
+            Work::Run(Operation::Promote { sample, to, .. }) => (sample, to, Retention::Kept),
+            Work::ReadInPlace { sample, slot, .. } => (sample, slot, Retention::Kept),
+            Work::Run(Operation::Receive { sample, to, .. }) => (sample, to, Retention::Dropped),
+            Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) => return None,
+        };
         pending.work = Work::Run(Operation::Fetch { sample, to, retention });
         pending.lost = None;
         pending.state = State::Queued;
@@ -413,6 +419,23 @@ impl Operations {
             self.writers.remove(sample);
         }
         Some((pending, self.dependencies.remove(op)))
+    }
+
+    /// Keeps the bytes of a cached sample as they are until [`Self::remove`]; `None` if they are not all there.
+    pub(super) fn lend(&mut self, sample: SampleId, from: Place) -> Option<OpId> {
+        let (op, work) = (self.dependencies.next_id(), Work::Lend(from));
+        let is_there = !self.is_written(sample)
+            && self.dependencies.add(op, work.accesses(self.chunk), None).is_empty();
+        if !is_there {
+            self.dependencies.remove(op);
+            return None;
+        }
+        let state = State::Running(WindowSlot::default());
+        let (entry, due, source, lost) = (None, None, None, None);
+        let (waits_for, is_in_vain) = (Vec::new(), false);
+        let pending = PendingOp { work, entry, state, due, waits_for, source, is_in_vain, lost };
+        self.pending.insert(op, pending);
+        Some(op)
     }
 
     /// Whether a sample is on its way to its place in a tier.

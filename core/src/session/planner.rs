@@ -174,6 +174,11 @@ impl Planner {
         self.future.holds(epoch)
     }
 
+    /// The latest epoch of which it is planned what stays.
+    pub(super) fn planned(&self) -> Option<Epoch> {
+        self.planned
+    }
+
     /// The samples of a batch, or `None` if its order is not known yet.
     pub(super) fn samples(&self, batch: BatchId) -> Option<&[SampleId]> {
         self.future.batch(batch)

@@ -39,6 +39,12 @@ pub struct EpochProgress {
     pub cold: Bytes,
     /// The part of [`Self::cold`] that was read into tiers, ahead of staging.
     pub ahead: Bytes,
+    /// Bytes read from other nodes.
+    pub received: Bytes,
+    /// Samples read from other nodes.
+    pub received_samples: u64,
+    /// Samples that another node was to have and did not, or not in time: they were read cold.
+    pub unreceived: u64,
     /// Bytes read from each tier, by [`TierId`].
     pub from_tier: Vec<Bytes>,
     /// Samples read from each tier.
@@ -218,6 +224,8 @@ pub struct Progress {
     pub refusals: Refusals,
     /// How busy the cold store was.
     pub cold_busy: Busy,
+    /// How busy the link to other nodes was.
+    pub peers_busy: Busy,
     /// How busy each tier was, copies into it included.
     pub tiers_busy: Vec<Busy>,
     tiers: usize,
@@ -253,6 +261,7 @@ impl Progress {
             evictions: vec![Evictions::default(); tiers],
             refusals: Refusals::default(),
             cold_busy: Busy::default(),
+            peers_busy: Busy::default(),
             tiers_busy: vec![Busy::default(); tiers],
             tiers,
         }
@@ -330,6 +339,7 @@ impl Progress {
     pub(super) fn busy(&mut self, channel: Channel) -> Option<&mut Busy> {
         match channel {
             Channel::Cold => Some(&mut self.cold_busy),
+            Channel::Peers => Some(&mut self.peers_busy),
             Channel::Tier(tier) => self.tiers_busy.get_mut(usize::from(tier.0)),
         }
     }
@@ -352,6 +362,18 @@ impl Progress {
             epoch.misses += 1;
             self.cold.0 += len.0;
         }
+    }
+
+    /// Counts a sample that was read from another node.
+    pub(super) fn received(&mut self, epoch: Epoch, len: Bytes) {
+        let epoch = &mut self.epochs[epoch.0 as usize];
+        epoch.received.0 += len.0;
+        epoch.received_samples += 1;
+    }
+
+    /// Counts a sample that another node was to have and did not give.
+    pub(super) fn unreceived(&mut self, epoch: Epoch) {
+        self.epochs[epoch.0 as usize].unreceived += 1;
     }
 
     /// Counts a sample that was read from the cold store into a tier, ahead of staging.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     batch::{Batch, InPlace},
-    id::{BatchId, OpId, SampleId, TierId},
+    id::{BatchId, NodeId, OpId, SampleId, TierId},
     retention::cache::Change,
 };
 
@@ -165,7 +165,10 @@ impl Session {
                 self.note_local(entry.batch, slot);
                 Work::Run(Operation::Promote { sample, from, to: slot, held })
             }
-            (None, _) => Work::Run(self.fetch_of(entry.batch, sample, slot)),
+            (None, _) => Work::Run(match self.peer_of(sample) {
+                Some(from) => Operation::Receive { sample, from, to: slot },
+                None => self.fetch_of(entry.batch, sample, slot),
+            }),
         };
         let op = self.plan(work, Some(entry), None);
         self.follow_changes(Some(Arrival { entry, slot, op }));
@@ -209,6 +212,13 @@ impl Session {
     /// Counts what a batch gets from a tier.
     fn note_local(&mut self, batch: BatchId, slot: Slot) {
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.local.0 += slot.len.0);
+    }
+
+    /// The other node that is asked for a sample, if one holds it and answers.
+    pub(super) fn peer_of(&self, sample: SampleId) -> Option<NodeId> {
+        let holder = self.planner.cache().holder(sample)?;
+        let is_asked = self.peers.contains(&holder) && !self.planner.cache().has_place(sample);
+        is_asked.then_some(holder)
     }
 
     /// The fetch of a sample from the cold store.

@@ -3,7 +3,7 @@
 //! A batch has a [`Timeline`] of when each thing that it needed was there. The trainer says when it began to
 //! wait for the batch and when it had it. This wait is cut at the times of the timeline, and each part counts
 //! for the slowest thing that was still missing then: staging memory that was not open, a range in it, the
-//! cold store, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the
+//! cold store, other nodes, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the
 //! hand-off to the trainer. So a cause hides those that follow it in this list: the part of a tier is what
 //! would be left if the cold store were infinitely fast.
 //!
@@ -32,6 +32,8 @@ pub struct StallBreakdown {
     pub room: Nanoseconds,
     /// Reads from the cold store.
     pub cold: Nanoseconds,
+    /// Reads from other nodes.
+    pub peers: Nanoseconds,
     /// Copies from each tier, by [`TierId`].
     pub tiers: Vec<Nanoseconds>,
     /// A new chunk of a tier into which a sample was to be copied.
@@ -72,6 +74,7 @@ impl StallBreakdown {
             (StallCause::Start, self.start),
             (StallCause::Room, self.room),
             (StallCause::Cold, self.cold),
+            (StallCause::Peers, self.peers),
         ];
         let last = [
             (StallCause::Chunk, self.chunk),
@@ -119,6 +122,7 @@ impl StallBreakdown {
             StallCause::Start => &mut self.start,
             StallCause::Room => &mut self.room,
             StallCause::Cold => &mut self.cold,
+            StallCause::Peers => &mut self.peers,
             StallCause::Tier(tier) => match self.tiers.get_mut(usize::from(tier.0)) {
                 Some(sum) => sum,
                 None => return,
@@ -144,6 +148,8 @@ pub enum StallCause {
     Room,
     /// Counted in [`StallBreakdown::cold`].
     Cold,
+    /// Counted in [`StallBreakdown::peers`].
+    Peers,
     /// Counted in its entry of [`StallBreakdown::tiers`].
     Tier(TierId),
     /// Counted in [`StallBreakdown::chunk`].
@@ -168,6 +174,7 @@ pub(super) struct Timeline {
     opened: Nanoseconds,
     pub(super) placed: Nanoseconds,
     cold: Nanoseconds,
+    peers: Nanoseconds,
     tiers: Vec<Nanoseconds>,
     chunk: Nanoseconds,
     keep: Nanoseconds,
@@ -185,6 +192,7 @@ impl Timeline {
             opened,
             placed,
             cold: zero,
+            peers: zero,
             tiers: vec![zero; tiers],
             chunk: zero,
             keep: zero,
@@ -201,6 +209,12 @@ impl Timeline {
             Some(last) => *last = now,
             None => self.cold = now,
         }
+    }
+
+    /// Notes that a sample came from another node.
+    pub(super) fn received(&mut self, len: Bytes, now: Nanoseconds) {
+        self.arrived.0 = self.arrived.0.saturating_add(len.0);
+        self.peers = now;
     }
 
     /// Notes that a chunk for which the copy of a sample had to wait is there, or will not be.
@@ -220,7 +234,7 @@ impl Timeline {
 
     /// When the whole batch was there.
     pub(super) fn ready(&self) -> Nanoseconds {
-        let last = [self.placed, self.cold, self.chunk, self.keep].into_iter();
+        let last = [self.placed, self.cold, self.peers, self.chunk, self.keep].into_iter();
         last.chain(self.tiers.iter().copied()).max().unwrap_or_default()
     }
 
@@ -235,6 +249,7 @@ impl Timeline {
             (StallCause::Start, self.opened),
             (StallCause::Room, self.placed),
             (StallCause::Cold, self.cold),
+            (StallCause::Peers, self.peers),
         ];
         let last = [
             (StallCause::Chunk, self.chunk),
@@ -293,12 +308,12 @@ mod tests {
 
     #[test]
     fn each_part_of_a_wait_is_for_the_slowest_thing_that_is_missing() {
-        // Start, room, cold, tier 1 (which was done before the cold store), tier 0, chunk, copies,
+        // Start, room, cold, other nodes, tier 1 (which was done before the cold store), tier 0, chunk, copies,
         // turn, hand-off, and what a trainer does itself.
-        assert_eq!(parts(83), [10, 10, 30, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
-        assert_eq!(parts(38), [0, 0, 5, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
-        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(parts(0), [0; 12]);
+        assert_eq!(parts(83), [10, 10, 30, 0, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(38), [0, 0, 5, 0, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(parts(0), [0; 13]);
         assert_eq!(timeline().ready(), Nanoseconds(70));
     }
 
@@ -316,7 +331,7 @@ mod tests {
         let causes = timeline().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
         let scaled: Vec<u64> = causes.scaled(Nanoseconds(161)).parts().map(|it| it.1.0).collect();
         // 80 ns without the hand-off; the odd one goes to the longest part.
-        assert_eq!(scaled, [20, 20, 61, 0, 20, 10, 10, 20, 0, 0, 0, 0]);
+        assert_eq!(scaled, [20, 20, 61, 0, 0, 20, 10, 10, 20, 0, 0, 0, 0]);
         let nothing = StallBreakdown::none(1).scaled(Nanoseconds(7));
         assert_eq!(nothing.hand_off, Nanoseconds(7));
     }

@@ -9,6 +9,7 @@ mod jumping;
 mod limited;
 mod look_ahead;
 mod measured;
+mod peers;
 mod scheduled;
 
 use alloc::{
@@ -114,6 +115,12 @@ impl CheckedPlane {
                     self.unvouched.insert((to.rank, to.offset.0));
                 }
             }
+            Operation::Receive { sample, to, .. } if outcome.is_ok() => {
+                self.arrive(*sample, *to);
+                if to.len.0 > 0 {
+                    self.unvouched.insert((to.rank, to.offset.0));
+                }
+            }
             Operation::RestoreArena { rank, offset, len, .. } if outcome.is_ok() => {
                 for page in pages(*rank, *offset, *len) {
                     assert!(self.trimmed.remove(&page), "{page:?} was there");
@@ -164,7 +171,9 @@ impl CheckedPlane {
 
 fn moved(operation: &Operation) -> Option<Moved> {
     match operation {
-        Operation::Fetch { sample, .. } => Some((*sample, None, None)),
+        Operation::Fetch { sample, .. } | Operation::Receive { sample, .. } => {
+            Some((*sample, None, None))
+        }
         Operation::Promote { sample, from, .. } => Some((*sample, Some(from.tier), None)),
         Operation::Prefetch { sample, to, .. } => Some((*sample, None, Some(to.tier))),
         Operation::Demote { sample, from: Origin::Staging(_), to, .. } => {
@@ -181,6 +190,7 @@ fn moved(operation: &Operation) -> Option<Moved> {
 fn channel_of(operation: &Operation) -> Option<Channel> {
     match operation {
         Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
+        Operation::Receive { .. } => Some(Channel::Peers),
         Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
             Some(Channel::Tier(from.tier))
         }
@@ -244,11 +254,11 @@ impl Play {
     }
 
     fn with_jobs(settings: &Settings, jobs: Option<Vec<Job>>) -> Self {
-        let ranks = settings.order.world.ranks_per_node;
+        let ranks = settings.order.world.ranks_of(settings.node);
         let mut world = Self {
             session: Session::new(settings.clone()),
             plane: CheckedPlane::default(),
-            trainers: (0..ranks).map(Trainer::new).collect(),
+            trainers: ranks.map(|rank| Trainer::new(rank.0)).collect(),
             skipped: 0,
             now: Nanoseconds(0),
             jobs,

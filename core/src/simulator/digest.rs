@@ -25,6 +25,9 @@ impl Digest {
                 Operation::Fetch { sample, to, retention } => {
                     (6_isize, op, sample, to, retention).hash(hasher);
                 }
+                Operation::Receive { sample, from, to } => {
+                    (15_isize, op, sample, from, to).hash(hasher);
+                }
                 Operation::Promote { sample, from, to, .. } => {
                     (7_isize, op, sample, from, to).hash(hasher);
                 }

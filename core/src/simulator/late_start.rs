@@ -37,7 +37,9 @@ impl LateStart {
         match policy {
             Kind::None | Kind::Fifo => Self::Equal,
             Kind::PageCache => Self::Estimate,
-            Kind::Pinned | Kind::NoPfs | Kind::Belady | Kind::LobsterLazy if nodes > 1 => {
+            Kind::Pinned | Kind::Partitioned | Kind::NoPfs | Kind::Belady | Kind::LobsterLazy
+                if nodes > 1 =>
+            {
                 Self::Estimate
             }
             Kind::Gap
@@ -47,6 +49,7 @@ impl LateStart {
             | Kind::NoPfs
             | Kind::Deli
             | Kind::Pinned
+            | Kind::Partitioned
             | Kind::Belady
             | Kind::Lru => Self::Near,
         }

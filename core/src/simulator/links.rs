@@ -17,6 +17,9 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
+/// The random numbers of the other nodes' link; tiers have those from 1 on.
+const STREAM_OF_PEERS: u64 = 1 << 32;
+
 #[derive(Debug)]
 struct Link {
     model: LinkModel,
@@ -70,6 +73,7 @@ impl Link {
 #[derive(Debug)]
 pub(super) struct Links {
     cold: Link,
+    peers: Option<Link>,
     tiers: Vec<Link>,
 }
 
@@ -78,13 +82,14 @@ impl Links {
         let link = |(stream, model)| Link::new(model, Draws::of(machine.seed, stream));
         Self {
             cold: link((0, &machine.cold)),
+            peers: machine.peers.as_ref().map(|peers| link((STREAM_OF_PEERS, &peers.link))),
             tiers: (1..).zip(&machine.tiers).map(link).collect(),
         }
     }
 
     /// The lanes of a clock that has one for each link.
     pub(super) fn lanes(machine: &Machine) -> usize {
-        machine.tiers.len() + 1
+        machine.tiers.len() + 2
     }
 
     /// The lane of the link on which an operation ends.
@@ -95,10 +100,11 @@ impl Links {
             | Operation::RestoreArena { .. }
             | Operation::AddChunk { .. } => return None,
             Operation::Fetch { .. } | Operation::Prefetch { .. } => return Some(Lane(0)),
+            Operation::Receive { .. } => return Some(Lane(1)),
             Operation::Promote { from, .. } => from.tier,
             Operation::Advance { to, .. } | Operation::Demote { to, .. } => to.tier,
         };
-        Some(Lane(usize::from(tier.0) + 1))
+        Some(Lane(usize::from(tier.0) + 2))
     }
 
     /// When an operation ends that starts now.
@@ -109,6 +115,9 @@ impl Links {
             | Operation::RestoreArena { .. }
             | Operation::AddChunk { .. } => now,
             Operation::Fetch { to, .. } => self.cold.carry(to.len, now),
+            Operation::Receive { to, .. } => {
+                self.peers.as_mut().map_or(now, |peers| peers.carry(to.len, now))
+            }
             Operation::Promote { from, to, .. } => self.tier(from.tier, to.len, now),
             Operation::Prefetch { len, to, .. } => {
                 let read = self.cold.carry(*len, now);

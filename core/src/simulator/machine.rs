@@ -1,19 +1,20 @@
 //! What is known of a machine: links with a rate by threads and a spread of latencies, and a training
 //! whose steps do not all take the same time.
 
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
 use super::Model;
 use crate::{
     latency_quantiles::LatencyQuantiles,
+    retention::partition::Member,
     session::{
         Session, Windows,
         assignment::{Assignment, Costs, Division},
     },
     throughput::Throughput,
     tier::Speed,
-    units::{BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 /// A link as it was measured.
@@ -56,6 +57,15 @@ pub struct Pause {
     pub time: Nanoseconds,
 }
 
+/// The other nodes of a job that share what they hold. They answer at once, as nodes do that keep step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peers {
+    /// The network, as one node receives over it.
+    pub link: LinkModel,
+    /// All nodes of the job by number.
+    pub members: Arc<[Member]>,
+}
+
 /// The machine and the training that a session is run against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -63,6 +73,8 @@ pub struct Machine {
     pub cold: LinkModel,
     /// The cache tiers, as in [`crate::session::Settings::tiers`].
     pub tiers: Vec<LinkModel>,
+    /// The other nodes, if what they hold is read from them.
+    pub peers: Option<Peers>,
     /// What a rank computes in a training step, loading excluded. A step takes as long as its slowest
     /// rank of the node.
     pub step_time: LatencyQuantiles,
@@ -72,6 +84,16 @@ pub struct Machine {
     pub seed: u64,
     /// How the threads of the cold store are divided over ranks, anew at each step.
     pub assignment: Assignment,
+}
+
+impl Peers {
+    /// The part of a demand that all nodes together cannot hold.
+    pub(super) fn part_of(&self, demand: Bytes, dataset: u64) -> Bytes {
+        let room = self.members.iter().fold(0_u64, |sum, it| sum.saturating_add(it.room.0));
+        let missing = dataset.saturating_sub(room);
+        let part = u128::from(demand.0) * u128::from(missing) / u128::from(dataset.max(1));
+        Bytes(u64::try_from(part).unwrap_or(u64::MAX))
+    }
 }
 
 /// The part of a step by which loading may miss it before Lobster looks for another division.
@@ -102,6 +124,7 @@ impl From<&Model> for Machine {
         Self {
             cold: LinkModel { threads: model.cold_threads, ..model.cold.into() },
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
+            peers: None,
             step_time: LatencyQuantiles::constant(model.step_time),
             pause: model.pause,
             seed: 0,

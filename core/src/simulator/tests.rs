@@ -272,6 +272,7 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
         let machine = Machine {
             cold: unlimited.into(),
             tiers: Vec::new(),
+            peers: None,
             step_time: step_time.clone(),
             seed,
             pause: None,
@@ -405,6 +406,7 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
             threads: Some(threads),
         },
         tiers: Vec::new(),
+        peers: None,
         step_time: LatencyQuantiles::constant(step_time),
         seed: 5,
         pause: None,

@@ -58,6 +58,17 @@ impl Observer for Vec<StepOutcome> {
     }
 }
 
+/// Where a read came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The cold store.
+    Cold,
+    /// Another node.
+    Peers,
+    /// A tier of the node.
+    Tier(TierId),
+}
+
 /// One sample on its way into staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
@@ -67,8 +78,8 @@ pub struct Read {
     pub sample: SampleId,
     /// Its length.
     pub len: Bytes,
-    /// The tier that it came from, or `None` for the cold store.
-    pub tier: Option<TierId>,
+    /// Where it came from.
+    pub source: Source,
     /// When the read was given out.
     pub issued: Nanoseconds,
     /// When its last byte was there.
@@ -129,6 +140,8 @@ pub struct RankStep {
     pub samples: u32,
     /// Bytes from the cold store.
     pub cold: Bytes,
+    /// Bytes from other nodes.
+    pub received: Bytes,
     /// Bytes from each tier, by [`TierId`].
     pub from_tier: Vec<Bytes>,
 }
@@ -137,7 +150,8 @@ impl RankStep {
     /// Bytes of the batch.
     #[must_use]
     pub fn demand(&self) -> Bytes {
-        Bytes(self.cold.0 + self.from_tier.iter().map(|bytes| bytes.0).sum::<u64>())
+        let local = self.from_tier.iter().map(|bytes| bytes.0).sum::<u64>();
+        Bytes(self.cold.0 + self.received.0 + local)
     }
 }
 
@@ -155,7 +169,7 @@ type Destination = (Rank, Bytes, SampleId);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Arrival {
-    tier: Option<TierId>,
+    source: Source,
     issued: Nanoseconds,
     arrived: Nanoseconds,
 }
@@ -164,7 +178,7 @@ struct Arrival {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InFlight {
     to: Destination,
-    tier: Option<TierId>,
+    source: Source,
     issued: Nanoseconds,
 }
 
@@ -221,12 +235,13 @@ impl<'a, O: Observer> Trace<'a, O> {
 
     /// Notes an operation that is given out. Returns what [`Self::completed`] is to be told when it ends.
     pub(super) fn started(&mut self, operation: &Operation, now: Nanoseconds) -> Option<InFlight> {
-        let (sample, tier, to) = match operation {
-            Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, None, to),
-            Operation::Promote { sample, from, to, held } if O::LISTENS => {
-                let tier = (*held == Held::Retained).then_some(from.tier);
-                (sample, tier, to)
-            }
+        let (sample, source, to) = match operation {
+            Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, Source::Cold, to),
+            Operation::Receive { sample, to, .. } if O::LISTENS => (sample, Source::Peers, to),
+            Operation::Promote { sample, from, to, held } if O::LISTENS => match held {
+                Held::Retained => (sample, Source::Tier(from.tier), to),
+                Held::Ahead => (sample, Source::Cold, to),
+            },
             Operation::Prefetch { sample, .. } if O::LISTENS => {
                 self.ahead.insert(*sample);
                 return None;
@@ -234,7 +249,7 @@ impl<'a, O: Observer> Trace<'a, O> {
             _ => return None,
         };
         self.ahead.remove(*sample);
-        Some(InFlight { to: (to.rank, to.offset, *sample), tier, issued: now })
+        Some(InFlight { to: (to.rank, to.offset, *sample), source, issued: now })
     }
 
     pub(super) fn answered(&mut self, answer: &Answer, now: Nanoseconds) {
@@ -246,8 +261,8 @@ impl<'a, O: Observer> Trace<'a, O> {
     }
 
     pub(super) fn completed(&mut self, read: InFlight, now: Nanoseconds) {
-        let InFlight { to, tier, issued } = read;
-        self.arrivals.add(to, Arrival { tier, issued, arrived: now });
+        let InFlight { to, source, issued } = read;
+        self.arrivals.add(to, Arrival { source, issued, arrived: now });
     }
 
     /// Tells the reads of a step, and their sums.
@@ -259,7 +274,8 @@ impl<'a, O: Observer> Trace<'a, O> {
         let mut outcome = StepOutcome { epoch, step, needed, stall, ranks: Vec::new() };
         for rank in self.ranks.clone() {
             let from_tier = vec![Bytes(0); self.tiers];
-            let mut sums = RankStep { rank, samples: 0, cold: Bytes(0), from_tier };
+            let (cold, received) = (Bytes(0), Bytes(0));
+            let mut sums = RankStep { rank, samples: 0, cold, received, from_tier };
             for read in self.leased.remove(&BatchId { epoch, step, rank }).unwrap_or_default() {
                 sums.add(&read);
                 self.observer.read(&Read { needed, ..read });
@@ -277,15 +293,16 @@ impl<'a, O: Observer> Trace<'a, O> {
         let mut cursor = Cursor::new(&self.arrived);
         let read = |entry: &Entry| {
             let Entry { sample, offset: at, len, in_place } = *entry;
-            let Arrival { tier, issued, arrived } = match in_place {
+            let Arrival { source, issued, arrived } = match in_place {
                 Some(place) => {
-                    let tier = (!self.ahead.contains(sample)).then_some(place.tier);
-                    Arrival { tier, issued: placed, arrived: placed }
+                    let was_ahead = self.ahead.contains(sample);
+                    let source = if was_ahead { Source::Cold } else { Source::Tier(place.tier) };
+                    Arrival { source, issued: placed, arrived: placed }
                 }
                 None => cursor.find(Bytes(offset.0 + at.0), sample)?,
             };
             let (batch, len) = (batch.id, len?);
-            Some(Read { batch, sample, len, tier, issued, arrived, needed: arrived })
+            Some(Read { batch, sample, len, source, issued, arrived, needed: arrived })
         };
         let reads = batch.entries.iter().filter_map(read);
         let reads = reads.collect();
@@ -299,9 +316,13 @@ impl<'a, O: Observer> Trace<'a, O> {
 impl RankStep {
     fn add(&mut self, read: &Read) {
         self.samples += 1;
-        match read.tier.and_then(|tier| self.from_tier.get_mut(usize::from(tier.0))) {
-            Some(bytes) => bytes.0 += read.len.0,
-            None => self.cold.0 += read.len.0,
+        match read.source {
+            Source::Cold => self.cold.0 += read.len.0,
+            Source::Peers => self.received.0 += read.len.0,
+            Source::Tier(tier) => {
+                let sum = self.from_tier.get_mut(usize::from(tier.0));
+                sum.into_iter().for_each(|sum| sum.0 += read.len.0);
+            }
         }
     }
 }

@@ -162,7 +162,13 @@ impl Trainer {
         for (epoch, read) in (0..).zip(read) {
             let end = self.ends.get(epoch as usize).copied().unwrap_or(start);
             let cached = if epoch <= self.order.start.epoch.0 { 0 } else { capacity };
-            let minimal_cold = Bytes(read.demand.0.min(dataset).saturating_sub(cached));
+            let minimal_cold = match &machine.peers {
+                None => Bytes(read.demand.0.min(dataset).saturating_sub(cached)),
+                Some(peers) if epoch > self.order.start.epoch.0 => {
+                    peers.part_of(read.demand, dataset)
+                }
+                Some(_) => read.demand,
+            };
             let steps = self.order.steps_in(Epoch(epoch));
             let compute = self.computed[epoch as usize];
             let reading = machine.cold.peak().time_for(minimal_cold);

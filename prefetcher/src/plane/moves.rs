@@ -83,6 +83,14 @@ impl PlaneState {
         }));
     }
 
+    /// See [`crate::plane::DataPlane::receive`].
+    pub(crate) fn receive(&self, to: Slot) -> Option<Target> {
+        let segment = self.staged(to).ok().filter(|segment| !is_poisoned(segment))?;
+        let Allocation::Memory(region) = segment.store.allocation() else { return None };
+        forget_sums(std::slice::from_ref(&segment));
+        Some(Target::new(Arc::clone(region), to.offset, to.len))
+    }
+
     /// Reads a sample from the cold store into a tier. The wait for an emulated link is that of a thread of
     /// the tier.
     pub(crate) fn prefetch(

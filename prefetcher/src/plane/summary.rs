@@ -54,7 +54,9 @@ impl Summary {
             }
             Operation::OpenArena { rank, .. } => Self::Arena(*rank),
             Operation::AddChunk { tier, .. } => Self::Chunk(*tier),
-            Operation::TrimArena { .. } | Operation::RestoreArena { .. } => return None,
+            Operation::Receive { .. }
+            | Operation::TrimArena { .. }
+            | Operation::RestoreArena { .. } => return None,
         })
     }
 

@@ -3,6 +3,7 @@
 use tierfeed_core::{
     fleet::{
         Assignment, Denial, Direction, Progress, Refusal, Registration,
+        members::PeerReport,
         schedule::Schedule,
         training::{Outlook, Stage},
     },
@@ -56,6 +57,12 @@ pub(super) enum Request {
         chunks: u32,
         reply: oneshot::Sender<Result<(), Denial>>,
     },
+    Peers {
+        node: NodeId,
+        incarnation: u64,
+        report: PeerReport,
+        reply: oneshot::Sender<pb::PeersReply>,
+    },
     Drain(oneshot::Sender<()>),
     Status(oneshot::Sender<pb::StatusReply>),
     Training {
@@ -75,6 +82,7 @@ impl Request {
             Self::Report { .. } => Message::Report,
             Self::Drained { .. } => Message::Drained,
             Self::AskMemory { .. } | Self::ReturnMemory { .. } => Message::Memory,
+            Self::Peers { .. } => Message::Peers,
             Self::Drain(_) => Message::Drain,
             Self::Status(_) => Message::Status,
             Self::Training { .. } => Message::Training,
@@ -161,6 +169,17 @@ impl manager_server::Manager for Service {
         let direction = wire::from_direction(direction).into();
         let schedule = schedule.as_ref().map(Into::into);
         Ok(Response::new(pb::ReportReply { direction, schedule }))
+    }
+
+    async fn peers(
+        &self,
+        request: tonic::Request<pb::PeersRequest>,
+    ) -> Result<Response<pb::PeersReply>, Status> {
+        let request = request.into_inner();
+        let (node, incarnation) = (NodeId(request.node), request.incarnation);
+        let report = PeerReport::from(&request);
+        let asked = self.ask(|reply| Request::Peers { node, incarnation, report, reply });
+        asked.await.map(Response::new)
     }
 
     async fn memory(

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use tierfeed_core::simulator::Read;
+use tierfeed_core::simulator::{Read, Source};
 
 /// A writer of reads.
 #[derive(Debug)]
@@ -45,7 +45,11 @@ impl<W: Write> TraceWriter<W> {
 
     /// Writes a line, unless an earlier one could not be written.
     pub fn read(&mut self, read: &Read) {
-        let from = read.tier.map_or(Some("cold"), |it| self.tiers.get(usize::from(it.0)).copied());
+        let from = match read.source {
+            Source::Cold => None,
+            Source::Peers => Some("peer"),
+            Source::Tier(tier) => self.tiers.get(usize::from(tier.0)).copied(),
+        };
         let line = Line {
             policy: self.policy,
             epoch: read.batch.epoch.0,

@@ -8,7 +8,10 @@ pub use address::{Address, NoAddress};
 use std::{path::PathBuf, time::Duration};
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule, training::Stage},
+    fleet::{
+        Assignment, Direction, Progress, Registration, members::PeerReport, schedule::Schedule,
+        training::Stage,
+    },
     id::NodeId,
     order::World,
     session::Observed,
@@ -22,7 +25,7 @@ use tonic::{
 use self::connector::{Untrusted, connector};
 use super::{
     JobText,
-    wire::{self, Remedy, Told, WireError, pb},
+    wire::{self, PeersAnswer, Remedy, Told, WireError, pb},
 };
 use crate::{
     observe::status::JobStatus,
@@ -246,6 +249,29 @@ impl Client {
         let request = pb::MemoryRequest { node: node.0, incarnation, change: Some(change) };
         self.inner.memory(request).await?;
         Ok(())
+    }
+
+    /// Says where this node answers others; `report.address` is empty before it does.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]
+    pub async fn peers(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        report: &PeerReport,
+    ) -> Result<PeersAnswer, CallError> {
+        let request = pb::PeersRequest {
+            node: node.0,
+            incarnation,
+            address: report.address.clone(),
+            room_bytes: report.room.0,
+            generation: report.generation,
+            divided_epoch: report.divided.0,
+        };
+        let reply = self.inner.peers(request).await?.into_inner();
+        Ok(wire::from_peers_reply(reply, report.generation)?)
     }
 
     /// Asks all nodes to end.

@@ -8,6 +8,7 @@ mod available;
 mod messages;
 mod observed;
 mod order;
+mod peers;
 mod schedule;
 mod status;
 mod training;
@@ -30,6 +31,8 @@ use tierfeed_core::{
 use tonic::{Code, Status};
 
 pub(crate) use messages::{from_direction, from_reply};
+pub use peers::PeersAnswer;
+pub(crate) use peers::{from_peers_reply, peers_reply};
 pub(crate) use status::status_reply;
 pub use training::Told;
 pub(crate) use training::stage;

@@ -12,6 +12,8 @@ pub enum Rule {
     Gap,
     /// Keeps a part of the dataset that is chosen once.
     Pinned,
+    /// Keeps one copy of each sample on all nodes together, as many as fit, and reads them from there.
+    Partitioned,
     /// Keeps the samples that were inserted last.
     Fifo,
     /// Keeps the samples that were used last.
@@ -21,7 +23,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All rules, the best first.
+    /// The rules that need no other node, the best first.
     pub const ALL: [Self; 5] = [Self::Gap, Self::Pinned, Self::Fifo, Self::Lru, Self::None];
 
     /// The name in reports.
@@ -30,6 +32,7 @@ impl Rule {
         match self {
             Self::Gap => "gap",
             Self::Pinned => "pinned",
+            Self::Partitioned => "partitioned",
             Self::Fifo => "fifo",
             Self::Lru => "lru",
             Self::None => "none",
@@ -42,6 +45,7 @@ impl Rule {
         match self {
             Self::Gap => limit::best(cached, nodes),
             Self::Pinned => limit::pinned(cached),
+            Self::Partitioned => limit::pinned(cached * f64::from(nodes)),
             Self::Fifo => limit::fifo(cached, nodes),
             Self::Lru => limit::lru(cached, nodes),
             Self::None => 0.0,
@@ -64,6 +68,7 @@ impl From<policy::Kind> for Rule {
         match kind {
             Kind::Gap | Kind::Belady | Kind::Lobster | Kind::LobsterLazy => Self::Gap,
             Kind::Pinned | Kind::NoPfs => Self::Pinned,
+            Kind::Partitioned => Self::Partitioned,
             Kind::DeepMemory | Kind::Deli | Kind::Fifo => Self::Fifo,
             Kind::Lru | Kind::PageCache => Self::Lru,
             Kind::None => Self::None,

@@ -13,7 +13,8 @@ mod value;
 use std::path::Path;
 
 use tierfeed_core::{
-    order::World,
+    order::{Shuffle, World},
+    retention::policy::Kind,
     units::{Bytes, Nanoseconds},
 };
 
@@ -82,6 +83,9 @@ impl Check<'_> {
         };
         let tiers = self.tiers(typed.tiers.as_ref(), chunk.unwrap_or(CHUNK_MIN))?;
         let policy = self.policy(typed.policy.as_ref())?;
+        if policy == Kind::Partitioned && order.shuffle == Shuffle::Published {
+            return Err(self.conflict(&["policy"], KeyConflict::NothingToPartition));
+        }
         let verify = self.verify(typed.verify.as_ref())?;
         let look_ahead = self.look_ahead(typed.prefetch.as_ref())?;
         self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;

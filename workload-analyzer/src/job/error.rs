@@ -364,6 +364,12 @@ pub enum KeyConflict {
          is read in place is not; use `auto` or `never` here, or `verify: shared`"
     )]
     DirectUnverified,
+    /// Nodes cannot compute who holds what of an order that only trainers know.
+    #[error(
+        "is `partitioned`, which needs an order that every node can compute; use another `order.shuffle` than \
+         `published`, or `policy: gap`"
+    )]
+    NothingToPartition,
     /// Samples are always read in place, but the policy may evict them at any time.
     #[error(
         "is `always`, but with `policy: {policy}` and this order a sample may be evicted at any time; \

@@ -1,7 +1,10 @@
 use std::{fmt::Write as _, fs};
 
 use proptest::prelude::*;
-use tierfeed_core::{retention::in_place::Wish, units::BytesPerSecond};
+use tierfeed_core::{
+    retention::{in_place::Wish, policy},
+    units::BytesPerSecond,
+};
 
 use tierfeed_dataset::{Format, format::Raw, source::Location};
 
@@ -235,7 +238,7 @@ fn an_invalid_value_is_named_with_its_line_and_what_would_be_right() {
         17,
         "policy: mru",
         "17: policy is `mru`; expected one of gap, deepmemory, lobster, lobster-lazy, nopfs, deli, \
-         pinned, belady, fifo, lru, page-cache, none; did you mean `lru`?",
+         pinned, partitioned, belady, fifo, lru, page-cache, none; did you mean `lru`?",
     );
     check_line(
         19,
@@ -856,4 +859,16 @@ fn keys_of_another_policy_or_without_effect_are_refused() {
     );
     let unknown = said("policy: deli\ndeli: { fetch: 5 }");
     assert!(unknown.contains("deli.fetch") && unknown.contains("fetch_size"), "{unknown}");
+}
+
+#[test]
+fn an_order_that_nobody_can_compute_is_divided_among_no_nodes() {
+    let job = |shuffle: &str| {
+        let order = format!("shuffle: {shuffle}");
+        let required = REQUIRED.replace("shuffle: sequential", &order);
+        parse(&format!("{required}policy: partitioned\n"))
+    };
+    assert_eq!(job("sequential").unwrap().policy, policy::Kind::Partitioned);
+    let said = job("published").unwrap_err().to_string();
+    assert!(said.contains("policy is `partitioned`, which needs an order"), "{said}");
 }

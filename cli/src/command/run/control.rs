@@ -70,7 +70,7 @@ impl Control {
         let socket = run_dir.manager_socket();
         let listener = Listener::unix(&socket).map_err(Failure::work)?;
         let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
-        let own = OwnManager::start(indexed, listener, run_dir, 0).await?;
+        let own = OwnManager::start(indexed, listener, run_dir, 0, None).await?;
         Ok(Self {
             address: Address::Unix(socket),
             token: None,
@@ -89,7 +89,8 @@ impl Control {
     ) -> Result<Self, Failure> {
         let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
         let (listener, own, token) = meeting.open(job_dir).await?;
-        let manager = OwnManager::start(indexed, listener, job_dir, ranks_meet_at.port).await?;
+        let manager = OwnManager::start(indexed, listener, job_dir, ranks_meet_at.port, Some(&token));
+        let manager = manager.await?;
         let address = Address::Tcp(own);
         let client = Client::connect(&address, Some(&token)).await.map_err(of_call)?;
         Ok(Self {
@@ -173,12 +174,17 @@ impl OwnManager {
         listener: Listener,
         run_dir: &RunDir,
         meeting_port: u16,
+        token: Option<&Token>,
     ) -> Result<Self, Failure> {
         let (stop, shutdown) = shutdown::channel();
         let metrics = metrics::Server::start(&run_dir.manager_metrics_socket(), None, None).await;
         let metrics = metrics.map_err(Failure::work)?;
         let settings = tierfeed_runtime::manager::Settings { meeting_port, ..indexed.manager() };
         let manager = Manager::start(settings, listener, shutdown).with_metrics(metrics);
+        let manager = match token {
+            Some(token) => manager.with_peer_secret(token),
+            None => manager,
+        };
         Ok(Self { running: tokio::spawn(manager.run()), stop, met_in: None })
     }
 

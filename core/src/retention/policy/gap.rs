@@ -32,14 +32,14 @@ mod tests;
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
-pub use job::{Job, Planned};
+pub(super) use job::{Job, Planned};
 
 use self::{
     job::Basis,
     plan::{Plan, Room},
     table::Table,
 };
-use super::{Need, Policy, Preparation, Read, Setting, first_with_room};
+use super::{Need, Outcome, Policy, Preparation, Read, Setting, Task, first_with_room};
 use crate::{
     id::{Epoch, SampleId, TierId},
     retention::{
@@ -254,10 +254,11 @@ impl Policy for Gap {
         self.planned = Some(epoch);
         let orders = future.orders_from(epoch);
         let capacities = capacities(residency).collect();
-        Preparation::Job(Job { plan, epoch, basis, orders, capacities })
+        Preparation::Job(super::Job(Task::Gap(Job { plan, epoch, basis, orders, capacities })))
     }
 
-    fn prepared(&mut self, planned: Planned) {
+    fn prepared(&mut self, planned: super::Planned) {
+        let Outcome::Gap(planned) = planned.0 else { return };
         let Planned { plan, epoch, table, capacities, unused } = planned;
         self.plan = Some(plan);
         let is_restarted = unused.is_some();

@@ -98,7 +98,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::Source, *};
     use crate::{id::Rank, units::Nanoseconds};
 
     proptest! {
@@ -112,7 +112,7 @@ mod tests {
             let mut map = BTreeMap::new();
             for (rank, offset, sample, time) in arrived {
                 let time = Nanoseconds(time);
-                let arrival = Arrival { tier: None, issued: time, arrived: time };
+                let arrival = Arrival { source: Source::Cold, issued: time, arrived: time };
                 arrivals.add((Rank(rank), Bytes(offset), SampleId(sample)), arrival);
                 map.insert((Rank(rank), Bytes(offset), SampleId(sample)), arrival);
             }

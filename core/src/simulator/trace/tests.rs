@@ -151,16 +151,16 @@ fn a_read_comes_from_where_the_bytes_are_counted_and_not_before_it_was_issued() 
     let settings = settings(policy::Kind::Gap, 150, World { nodes: 1, ranks_per_node: 2 }, &[2, 1]);
     let (seen, epochs) = observed(&settings);
     for tier in [TierId(0), TierId(1)] {
-        let of_tier = seen.reads.iter().filter(|read| read.tier == Some(tier));
+        let of_tier = seen.reads.iter().filter(|read| read.source == Source::Tier(tier));
         let counted = |epoch: &EpochOutcome| epoch.read.hits[usize::from(tier.0)];
         assert_eq!(of_tier.count() as u64, epochs.iter().map(counted).sum::<u64>());
     }
     let transfer = |read: &Read| model(2).cold.bandwidth.time_for(read.len).0;
-    for read in seen.reads.iter().filter(|read| read.tier.is_none()) {
+    for read in seen.reads.iter().filter(|read| read.source == Source::Cold) {
         assert!(read.arrived.0 >= read.issued.0 + 1_000_000 + transfer(read), "{read:?}");
         assert_eq!(read.len, settings.sizes[read.sample.0 as usize]);
     }
-    let tiers: BTreeSet<_> = seen.reads.iter().map(|read| read.tier).collect();
+    let tiers: BTreeSet<_> = seen.reads.iter().map(|read| read.source).collect();
     assert_eq!(tiers.len(), 3, "two tiers and the cold store were read");
 }
 

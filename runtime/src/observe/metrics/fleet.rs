@@ -22,6 +22,8 @@ pub enum Message {
     Drained,
     /// An agent borrows memory for a workload or returns it.
     Memory,
+    /// An agent says where it answers others.
+    Peers,
     /// A command asks all agents to end.
     Drain,
     /// A command asks for the status of the job.
@@ -31,11 +33,12 @@ pub enum Message {
 }
 
 impl Message {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Register,
         Self::Report,
         Self::Drained,
         Self::Memory,
+        Self::Peers,
         Self::Drain,
         Self::Status,
         Self::Training,
@@ -47,6 +50,7 @@ impl Message {
             Self::Report => "report",
             Self::Drained => "drained",
             Self::Memory => "memory",
+            Self::Peers => "peers",
             Self::Drain => "drain",
             Self::Status => "status",
             Self::Training => "training",

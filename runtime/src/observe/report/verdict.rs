@@ -184,6 +184,7 @@ pub fn cause_name(cause: StallCause, kinds: &[&'static str]) -> &'static str {
         StallCause::Start => "start",
         StallCause::Room => "staging-room",
         StallCause::Cold => "cold-store",
+        StallCause::Peers => "peers",
         StallCause::Tier(tier) => kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown"),
         StallCause::Chunk => "chunk",
         StallCause::Keep => "keep",
@@ -200,6 +201,7 @@ fn phrase(cause: StallCause, kinds: &[Kind]) -> String {
         StallCause::Start => "for staging memory to open".to_owned(),
         StallCause::Room => "for room in staging".to_owned(),
         StallCause::Cold => "for the cold store".to_owned(),
+        StallCause::Peers => "for other nodes".to_owned(),
         StallCause::Tier(tier) => {
             let kind = kinds.get(usize::from(tier.0)).map_or("a tier", |kind| kind.name());
             format!("for copies from {kind}")

@@ -11,7 +11,7 @@ use crate::{
 
 /// The input for planning an epoch.
 #[derive(Debug)]
-pub struct Job {
+pub(in super::super) struct Job {
     pub(super) plan: Box<Plan>,
     pub(super) epoch: Epoch,
     pub(super) basis: Basis,
@@ -31,7 +31,7 @@ pub(super) enum Basis {
 
 /// The plan of an epoch.
 #[derive(Debug)]
-pub struct Planned {
+pub(in super::super) struct Planned {
     pub(super) plan: Box<Plan>,
     pub(super) epoch: Epoch,
     pub(super) table: Table,
@@ -44,7 +44,7 @@ pub struct Planned {
 impl Job {
     /// Plans the epoch: for millions of samples that takes a second or more.
     #[must_use]
-    pub fn run(self) -> Planned {
+    pub(in super::super) fn run(self) -> Planned {
         let Self { mut plan, epoch, basis, orders, capacities } = self;
         let unused = match basis {
             Basis::Plan => None,

@@ -35,7 +35,9 @@ impl Injected {
                 Self::Fails(Fault::Truncated),
                 Self::Fails(Fault::Io),
             ],
-            Operation::Promote { .. } => &[Self::Stalls, Self::Fails(Fault::Io)],
+            Operation::Receive { .. } | Operation::Promote { .. } => {
+                &[Self::Stalls, Self::Fails(Fault::Io)]
+            }
             Operation::Advance { .. } | Operation::Demote { .. } => {
                 &[Self::Stalls, Self::Fails(Fault::Io), Self::Corrupts]
             }
@@ -120,7 +122,7 @@ impl NodeMemory {
                 }
                 Ok(outcome)
             }
-            Operation::Fetch { sample, to, .. } => {
+            Operation::Fetch { sample, to, .. } | Operation::Receive { sample, to, .. } => {
                 self.stage(
                     *to,
                     if outcome.is_ok() { Content::Sample(*sample) } else { Content::Garbage },
