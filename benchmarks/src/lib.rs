@@ -15,6 +15,7 @@ pub mod io;
 pub mod no_harm;
 pub mod objects;
 pub mod pauses;
+pub mod peers;
 pub mod peers_transport;
 pub mod phases;
 pub mod policies;

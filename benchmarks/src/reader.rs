@@ -1,10 +1,13 @@
-//! A training whose steps take a given time and no CPU, as on an accelerator: all ranks of a node in
-//! lock-step, in one process.
+//! A training whose steps take a given time and no CPU, as on an accelerator: all ranks in lock-step, in one
+//! process.
 //!
 //! Lock-step is what data-parallel training does, and what the simulator assumes: no rank takes a batch
 //! before all have taken the one before.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::{
@@ -24,16 +27,21 @@ struct RankClient {
     next: Option<BatchId>,
 }
 
-/// Reads the whole job of a one-node world from the agent at `socket`, and returns how long each epoch
-/// took, including what each step computes; `step` tells how long, by its number from 1.
+/// Reads the whole job from the agents at `sockets`, one for each node, and returns how long each epoch took, including what each step computes; `step` tells how long, by its number from 1.
 ///
 /// # Errors
 ///
 /// If the agent cannot be reached, dies, or refuses a batch: the cold store is not read here.
-pub fn read_all(socket: &Path, step: impl Fn(u64) -> Duration) -> anyhow::Result<Vec<Duration>> {
-    let mut clients = vec![RankClient::take(socket, Rank(0))?];
+pub fn read_all(
+    sockets: &[PathBuf],
+    step: impl Fn(u64) -> Duration,
+) -> anyhow::Result<Vec<Duration>> {
+    let first = sockets.first().context("there is no agent")?;
+    let mut clients = vec![RankClient::take(first, Rank(0))?];
     let order = clients[0].client.briefing().order;
     for rank in 1..order.world.ranks() {
+        let node = rank / order.world.ranks_per_node;
+        let socket = sockets.get(node as usize).context("a node has no agent")?;
         clients.push(RankClient::take(socket, Rank(rank))?);
     }
     let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };

@@ -21,6 +21,6 @@ fn main() -> anyhow::Result<()> {
         Duration::from_micros(step_us + pause_us)
     };
     let socket = PathBuf::from(env::var("TIERFEED_SOCK").context("TIERFEED_SOCK")?);
-    reader::read_all(&socket, step)?;
+    reader::read_all(&[socket], step)?;
     Ok(())
 }

@@ -352,8 +352,8 @@ pub(crate) struct Plan {
           conflicts_with_all = ["dump", "plot", "trace", "what_if", "minimum"])]
     pub(crate) cost: Option<PathBuf>,
     /// Plans one cache that all nodes share: what each reads from its tiers, from other nodes and cold.
-    /// With --dump each sample stands with the tier or the node that serves it. Nothing moves between
-    /// nodes yet: this tells what it would bring.
+    /// With --dump each sample stands with the tier or the node that serves it. A run with `policy: partitioned`
+    /// reads as little cold, and a little more from other nodes.
     #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "what_if", "minimum", "cost",
           "node", "all_nodes"])]
     pub(crate) peers: bool,

@@ -119,7 +119,7 @@ const AHEAD: [(Kind, [u64; 3]); 13] = [
     (Kind::NoPfs, [0xca17_379e_e65a_62c9, 0x8a75_47b6_50d6_97b3, 0xdd77_df4d_e93b_2765]),
     (Kind::Deli, [0x18d1_ac10_9c66_cd89, 0x4ef3_f740_d315_d3c3, 0x3ce9_bbd1_d54e_f874]),
     (Kind::Pinned, [0x31c0_c1f9_a27e_90ee, 0x7101_f145_a534_1431, 0x51c8_e589_5bb8_64e5]),
-    (Kind::Partitioned, [0, 0x7101_f145_a534_1431, 0x51c8_e589_5bb8_64e5]),
+    (Kind::Partitioned, [0x8078_80c9_70c8_5f74, 0x7101_f145_a534_1431, 0x51c8_e589_5bb8_64e5]),
     (Kind::Belady, [0x02b7_9db2_19b8_3847, 0xae31_b81a_fe64_2336, 0xdc26_2e10_bc4d_03f1]),
     (Kind::Fifo, [0xbb0e_953b_d41b_20f7, 0x08ce_068a_2110_7380, 0x3563_559a_cc28_31db]),
     (Kind::Lru, [0x4774_cfac_2baa_2f8a, 0x62e5_7f47_7707_615e, 0x7028_5166_8121_18a6]),

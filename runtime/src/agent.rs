@@ -22,6 +22,7 @@ mod monitor;
 mod observer;
 mod outcome;
 mod page_cache;
+mod peers;
 mod publications;
 mod published;
 mod ram_disk;
@@ -43,13 +44,13 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tierfeed_core::{
     fleet::{Applied, Assignment, Direction, schedule::Schedule},
     id::ConnectionId,
-    session::{Command, Event as SessionEvent, Finished, Session},
+    session::{Command, Event as SessionEvent, Finished, Operation, Session},
     units::Nanoseconds,
 };
 use tierfeed_dataset::Index;
 use tierfeed_handoff::{Briefing, ClientEvent, Server};
 use tierfeed_numa_memory::drill;
-use tierfeed_prefetcher::plane::DataPlane;
+use tierfeed_prefetcher::{peers::Event as PeerEvent, plane::DataPlane};
 use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
@@ -63,6 +64,7 @@ use self::{
     memory::Lent,
     monitor::{Availability, Monitor},
     observer::Observer,
+    peers::Peers,
     publications::Publications,
     ram_disk::RamDisk,
     ranks::Ranks,
@@ -126,6 +128,7 @@ enum Event {
     Manager(FromManager),
     Lent(Lent),
     MetricsRequested(FamiliesRequest),
+    Peer(PeerEvent),
     Measured(Availability),
     Written,
     Tick,
@@ -176,6 +179,8 @@ pub struct Agent {
     readers: Readers,
     sockets: Sockets,
     ram_disk: Option<RamDisk>,
+    /// The other nodes, if nodes share what they hold.
+    peers: Option<Peers>,
     starvation: Starvation,
     training: Option<trainers::TrainingSpan>,
     ranks: Ranks,
@@ -238,6 +243,8 @@ impl Agent {
                 self.follow(direction);
             }
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
+            Event::Manager(FromManager::Peers(peers)) => self.follow_peers(*peers),
+            Event::Peer(event) => self.apply_peer(event),
             Event::Lent(lent) => self.apply_lent(lent),
             Event::MetricsRequested(request) => self.answer_metrics(request),
             Event::Measured(availability) => self.apply_availability(availability),
@@ -266,11 +273,15 @@ impl Agent {
         }
         while let Some(command) = self.session.poll_command() {
             match command {
+                Command::Start { op, operation: Operation::Receive { sample, from, to } } => {
+                    self.receive(op, sample, from, self.plane.receive(to));
+                }
                 Command::Start { op, operation } => self.plane.execute(op, operation),
                 Command::Free(memory) => self.plane.free(memory),
                 Command::Answer(answer) => self.answer_trainer(answer),
             }
         }
+        self.flush_peers();
     }
 
     /// Works by another schedule from its first epoch on.
@@ -327,9 +338,14 @@ impl Agent {
             self.cold.page_cache_figures(),
         );
         let observed = Box::new(self.session.observed());
+        self.measure_peers(observed.cold.rate());
         // If the queue is full, the next report replaces this one.
         let _ =
             self.manager.try_send(ToManager::Report(progress, available.map(Box::new), observed));
+        if let Some(peers) = &self.peers {
+            let report = Box::new(peers.report(self.session.divided()));
+            let _ = self.manager.try_send(ToManager::Peers(report));
+        }
     }
 }
 
@@ -372,6 +388,7 @@ impl Events for Agent {
             Some(()) = self.published.written() => Event::Written,
             done = self.completions.next() => Event::Completed(done),
             Some(event) = self.clients.recv() => Event::Client(event),
+            event = peers::next_event(self.peers.as_ref()) => Event::Peer(event),
             request = self.observer.next() => Event::MetricsRequested(request),
             () = reach(timed_out) => Event::EndingTimedOut,
             () = tokio::time::sleep_until(self.next_tick) => Event::Tick,
@@ -404,6 +421,7 @@ impl Event {
             Self::Manager(_) => "a message of the manager",
             Self::Lent(_) => "memory to be lent",
             Self::MetricsRequested(_) => "a question for metrics",
+            Self::Peer(_) => "a message of another node",
             Self::Measured(_) => "a look at free memory",
             Self::Written => "a published order that was written",
             Self::Tick => "a tick",

@@ -23,13 +23,14 @@ use serde::Serialize;
 use tierfeed_core::{
     id::{Epoch as EpochId, NodeId},
     order::{Position, Spec},
-    retention::policy,
+    retention::{partition::Member, policy},
     session,
     simulator::{
-        LateStart, Model, Observer, Outcome, Read, StepOutcome, simulate_through, warm_up,
+        LateStart, Machine, Model, Observer, Outcome, Peers, Read, StepOutcome, simulate_through,
+        warm_up,
     },
     tier::{Kind, Speed},
-    units::{BytesPerSecond, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::Report;
 use xxhash_rust::xxh3::Xxh3;
@@ -178,7 +179,7 @@ impl Prediction {
             let batch_size = settings.order.batch_size;
             let mut watch = EvennessObserver { observer: &mut *observer, evenness, batch_size };
             let Outcome { epochs: outcomes, digest, .. } =
-                simulate_through(&settings, &model.into(), part.last, &mut watch)?;
+                simulate_through(&settings, &machine(&settings, model), part.last, &mut watch)?;
             digests.push(digest);
             let limits = bound::limits(&settings, &outcomes);
             let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
@@ -207,6 +208,19 @@ impl Prediction {
             digest: format!("{:016x}", combined_digest(&digests)),
         })
     }
+}
+
+/// The machine of a node. If nodes share what they keep, all are like this one, and nothing is known of the
+/// network between them that would limit it.
+fn machine(settings: &session::Settings, model: &Model) -> Machine {
+    let nodes = settings.order.world.nodes;
+    let shares = settings.policy == policy::Kind::Partitioned && nodes > 1;
+    let capacity = settings.tiers.iter().map(|tier| tier.capacity(settings.chunk).0);
+    let room = Bytes(capacity.sum::<u64>().saturating_sub(settings.first_room.0));
+    let member = Member { room, process: 1 };
+    let members = (0..nodes).map(|_| member).collect();
+    let peers = shares.then(|| Peers { link: UNLIMITED.into(), members });
+    Machine { peers, ..Machine::from(model) }
 }
 
 /// The part of a run that is simulated, and the part of that which is told.

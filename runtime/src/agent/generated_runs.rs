@@ -332,6 +332,7 @@ impl Run {
             cold_store: ColdStoreEntry::default(),
             cold_engine: "chance",
             cold_reads_at_a_time: 1,
+            peers: Vec::new(),
             page_cache: None,
             requests: None,
             copyouts: 0,

@@ -10,10 +10,12 @@ use tierfeed_core::{
     fleet::{
         Assignment, Registration,
         launch::{Identity, LaunchError, Misfit, Post},
+        members::PeerReport,
     },
-    id::NodeId,
+    id::{Epoch, NodeId},
     order::Spec,
-    units::Nanoseconds,
+    retention::policy::Kind,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
@@ -23,7 +25,9 @@ use tierfeed_workload_analyzer::{
 };
 
 use super::{
-    AgentError, Calibration, JoinError, LoadedJob, Settings, manager_connection::ManagerHandle,
+    AgentError, Calibration, JoinError, LoadedJob, Settings,
+    manager_connection::ManagerHandle,
+    peers::{self, Admission},
     ram_disk,
 };
 use crate::{
@@ -32,8 +36,8 @@ use crate::{
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit},
     rpc::{
         JobText,
-        client::{CallError, Client},
-        wire::Remedy,
+        client::{Address, CallError, Client},
+        wire::{PeersAnswer, Remedy},
     },
     run_dir::{LockOwner, RunDir, RunDirLock, trainer_file::TrainerFile},
     schedule::{self, Terms},
@@ -58,6 +62,8 @@ pub(super) struct Joined {
     pub(super) assignment: Assignment,
     pub(super) post: Post,
     pub(super) manager: ManagerHandle,
+    /// What it takes to read from other nodes, if nodes share what they hold.
+    pub(super) admission: Option<Admission>,
     pub(super) clock: Clock,
     pub(super) run_dir_lock: RunDirLock,
 }
@@ -92,6 +98,7 @@ pub(super) async fn join(
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
+    let admission = admission(&job, &mut client, &agent, &settings.manager).await;
     let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
     Ok(Joined {
         job,
@@ -103,9 +110,43 @@ pub(super) async fn join(
         assignment,
         post,
         manager,
+        admission,
         clock,
         run_dir_lock,
     })
+}
+
+/// What this node proves itself to others with. Without it the node reads alone.
+async fn admission(
+    job: &Job,
+    client: &mut Client,
+    agent: &Registration,
+    manager: &Address,
+) -> Option<Admission> {
+    if job.policy != Kind::Partitioned || job.world.nodes == 1 {
+        return None;
+    }
+    let report =
+        PeerReport { address: String::new(), room: Bytes(0), generation: 0, divided: Epoch(0) };
+    let told = client.peers(agent.node, agent.incarnation, &report).await;
+    let secret = match told {
+        Ok(PeersAnswer::Same { secret: Some(secret) }) => secret,
+        Ok(_) => {
+            tracing::warn!("the manager has no token, so nodes do not read from each other");
+            return None;
+        }
+        Err(error) => {
+            tracing::warn!(%error, "this node does not read from others");
+            return None;
+        }
+    };
+    match peers::host(manager) {
+        Ok(host) => Some(Admission { secret, incarnation: agent.incarnation, host }),
+        Err(error) => {
+            tracing::warn!(%error, "no address to listen at; this node does not read from others");
+            None
+        }
+    }
 }
 
 /// The manager's order must be the one that follows from the job and the index of this node.

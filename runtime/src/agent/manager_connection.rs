@@ -7,7 +7,11 @@
 use std::time::Duration;
 
 use tierfeed_core::{
-    fleet::{Direction, Progress, Registration, schedule::Schedule},
+    fleet::{
+        Direction, Progress, Registration,
+        members::{PeerReport, Peers},
+        schedule::Schedule,
+    },
     id::NodeId,
     session::Observed,
     units::Nanoseconds,
@@ -18,7 +22,10 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
     clock::Clock,
-    rpc::client::{CallError, Client, Loan},
+    rpc::{
+        client::{CallError, Client, Loan},
+        wire::PeersAnswer,
+    },
 };
 
 /// Messages in flight, in each direction.
@@ -35,6 +42,8 @@ pub(super) enum ToManager {
     Report(Progress, Option<Box<Available>>, Box<Observed>),
     Ask(u32),
     Return(u32),
+    /// Where this node answers others.
+    Peers(Box<PeerReport>),
 }
 
 #[derive(Debug)]
@@ -43,6 +52,8 @@ pub(super) enum FromManager {
     Direction(Direction, Option<Box<Schedule>>),
     /// Whether memory may be lent. Without a manager every request is granted.
     Loan(Result<(), String>),
+    /// The nodes that share what they hold.
+    Peers(Box<Peers>),
 }
 
 /// The loop's end of the connection.
@@ -142,6 +153,7 @@ impl ManagerConnection {
                     self.report(&progress, available.as_deref(), &observed).await
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
+                ToManager::Peers(report) => self.peers(&report).await,
                 ToManager::Return(chunks) => {
                     self.give_back(chunks).await;
                     None
@@ -180,6 +192,23 @@ impl ManagerConnection {
             }
             Err(error) => {
                 tracing::warn!(%error, "the manager refuses a report");
+                None
+            }
+        }
+    }
+
+    /// Says where this node answers others. Returns the nodes that there are, if that has changed.
+    async fn peers(&mut self, report: &PeerReport) -> Option<FromManager> {
+        if self.is_backing_off() {
+            return None;
+        }
+        let answer = self.client.peers(self.node, self.agent.incarnation, report).await;
+        match self.note_answer(answer)? {
+            Ok(PeersAnswer::Changed(peers)) => Some(FromManager::Peers(Box::new(peers))),
+            // The next report registers again.
+            Ok(PeersAnswer::Same { .. } | PeersAnswer::Unknown) => None,
+            Err(error) => {
+                tracing::debug!(%error, "the manager does not know of peers");
                 None
             }
         }

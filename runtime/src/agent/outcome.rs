@@ -17,7 +17,7 @@ use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
-use super::{Agent, AgentError, monitor::Monitor, sockets::Sockets};
+use super::{Agent, AgentError, monitor::Monitor, peers::Peers, sockets::Sockets};
 use crate::{
     layout::{self, Layout, LeftOut, StagingPart, Standing, TierLayout},
     observe::report::{
@@ -87,6 +87,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         cold_store: cold_store(&agent.layout),
         cold_reads_at_a_time: session.cold_window() as u64,
         requests: agent.cold.requests.as_ref().map(|counters| counters.figures()),
+        peers: agent.peers.as_ref().map(Peers::entries).unwrap_or_default(),
         page_cache: page_cache(&agent.job, agent.cold.page_cache_figures()),
         copyouts,
         step_time: agent.job.step_time,

@@ -32,6 +32,7 @@ use super::{
     join::Joined,
     observer::{self, Observer},
     page_cache,
+    peers::{Admission, Peers},
     published::PublishedOrders,
     ram_disk::RamDisk,
     scratch::Scratch,
@@ -59,7 +60,7 @@ pub(super) async fn agent(
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
-    let Joined { assignment, post, manager, clock, run_dir_lock, .. } = joined;
+    let Joined { assignment, post, manager, admission, clock, run_dir_lock, .. } = joined;
     TrainerFile::remove(&run_dir.trainer_file())?;
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
@@ -72,6 +73,7 @@ pub(super) async fn agent(
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
     let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
+    let peers = admission.and_then(|it| peers(&it, &session, assignment.node, &completions));
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
@@ -93,6 +95,7 @@ pub(super) async fn agent(
         readers: Readers::default(),
         sockets,
         ram_disk,
+        peers,
         starvation: Starvation::default(),
         training: None,
         ranks: Ranks::new(assignment.order.world, assignment.node),
@@ -121,6 +124,23 @@ pub(super) async fn agent(
         pauses: Pauses::default(),
         shutdown,
     })
+}
+
+/// Starts to read from other nodes and for them; without that, this node reads alone.
+fn peers(
+    admission: &Admission,
+    session: &Session,
+    node: NodeId,
+    completions: &Completions,
+) -> Option<Peers> {
+    let room = session.levels().fold(0_u64, |sum, level| sum.saturating_add(level.capacity.0));
+    match Peers::start(admission, node, Bytes(room), completions.clone()) {
+        Ok(peers) => Some(peers),
+        Err(error) => {
+            tracing::warn!(%error, "this node does not read from others");
+            None
+        }
+    }
 }
 
 /// Has the session follow the schedule that the agent got; returns since when it does.

@@ -9,6 +9,7 @@ mod facts;
 mod job;
 mod page;
 mod page_cache;
+mod peers;
 mod ranks;
 mod scratch;
 mod tier;
@@ -22,6 +23,7 @@ pub use expansion::ExpansionEntry;
 pub use facts::Facts;
 pub use job::{JobReport, NodeSummary, RankWaits};
 pub use page_cache::PageCacheEntry;
+pub use peers::PeerEntry;
 pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
 pub use tier::{RankPlacementEntry, StagingEntry, StagingPartEntry, TierEntry, WritersEntry};
@@ -84,7 +86,7 @@ pub struct Report {
     pub wall_s: f64,
     /// How long a reader waited, from requesting a batch to having it decoded; the mean over readers.
     pub stall_s: f64,
-    /// The same by what they waited for: `start`, `staging-room`, `cold-store`, the tiers, `chunk`,
+    /// The same by what they waited for: `start`, `staging-room`, `cold-store`, `peers`, the tiers, `chunk`,
     /// `keep`, `turn`, `hand-off`, `unanswered`, `self-read` and `decoding`.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// The part of it that was for the first batch of each rank.
@@ -103,6 +105,12 @@ pub struct Report {
     pub direct_bytes: u64,
     /// Bytes that no tier held and that were read from the cold store, page cache included.
     pub cold_read_bytes: u64,
+    /// Bytes that were read from other nodes.
+    pub peer_read_bytes: u64,
+    /// Samples that another node was to have and did not give in time: they were read cold.
+    pub peer_missed_samples: u64,
+    /// The traffic with each other node; empty if nodes do not share what they keep.
+    pub peers: Vec<PeerEntry>,
     /// Bytes read for batches that no trainer took, or into tiers and then not used from there.
     pub wasted_bytes: u64,
     /// How long at least one read of the cold store, and one copy from or to each tier, was in flight.
@@ -211,6 +219,8 @@ pub struct EpochEntry {
     pub demand_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
+    /// Bytes read from other nodes.
+    pub peer_read_bytes: u64,
     /// The part of `cold_read_bytes` that was read into tiers, ahead of staging.
     pub ahead_bytes: u64,
     /// The room of the tiers that was kept free of retained samples, for what is read ahead; `null` if the
@@ -273,6 +283,8 @@ impl Report {
             direct_samples: progress.epochs.iter().map(|epoch| epoch.in_place_samples).sum(),
             direct_bytes: progress.epochs.iter().map(|epoch| epoch.in_place.0).sum(),
             cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
+            peer_read_bytes: sum(|epoch| epoch.peer_read_bytes),
+            peer_missed_samples: progress.epochs.iter().map(|epoch| epoch.unreceived).sum(),
             wasted_bytes: facts.wasted.0,
             busy_s: facts.busy(),
             lower_bound_s: facts.lower_bound(&epochs, &waiting),
@@ -294,6 +306,7 @@ impl Report {
             page_cache: facts.page_cache,
             object_requests: facts.requests.map(RequestsEntry::from),
             lease_copyouts: facts.copyouts,
+            peers: facts.peers,
             tiers: facts.tiers,
             staging: facts.staging,
             epochs,
@@ -322,6 +335,7 @@ impl Report {
             )
         }));
         lines.extend(self.page_cache.and_then(|it| it.line(Bytes(self.cold_read_bytes))));
+        lines.extend(peers::line(&self.peers, self.peer_missed_samples));
         lines.extend(self.staging.places());
         lines.extend(self.staging.choice());
         lines.extend(self.tiers.iter().filter_map(TierEntry::choice));

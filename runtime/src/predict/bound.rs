@@ -4,7 +4,9 @@
 //! several nodes the share of reads that can be saved is h* of `docs/demand.md`, the mean over the epochs
 //! of a long run; a single epoch may be slightly above or below it.
 
-use tierfeed_core::{id::Epoch, session::Settings, simulator::EpochOutcome, units::Bytes};
+use tierfeed_core::{
+    id::Epoch, retention::policy::Kind, session::Settings, simulator::EpochOutcome, units::Bytes,
+};
 use tierfeed_workload_analyzer::demand::Rule;
 
 /// The bound of one epoch of a node.
@@ -34,13 +36,14 @@ fn least(outcome: &EpochOutcome, first: Epoch, saved: Option<f64>) -> Bytes {
 }
 
 /// The best hit share on one of several nodes, whose samples another node may read next. `None` on one
-/// node, where the simulator's bound is exact.
+/// node, and where nodes share what they keep: there the simulator's bound is exact.
 fn steady_share(settings: &Settings) -> Option<f64> {
     let nodes = settings.order.world.nodes;
     let chunks: u64 = settings.tiers.iter().map(|tier| u64::from(tier.chunks_max)).sum();
     let capacity = Bytes(chunks.saturating_mul(settings.chunk.0));
     let dataset = Bytes(settings.sizes.iter().map(|len| len.0).sum());
-    (nodes > 1).then(|| Rule::Gap.hit_share(share(capacity, dataset), nodes))
+    let alone = settings.policy != Kind::Partitioned;
+    (nodes > 1 && alone).then(|| Rule::Gap.hit_share(share(capacity, dataset), nodes))
 }
 
 /// `part` as a share of `whole`, at most 1.

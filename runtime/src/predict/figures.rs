@@ -25,6 +25,8 @@ pub struct Figures {
     pub demand_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_read_bytes: u64,
+    /// Bytes read from other nodes.
+    pub peer_read_bytes: u64,
     /// Bytes by the tier that they are read from.
     pub tier_read_bytes: BTreeMap<&'static str, u64>,
     /// The share of the demand that needs no cold read.
@@ -57,6 +59,7 @@ pub(super) struct Sums {
     cold_samples: u64,
     demand: u64,
     cold: u64,
+    received: u64,
     ready: u64,
     from_tier: Vec<u64>,
     stall: u64,
@@ -73,9 +76,12 @@ impl Sums {
         Self {
             steps: outcome.steps.into(),
             samples: outcome.read.samples,
-            cold_samples: outcome.read.samples.saturating_sub(outcome.read.hits.iter().sum()),
+            cold_samples: outcome.read.samples.saturating_sub(
+                outcome.read.hits.iter().sum::<u64>() + outcome.read.received_samples,
+            ),
             demand: outcome.read.demand.0,
             cold: outcome.read.cold.0,
+            received: outcome.read.received.0,
             ready: outcome.read.ready.0,
             from_tier: outcome.read.from_tier.iter().map(|bytes| bytes.0).collect(),
             stall: outcome.stall.0,
@@ -113,6 +119,7 @@ impl Sums {
         self.cold_samples = self.cold_samples.saturating_add(other.cold_samples);
         self.demand = self.demand.saturating_add(other.demand);
         self.cold = self.cold.saturating_add(other.cold);
+        self.received = self.received.saturating_add(other.received);
         self.ready = self.ready.saturating_add(other.ready);
         self.minimal_cold = self.minimal_cold.saturating_add(other.minimal_cold);
         self.from_tier.resize(self.from_tier.len().max(other.from_tier.len()), 0);
@@ -133,6 +140,7 @@ impl Sums {
             cold_samples: self.cold_samples,
             demand_bytes: self.demand,
             cold_read_bytes: self.cold,
+            peer_read_bytes: self.received,
             tier_read_bytes,
             hit_ratio: saved(self.cold, self.demand),
             ready_ratio: share(self.ready, self.demand),

@@ -75,8 +75,9 @@ pub(crate) enum Bench {
     Hogged(FolderAndFormat),
     /// Objects of an S3 server on loopback, through tierfeed and through other clients.
     Objects(BenchObjects),
-    /// Samples from the memory of one process into that of another, through the transport between nodes and by a
-    /// plain TCP copy, turn by turn.
+    /// Trainings on several nodes of this host, whose caches are one or are each for itself. With --transport
+    /// samples from the memory of one process into that of another, through the transport between nodes and by
+    /// a plain TCP copy, turn by turn.
     Peers(BenchPeers),
     /// Holds the samples of the bench of peers.
     #[command(hide = true)]
@@ -262,8 +263,12 @@ pub(crate) struct BenchCopy {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchPeers {
+    /// The numbers of nodes.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_values_t = [2, 3, 4],
+          value_parser = clap::value_parser!(u32).range(2..=64), conflicts_with = "transport")]
+    pub(crate) nodes: Vec<u32>,
     /// The transport alone, without agents.
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub(crate) transport: bool,
     /// Lengths of samples.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "100 KiB,1 MiB")]
@@ -284,7 +289,7 @@ pub(crate) struct BenchPeers {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(3..=1000))]
     pub(crate) rounds: usize,
     #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) output: FolderAndFormat,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,12 @@
 //! One function for each experiment: its settings from the arguments, its outcome to the output.
 
-use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration};
+use std::{fs, os::unix::process::CommandExt as _, process::Command, time::Duration};
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
     agents, control_plane, copy, direct, end_to_end, handoff, hogged, import, index, io, no_harm,
-    objects, pauses, peers_transport, phases, policies, reader, tiers_accuracy, tiers_contended,
+    objects, pauses, peers, peers_transport, phases, policies, reader, tiers_accuracy,
+    tiers_contended,
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -151,15 +152,6 @@ fn copy(arguments: BenchCopy) -> Result<(), Failure> {
     passed(outcome.judged())
 }
 
-fn peers(arguments: BenchPeers) -> Result<(), Failure> {
-    let BenchPeers { transport: _, samples, delays, turn, rounds, format } = arguments;
-    let settings = peers_transport::Settings { samples, delays, turn, rounds };
-    let outcome = peers_transport::run(&settings, &mut |step| tracing::info!("{step}"));
-    let outcome = outcome.map_err(Failure::Work)?;
-    format.print(&outcome, peers_transport::table)?;
-    passed(outcome.judged())
-}
-
 fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
     let BenchIo { data, file, turn, rounds, engine, fio, output } = arguments;
     let engine = engine.map(|engine| match engine {
@@ -195,6 +187,22 @@ fn phases(arguments: BenchPhases) -> Result<(), Failure> {
     let settings = phases::Settings { programs: Programs::find()?, folder: output.folder(), data };
     let outcome = phases::run(&settings).map_err(Failure::Work)?;
     output.print(&outcome, phases::table)?;
+    passed(outcome.judged())
+}
+
+fn peers(arguments: BenchPeers) -> Result<(), Failure> {
+    let BenchPeers { nodes, transport, samples, delays, turn, rounds, output } = arguments;
+    if transport {
+        let settings = peers_transport::Settings { samples, delays, turn, rounds };
+        let outcome = peers_transport::run(&settings, &mut |step| tracing::info!("{step}"));
+        let outcome = outcome.map_err(Failure::Work)?;
+        output.print(&outcome, peers_transport::table)?;
+        return passed(outcome.judged());
+    }
+    let settings = peers::Settings { programs: Programs::find()?, folder: output.folder(), nodes };
+    let outcome = peers::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, peers::table)?;
     passed(outcome.judged())
 }
 
@@ -356,7 +364,7 @@ fn read(arguments: &BenchReader) -> Result<(), Failure> {
     let pause = Duration::from_nanos(arguments.pause.0);
     let is_last = |number: u64| arguments.pause_every.is_some_and(|it| number.is_multiple_of(it));
     let time = |number| if is_last(number) { step + pause } else { step };
-    let epochs = reader::read_all(Path::new(&socket), time).map_err(Failure::Work)?;
+    let epochs = reader::read_all(&[socket.into()], time).map_err(Failure::Work)?;
     let Some(file) = &arguments.record else { return Ok(()) };
     let seconds: Vec<f64> = epochs.iter().map(Duration::as_secs_f64).collect();
     let text =

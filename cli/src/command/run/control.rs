@@ -89,7 +89,8 @@ impl Control {
     ) -> Result<Self, Failure> {
         let ranks_meet_at = MeetingPlace::here().map_err(Failure::Work)?;
         let (listener, own, token) = meeting.open(job_dir).await?;
-        let manager = OwnManager::start(indexed, listener, job_dir, ranks_meet_at.port, Some(&token));
+        let manager =
+            OwnManager::start(indexed, listener, job_dir, ranks_meet_at.port, Some(&token));
         let manager = manager.await?;
         let address = Address::Tcp(own);
         let client = Client::connect(&address, Some(&token)).await.map_err(of_call)?;

@@ -188,6 +188,10 @@ impl View<'_> {
             vec![("tier", tier.to_owned()), ("source", source.to_owned())]
         };
         read.add(labels(COLD, &self.source), Value::Count(cold));
+        let received = self.progress.epochs.iter().map(|epoch| epoch.received.0).sum();
+        if received > 0 {
+            read.add(labels("none", "peer"), Value::Count(received));
+        }
         for (tier, kind) in self.kinds.iter().enumerate() {
             let epochs = self.progress.epochs.iter();
             let sum = epochs.clone().filter_map(|it| it.from_tier.get(tier)).map(|it| it.0).sum();

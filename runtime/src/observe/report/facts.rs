@@ -12,7 +12,8 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
-    ColdStoreEntry, EpochEntry, PageCacheEntry, RanksEntry, ScratchEntry, StagingEntry, TierEntry,
+    ColdStoreEntry, EpochEntry, PageCacheEntry, PeerEntry, RanksEntry, ScratchEntry, StagingEntry,
+    TierEntry,
     advice::RunFigures,
     seconds,
     verdict::{self, Batches, ReaderStats, StallSummary},
@@ -68,6 +69,8 @@ pub struct Facts<'a> {
     pub cold_reads_at_a_time: u64,
     /// The page cache; `None` if the cold store is a bucket.
     pub page_cache: Option<PageCacheEntry>,
+    /// The traffic with other nodes.
+    pub peers: Vec<PeerEntry>,
     /// The requests to a bucket.
     pub requests: Option<ObjectFigures>,
     /// Batches that trainers went on with as copies.
@@ -110,6 +113,7 @@ impl Facts<'_> {
                 self_read_batches: epoch.self_read_batches,
                 demand_bytes: epoch.demand.0,
                 cold_read_bytes: epoch.cold.0,
+                peer_read_bytes: epoch.received.0,
                 ahead_bytes: epoch.ahead.0,
                 look_ahead_room_bytes: look_ahead_room.map(|room| room.0),
                 tier_read_bytes,

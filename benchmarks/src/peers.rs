@@ -1,0 +1,303 @@
+//! `tierfeed-bench peers`: a training on several nodes of this host, whose caches are one or are each for itself.
+//!
+//! Each node is an agent with its own run directory and its own caches; all read one cold store, whose rate is
+//! divided among them. The ranks of all nodes are in lock-step, in this process.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use tierfeed_harness::{clock::pause, files, judgement::Judgement, programs::Programs};
+
+use crate::reader;
+
+const FILES: u64 = 1_200;
+const EPOCHS: u32 = 4;
+const BATCH: u32 = 8;
+
+/// What a step computes.
+const STEP: Duration = Duration::from_millis(5);
+
+/// The rate of the cold store, of all nodes together, in MB/s.
+const COLD_MB_PER_S: f64 = 48.0;
+
+/// The cache of each node as a share of the dataset.
+const CACHED: f64 = 0.3;
+
+/// Cold bytes after the first epoch over those that no plan can avoid.
+const COLD_MAX: f64 = 1.03;
+
+/// The same as a share of the dataset where all of it fits.
+const REST_MAX: f64 = 0.005;
+
+/// A process ends, and a manager listens, within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The programs that it starts.
+    pub programs: Programs,
+    /// Where files are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// The numbers of nodes.
+    pub nodes: Vec<u32>,
+}
+
+/// The outcome, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Bytes of the dataset.
+    pub dataset_bytes: u64,
+    /// One row for each number of nodes, policy and epoch.
+    pub rows: Vec<Row>,
+}
+
+/// One epoch of one training; bytes of all nodes together.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The number of nodes.
+    pub nodes: u32,
+    /// `partitioned`, or `gap`: each node for itself.
+    pub policy: &'static str,
+    /// The number of the epoch.
+    pub epoch: u32,
+    /// How long it took.
+    pub time_s: f64,
+    /// Read from the cold store.
+    pub cold_read_bytes: u64,
+    /// What fits into none of the caches.
+    pub least_cold_bytes: u64,
+    /// Read from other nodes.
+    pub peer_read_bytes: u64,
+}
+
+impl Outcome {
+    /// The cold bytes of nodes that share their caches, beside the least.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let mut judged = Judgement::default();
+        for row in self.rows.iter().filter(|row| row.policy == "partitioned" && row.epoch > 0) {
+            let place = format!("{} nodes, epoch {}", row.nodes, row.epoch);
+            let cold = row.cold_read_bytes as f64;
+            judged = if row.least_cold_bytes == 0 {
+                let part = cold / self.dataset_bytes as f64;
+                judged.at_most(&format!("{place}: cold part of the dataset"), part, REST_MAX)
+            } else {
+                let ratio = cold / row.least_cold_bytes as f64;
+                judged.at_most(&format!("{place}: cold bytes over the least"), ratio, COLD_MAX)
+            };
+        }
+        judged
+    }
+
+    /// The time of later epochs without sharing over that with it.
+    #[must_use]
+    pub fn gain(&self, nodes: u32) -> f64 {
+        let time = |policy| -> f64 {
+            let rows = self.rows.iter().filter(|it| it.nodes == nodes && it.policy == policy);
+            rows.filter(|row| row.epoch > 0).map(|row| row.time_s).sum()
+        };
+        time("gap") / time("partitioned")
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    tiers: Vec<Tier>,
+    epochs: Vec<Epoch>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tier {
+    cache_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Epoch {
+    cold_read_bytes: u64,
+    peer_read_bytes: u64,
+}
+
+/// Makes the files, trains with each number of nodes and each policy, removes the files.
+///
+/// # Errors
+///
+/// If the folder cannot be written, or a training fails.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    files::in_folder(&settings.folder, |folder| {
+        let data = folder.join("data");
+        let dataset_bytes = files::write_image_folder(&data, FILES)?;
+        let mut outcome = Outcome { dataset_bytes, rows: Vec::new() };
+        for &nodes in &settings.nodes {
+            for policy in ["gap", "partitioned"] {
+                step(&format!("{nodes} nodes, {policy}"));
+                let folder = folder.join(format!("{policy}-{nodes}"));
+                let training = Training { nodes, policy, dataset_bytes };
+                training.measure(&settings.programs, &data, &folder, &mut outcome.rows)?;
+            }
+        }
+        Ok(outcome)
+    })
+}
+
+/// A process that is killed when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An error means that it ended before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Training {
+    nodes: u32,
+    policy: &'static str,
+    dataset_bytes: u64,
+}
+
+impl Training {
+    fn measure(
+        &self,
+        programs: &Programs,
+        data: &Path,
+        folder: &Path,
+        rows: &mut Vec<Row>,
+    ) -> anyhow::Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join("job.yaml"), self.job_text(data))?;
+        let start = |arguments: &[&str]| -> anyhow::Result<Running> {
+            let mut command = Command::new(&programs.tierfeed);
+            command.args(arguments).current_dir(folder).stdin(Stdio::null());
+            Ok(Running(command.stdout(Stdio::null()).spawn()?))
+        };
+        let mut manager =
+            start(&["manager", "job.yaml", "--listen", "127.0.0.1:0", "--run-dir", "manager"])?;
+        let file = folder.join("manager/manager.address");
+        let listens = || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
+        wait_until("the manager listens", listens)?;
+        let address = fs::read_to_string(&file)?;
+        let (address, run_dirs) =
+            (address.trim(), (0..self.nodes).map(|node| format!("run{node}")));
+        let run_dirs: Vec<String> = run_dirs.collect();
+        let mut agents = Vec::new();
+        for (node, run_dir) in run_dirs.iter().enumerate() {
+            let node = node.to_string();
+            let join = ["agent", "--manager", address, "--token-file", "manager/token"];
+            let own = ["--node", &node, "--run-dir", run_dir];
+            agents.push(start(&[&join[..], &own[..]].concat())?);
+        }
+        let sockets: Vec<PathBuf> =
+            run_dirs.iter().map(|run_dir| folder.join(run_dir).join("agent.sock")).collect();
+        let all_listen = || sockets.iter().all(|socket| socket.exists());
+        wait_until("all agents listen", all_listen)?;
+        let times = reader::read_all(&sockets, |_| STEP)?;
+        start(&["drain", "--run-dir", "manager"])?.0.wait()?;
+        for process in agents.iter_mut().chain([&mut manager]) {
+            let status = process.0.wait()?;
+            ensure!(status.success(), "a process of the job failed ({status})");
+        }
+        let reports = run_dirs.iter().map(|run_dir| {
+            let path = folder.join(run_dir).join("report.json");
+            let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            serde_json::from_str(&report).context("report.json has another form than expected")
+        });
+        let reports: Vec<Report> = reports.collect::<anyhow::Result<_>>()?;
+        let caches = reports.iter().flat_map(|it| &it.tiers).map(|tier| tier.cache_bytes).sum();
+        for (epoch, time) in (0..).zip(times) {
+            let of_epoch = || reports.iter().filter_map(|report| report.epochs.get(epoch));
+            let caches = if epoch == 0 { 0 } else { caches };
+            rows.push(Row {
+                nodes: self.nodes,
+                policy: self.policy,
+                epoch: u32::try_from(epoch)?,
+                time_s: time.as_secs_f64(),
+                cold_read_bytes: of_epoch().map(|it| it.cold_read_bytes).sum(),
+                least_cold_bytes: self.dataset_bytes.saturating_sub(caches),
+                peer_read_bytes: of_epoch().map(|it| it.peer_read_bytes).sum(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Main memory holds what is staged, and nothing else.
+    fn job_text(&self, data: &Path) -> String {
+        let Self { nodes, policy, dataset_bytes } = *self;
+        format!(
+            "name: bench-peers-{policy}-{nodes}\n\
+             dataset:\n  source: {data}\n  format: image-folder\n\
+             \x20 emulate: {{ latency: 1 ms, bandwidth: {rate:.1} MB/s }}\n\
+             order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
+             batch_size: {BATCH}\n\
+             world: {{ nodes: {nodes}, ranks_per_node: 1 }}\n\
+             policy: {policy}\n\
+             prefetch: {{ look_ahead: off, batches: 4 }}\n\
+             chunk: 1 MiB\n\
+             tiers:\n\
+             \x20 main-memory: {{ size: 8 MiB }}\n\
+             \x20 cxl-memory: {{ size: {cxl} KiB, emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }} }}\n",
+            data = data.display(),
+            rate = COLD_MB_PER_S / f64::from(nodes),
+            cxl = (dataset_bytes as f64 * CACHED / 1024.0).round(),
+        )
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let step = Duration::from_millis(10);
+    let tries = PATIENCE.as_millis() / step.as_millis();
+    for _ in 0..tries {
+        if is_so() {
+            return Ok(());
+        }
+        pause(step);
+    }
+    anyhow::bail!("not within {PATIENCE:?}: {what}")
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut text = String::new();
+    _ = writeln!(
+        text,
+        "dataset {:.1} MiB, caches of {CACHED} of it on each node (cxl-memory emulated), cold store of \
+         {COLD_MB_PER_S} MB/s for all nodes together (emulated)",
+        mib(outcome.dataset_bytes)
+    );
+    _ = writeln!(
+        text,
+        "{:>5}  {:<12}{:>6}{:>10}{:>13}{:>13}{:>14}",
+        "nodes", "policy", "epoch", "time", "cold", "least", "from peers"
+    );
+    for row in &outcome.rows {
+        _ = writeln!(
+            text,
+            "{:>5}  {:<12}{:>6}{:>8.2} s{:>9.1} MiB{:>9.1} MiB{:>10.1} MiB",
+            row.nodes,
+            row.policy,
+            row.epoch,
+            row.time_s,
+            mib(row.cold_read_bytes),
+            mib(row.least_cold_bytes),
+            mib(row.peer_read_bytes)
+        );
+    }
+    let mut counts: Vec<u32> = outcome.rows.iter().map(|row| row.nodes).collect();
+    counts.dedup();
+    for nodes in counts {
+        _ = writeln!(text, "{nodes} nodes: later epochs {:.2} times as fast", outcome.gain(nodes));
+    }
+    text
+}

@@ -1,0 +1,188 @@
+//! Nodes that share what they keep: several agents on one host, each with trainers of its own, which compare
+//! every byte.
+
+use std::{collections::BTreeMap, fs};
+
+use serde_json::Value;
+use tierfeed_core::{
+    id::{Epoch, Rank, Step},
+    order::{Position, Shuffle, Spec, World},
+};
+
+use crate::{
+    apart::Cluster,
+    fixture::{BATCH_SIZE, EPOCHS, Fixture, Running, assert_ended, eventually, trainer},
+};
+
+const SAMPLES: u32 = 400;
+
+/// A step of the training; with 50 steps an epoch takes longer than nodes need to find each other.
+const STEP_US: u32 = 40_000;
+
+struct Nodes {
+    cluster: Cluster,
+    agents: Vec<Running>,
+}
+
+/// A job of `nodes` nodes of one rank each, whose caches hold a fifth of the dataset each.
+fn nodes(nodes: u32, policy: &str) -> Nodes {
+    let fixture = Fixture::new();
+    for number in 100..SAMPLES {
+        let class = fixture.path("data").join(format!("class{}", number % 4));
+        let len = 5_000 + (u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 55_000;
+        let bytes: Vec<u8> = (0..len).map(|at| (at * u64::from(number)).to_le_bytes()[0]).collect();
+        fs::write(class.join(format!("{number:03}.jpg")), bytes).unwrap();
+    }
+    fixture.write_job(&format!("policy: {policy}\nprefetch: {{ look_ahead: off }}\n"));
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    let text = text
+        .replace("nodes: 1, ranks_per_node: 2", &format!("nodes: {nodes}, ranks_per_node: 1"))
+        .replace("main-memory: { size: 3 MiB }", "main-memory: { size: 1 MiB }")
+        .replace("bandwidth: 60 MB/s", "bandwidth: 15 MB/s")
+        .replace("size: 1280 KiB,", "size: 2 MiB,");
+    let lines = text.lines().filter(|line| !line.contains("scratch:"));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    fs::write(fixture.job(), text).unwrap();
+    let cluster = Cluster::of(fixture, Vec::new());
+    let agents = (0..nodes).map(|node| agent(&cluster, node)).collect();
+    let nodes = Nodes { cluster, agents };
+    eventually("all agents join", || {
+        nodes.cluster.status()["joined"].as_array().unwrap().len() == nodes.agents.len()
+    });
+    nodes
+}
+
+fn agent(cluster: &Cluster, node: u32) -> Running {
+    let mut agent = cluster.fixture.tierfeed(&["agent", "--manager", cluster.address()]);
+    agent.args(["--token-file", "manager/token", "--node", &node.to_string()]);
+    Running::start(agent.args(["--run-dir", &format!("run{node}")]))
+}
+
+impl Nodes {
+    /// A trainer of each rank, in step with the others.
+    fn trainers(&self) -> Vec<Running> {
+        let fixture = &self.cluster.fixture;
+        let start = |node: usize| {
+            let mut exec = fixture.tierfeed(&["exec", "--run-dir", &format!("run{node}"), "--"]);
+            exec.arg(trainer()).arg(fixture.path("log")).arg(STEP_US.to_string()).arg("lock-step");
+            Running::start(exec.env("TIERFEED_RANK", node.to_string()))
+        };
+        (0..self.agents.len()).map(start).collect()
+    }
+
+    /// Ends the job; returns the reports of the nodes that are still there.
+    fn reports(&mut self) -> Vec<Value> {
+        let fixture = &self.cluster.fixture;
+        let mut drain = fixture.tierfeed(&["drain", "--run-dir", "manager"]);
+        assert_ended(&drain.output().unwrap(), 0);
+        let report = |(node, agent): (usize, &mut Running)| {
+            agent.ends_with(0);
+            let report = fs::read(fixture.path(&format!("run{node}/report.json"))).unwrap();
+            serde_json::from_slice(&report).unwrap()
+        };
+        self.agents.iter_mut().enumerate().map(report).collect()
+    }
+
+    fn dataset(&self) -> u64 {
+        let classes = fs::read_dir(self.cluster.fixture.path("data")).unwrap();
+        let files = classes.flat_map(|class| fs::read_dir(class.unwrap().path()).unwrap());
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    /// Checks that every rank was given every sample of its order, once.
+    fn assert_complete(&self) {
+        let nodes = u32::try_from(self.agents.len()).unwrap();
+        let order = Spec {
+            samples: SAMPLES,
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            seed: 42,
+            epochs: EPOCHS,
+            drop_last: false,
+            batch_size: BATCH_SIZE,
+            world: World { nodes, ranks_per_node: 1 },
+            start: Position::START,
+        };
+        let mut expected = BTreeMap::new();
+        for epoch in 0..EPOCHS {
+            let drawn = order.epoch(Epoch(epoch)).unwrap();
+            for rank in 0..nodes {
+                for step in 0..order.steps_per_epoch() {
+                    let samples = drawn.batch(Rank(rank), Step(step));
+                    let samples: Vec<_> = samples.map(|sample| u64::from(sample.0)).collect();
+                    expected.insert((rank, epoch, step), samples);
+                }
+            }
+        }
+        let log = self.cluster.fixture.log();
+        let read: BTreeMap<_, _> = log.into_iter().map(|(key, it)| (key, it.samples)).collect();
+        assert_eq!(read, expected);
+    }
+}
+
+fn sum(reports: &[Value], of: impl Fn(&Value) -> u64) -> u64 {
+    reports.iter().map(of).sum()
+}
+
+fn in_epoch(epoch: usize, key: &'static str) -> impl Fn(&Value) -> u64 {
+    move |report| report["epochs"][epoch][key].as_u64().unwrap()
+}
+
+#[test]
+fn nodes_together_read_cold_only_what_does_not_fit_into_all_of_them() {
+    for count in [2, 3] {
+        let mut nodes = nodes(count, "partitioned");
+        let mut trainers = nodes.trainers();
+        trainers.iter_mut().for_each(|trainer| trainer.ends_with(0));
+        let dataset = nodes.dataset();
+        nodes.assert_complete();
+        let reports = nodes.reports();
+        let caches = sum(&reports, |report| {
+            let tiers = report["tiers"].as_array().unwrap();
+            tiers.iter().map(|tier| tier["cache_bytes"].as_u64().unwrap()).sum()
+        });
+        assert!(caches * 100 >= dataset * 20 * u64::from(count) / 2, "{caches} of {dataset}");
+        for epoch in 1..EPOCHS as usize {
+            let cold = sum(&reports, in_epoch(epoch, "cold_read_bytes"));
+            let least = dataset.saturating_sub(caches);
+            // A cache does not end with a sample.
+            let end = 60_000 * u64::from(count);
+            assert!(
+                cold * 100 <= least * 103 + end * 100,
+                "{count} nodes, epoch {epoch}: {cold} cold, {least} at least: {reports:#?}"
+            );
+            let received = sum(&reports, in_epoch(epoch, "peer_read_bytes"));
+            assert!(received > 0, "{reports:#?}");
+        }
+        let total = |key: &'static str| sum(&reports, |report| report[key].as_u64().unwrap());
+        assert_eq!(total("self_read_batches"), 0);
+        let links = |key: &'static str| {
+            sum(&reports, |report| {
+                let links = report["peers"].as_array().unwrap().iter();
+                links.map(|link| link[key].as_u64().unwrap()).sum()
+            })
+        };
+        assert_eq!(links("received_bytes"), total("peer_read_bytes"));
+        assert!(links("sent_bytes") >= links("received_bytes"), "{reports:#?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_costs_its_share_and_no_batch() {
+    let mut nodes = nodes(3, "partitioned");
+    let mut trainers = nodes.trainers();
+    eventually("the second epoch", || nodes.cluster.fixture.lines() >= 3 * 24);
+    nodes.agents[1].kill();
+    trainers.iter_mut().for_each(|trainer| trainer.ends_with(0));
+    nodes.assert_complete();
+    drop(nodes.agents.remove(1));
+    let fixture = &nodes.cluster.fixture;
+    let mut drain = fixture.tierfeed(&["drain", "--run-dir", "manager"]);
+    assert_ended(&drain.output().unwrap(), 0);
+    for (node, agent) in [0, 2].into_iter().zip(&mut nodes.agents) {
+        agent.ends_with(0);
+        let report = fs::read(fixture.path(&format!("run{node}/report.json"))).unwrap();
+        let report: Value = serde_json::from_slice(&report).unwrap();
+        assert_eq!(report["self_read_batches"], 0, "its own trainer lost nothing");
+        assert!(report["peer_read_bytes"].as_u64().unwrap() > 0, "{report:#}");
+    }
+}

@@ -1,0 +1,505 @@
+//! What nodes read from each other: the agent's ends of it.
+//!
+//! The manager says which nodes there are; who holds what is computed by the session. A node that fails several
+//! times in a row, or that gives less in a second than the cold store, is not asked for a while. A read that
+//! does not end in time fails, and the session reads the sample cold.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tierfeed_core::{
+    fleet::members::{PeerReport, Peers as KnownPeers},
+    id::{Epoch, NodeId, OpId, SampleId},
+    retention::partition::Membership,
+    session::{Event as SessionEvent, Fault, Session},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+use tierfeed_prefetcher::{
+    fetcher::Target,
+    network::{NETWORK_THREADS, Network},
+    peers::{
+        Access, Answer, AskId, Asked, Client, ClientSettings, Event, Held, LinkFigures, Outcome,
+        Read, Server, ServerSettings,
+    },
+    plane::DataPlane,
+};
+use tokio::sync::Notify;
+
+use super::{Agent, completions::Completions};
+use crate::{observe::report::PeerEntry, rpc::client::Address};
+
+/// Requests of other nodes that the loop has not taken; further ones are dropped, and time out there.
+const ASKED_MAX: usize = 4096;
+
+/// Reads of a node that fail one after the other before it is not asked any more.
+const FAILURES_MAX: u32 = 4;
+
+/// For how long a node is not asked after it failed: at first, and at most.
+const PAUSE_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
+const PAUSE_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
+
+/// A read that takes longer is late, whatever was measured.
+const LATE_MAX: Duration = Duration::from_secs(2);
+
+/// No read is late before.
+const LATE_MIN: Duration = Duration::from_millis(100);
+
+/// A read is late after so many times what it should take by round trip and rate.
+const PATIENCE: u32 = 8;
+
+/// What the agent needs to take part.
+pub(super) struct Admission {
+    pub(super) secret: [u8; 32],
+    pub(super) incarnation: u64,
+    /// Where it listens.
+    pub(super) host: IpAddr,
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { incarnation, host, .. } = self;
+        let mut shown = f.debug_struct("Admission");
+        shown.field("incarnation", incarnation).field("host", host).finish_non_exhaustive()
+    }
+}
+
+/// The events of the server that the loop has not taken.
+#[derive(Debug, Default)]
+struct Inbox {
+    events: Mutex<VecDeque<Event>>,
+    arrived: Notify,
+}
+
+impl Inbox {
+    /// Keeps an event. A request beyond [`ASKED_MAX`] is dropped; the end of an answer, of which there is one
+    /// for each request that was taken, never is.
+    fn push(&self, event: Event) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(event, Event::Asked(_)) && events.len() >= ASKED_MAX {
+            return;
+        }
+        events.push_back(event);
+        drop(events);
+        self.arrived.notify_one();
+    }
+
+    fn pop(&self) -> Option<Event> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// What reads of a node do to its standing; written by the threads of the network.
+#[derive(Debug, Default)]
+struct Record {
+    /// Reads that failed since one did not.
+    failures: AtomicU32,
+    /// Bytes that are on their way.
+    awaited: AtomicU64,
+    received: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Another node.
+#[derive(Debug)]
+struct Peer {
+    process: u64,
+    record: Arc<Record>,
+    is_asked: bool,
+    retry_at: Nanoseconds,
+    pause: Nanoseconds,
+    pauses: u64,
+    sent: Bytes,
+    link: Option<LinkFigures>,
+}
+
+impl Peer {
+    fn new(process: u64) -> Self {
+        Self {
+            process,
+            record: Arc::default(),
+            is_asked: false,
+            retry_at: Nanoseconds(0),
+            pause: PAUSE_MIN,
+            pauses: 0,
+            sent: Bytes(0),
+            link: None,
+        }
+    }
+
+    /// Does not ask it for a while.
+    fn pause(&mut self, now: Nanoseconds) {
+        self.is_asked = false;
+        self.pauses += 1;
+        self.retry_at = Nanoseconds(now.0.saturating_add(self.pause.0));
+        self.pause = Nanoseconds(self.pause.0.saturating_mul(2)).min(PAUSE_MAX);
+    }
+}
+
+/// When a read is late that waits behind `awaited` bytes.
+fn late_after(link: &LinkFigures, awaited: Bytes) -> Duration {
+    let (Some(rate), Some(round_trip)) = (link.rate, link.round_trip) else { return LATE_MAX };
+    let transfer = rate.time_for(awaited);
+    let expected = Duration::from_nanos(round_trip.0.saturating_add(transfer.0));
+    expected.saturating_mul(PATIENCE).clamp(LATE_MIN, LATE_MAX)
+}
+
+/// The other nodes of the job, as this agent reads from them and for them.
+#[derive(Debug)]
+pub(super) struct Peers {
+    node: NodeId,
+    client: Client,
+    server: Server,
+    inbox: Arc<Inbox>,
+    room: Bytes,
+    /// The generation that the manager told last.
+    generation: u32,
+    nodes: BTreeMap<NodeId, Peer>,
+    /// What is lent for each answer that has not left.
+    lent: BTreeMap<AskId, Vec<OpId>>,
+    completions: Completions,
+    has_reads: bool,
+    _network: Arc<Network>,
+}
+
+/// The address of this host at which others reach it: that by which it reaches the manager.
+pub(super) fn host(manager: &Address) -> io::Result<IpAddr> {
+    match manager {
+        Address::Unix(_) => Ok(Ipv4Addr::LOCALHOST.into()),
+        Address::Tcp(address) => {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect(address.as_str())?;
+            Ok(socket.local_addr()?.ip())
+        }
+    }
+}
+
+impl Peers {
+    /// Starts to listen. `room` is what the tiers of this node retain.
+    pub(super) fn start(
+        admission: &Admission,
+        node: NodeId,
+        room: Bytes,
+        completions: Completions,
+    ) -> io::Result<Self> {
+        let network = Arc::new(Network::start("tierfeed-peers", NETWORK_THREADS)?);
+        let own = Access::encrypted(&admission.secret, node, admission.incarnation);
+        let listener = TcpListener::bind((admission.host, 0))?;
+        let inbox = Arc::new(Inbox::default());
+        let events = Arc::clone(&inbox);
+        let push = move |event| events.push(event);
+        let server =
+            Server::start(&network, own.clone(), ServerSettings::default(), listener, push)?;
+        let client = Client::start(Arc::clone(&network), own, ClientSettings::default());
+        tracing::info!(address = %server.address(), %room, "other nodes read from here");
+        Ok(Self {
+            node,
+            client,
+            server,
+            inbox,
+            room,
+            generation: 0,
+            nodes: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            completions,
+            has_reads: false,
+            _network: network,
+        })
+    }
+
+    /// What the manager is told.
+    pub(super) fn report(&self, divided: Epoch) -> PeerReport {
+        PeerReport {
+            address: self.server.address().to_string(),
+            room: self.room,
+            generation: self.generation,
+            divided,
+        }
+    }
+
+    /// Takes note of the nodes that there are. Returns what the session has to know.
+    fn follow(&mut self, known: KnownPeers) -> Vec<SessionEvent> {
+        let mut events = Vec::new();
+        let before = self.generation;
+        self.generation = known.generation;
+        for (number, told) in (0..).zip(known.addresses) {
+            let node = NodeId(number);
+            if node == self.node {
+                continue;
+            }
+            let is_same = self.nodes.get(&node).is_some_and(|peer| peer.process == told.process);
+            match told.address.parse::<SocketAddr>() {
+                Ok(address) => {
+                    self.client.set_peer(node, address, told.process);
+                    if !is_same {
+                        let peer = Peer { is_asked: true, ..Peer::new(told.process) };
+                        self.nodes.insert(node, peer);
+                        events.push(SessionEvent::PeerFound { node });
+                    }
+                }
+                Err(_) if self.nodes.remove(&node).is_some() => {
+                    self.client.remove_peer(node);
+                    events.push(SessionEvent::PeerLost { node });
+                    tracing::info!(peer = node.0, "a node is gone; what it holds is read cold");
+                }
+                Err(_) => {}
+            }
+        }
+        let is_new = |it: &Membership| it.generation > before;
+        let memberships = known.memberships.into_iter().filter(is_new);
+        events.extend(memberships.map(SessionEvent::Membership));
+        events
+    }
+
+    /// The traffic with each other node, for the report.
+    pub(super) fn entries(&self) -> Vec<PeerEntry> {
+        let links = self.client.links();
+        let entry = |(node, peer): (&NodeId, &Peer)| {
+            let link = links.iter().find(|link| link.peer == *node);
+            PeerEntry {
+                node: node.0,
+                received_bytes: peer.record.received.load(Ordering::Relaxed),
+                sent_bytes: peer.sent.0,
+                failures: peer.record.failed.load(Ordering::Relaxed),
+                pauses: peer.pauses,
+                rate_bytes_per_s: link.and_then(|link| link.rate).map(|rate| rate.0),
+                round_trip_ns: link.and_then(|link| link.round_trip).map(|time| time.0),
+            }
+        };
+        self.nodes.iter().map(entry).collect()
+    }
+
+    /// Asks a node for a sample, with the next [`Self::flush`].
+    fn read(&mut self, op: OpId, sample: SampleId, from: NodeId, target: Target) {
+        let Some(peer) = self.nodes.get(&from) else {
+            return self.completions.push(op, Err(Fault::Vanished));
+        };
+        let len = target.len();
+        let (record, completions) = (Arc::clone(&peer.record), self.completions.clone());
+        record.awaited.fetch_add(len.0, Ordering::Relaxed);
+        let awaited = Bytes(record.awaited.load(Ordering::Relaxed));
+        let patience = match &peer.link {
+            Some(link) => late_after(link, awaited),
+            None => LATE_MAX,
+        };
+        let ended = move |outcome| {
+            record.awaited.fetch_sub(len.0, Ordering::Relaxed);
+            let outcome = match outcome {
+                Outcome::Held { .. } => {
+                    record.failures.store(0, Ordering::Relaxed);
+                    record.received.fetch_add(len.0, Ordering::Relaxed);
+                    Ok(())
+                }
+                Outcome::Absent => Err(Fault::Vanished),
+                Outcome::Failed(_) => {
+                    record.failures.fetch_add(1, Ordering::Relaxed);
+                    record.failed.fetch_add(1, Ordering::Relaxed);
+                    Err(Fault::Io)
+                }
+            };
+            completions.push(op, outcome);
+        };
+        self.client.read(from, 0, Read::new(sample, target, patience, ended));
+        self.has_reads = true;
+    }
+
+    /// Sends what was asked for since the last call, one request to each node.
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.has_reads) {
+            self.client.flush();
+        }
+    }
+
+    /// The nodes that failed too often in a row and are not asked from now on.
+    fn failed(&mut self, now: Nanoseconds) -> Vec<SessionEvent> {
+        let mut events = Vec::new();
+        for (node, peer) in &mut self.nodes {
+            let failures = peer.record.failures.load(Ordering::Relaxed);
+            if peer.is_asked && failures >= FAILURES_MAX {
+                peer.pause(now);
+                tracing::warn!(peer = node.0, failures, "a node does not answer; it is read cold");
+                events.push(SessionEvent::PeerLost { node: *node });
+            }
+        }
+        events
+    }
+
+    /// Looks at the links: a node that is slower than the cold store is not asked for a while, and one that was
+    /// not asked is tried again.
+    fn measure(&mut self, cold: Option<BytesPerSecond>, now: Nanoseconds) -> Vec<SessionEvent> {
+        let mut events = Vec::new();
+        let links = self.client.links();
+        for link in links {
+            let node = link.peer;
+            let Some(peer) = self.nodes.get_mut(&node) else { continue };
+            peer.link = Some(link);
+            let is_slow = link.rate.zip(cold).is_some_and(|(rate, cold)| rate < cold);
+            if peer.is_asked && is_slow {
+                peer.pause = PAUSE_MAX;
+                peer.pause(now);
+                tracing::info!(peer = node.0, rate = ?link.rate, ?cold, "slower than the cold store");
+                events.push(SessionEvent::PeerLost { node });
+            } else if !peer.is_asked && peer.retry_at <= now {
+                peer.is_asked = true;
+                // One more failure is enough.
+                peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
+                events.push(SessionEvent::PeerFound { node });
+            } else if peer.is_asked && peer.record.failures.load(Ordering::Relaxed) == 0 {
+                peer.pause = PAUSE_MIN;
+            }
+        }
+        events
+    }
+
+    /// Answers a request from the tiers of this node.
+    fn answer(
+        &mut self,
+        asked: &Asked,
+        session: &mut Session,
+        plane: &DataPlane,
+        now: Nanoseconds,
+    ) {
+        let mut lent = Vec::new();
+        let held = asked.samples.iter().map(|sample| {
+            let loan = session.lend(*sample)?;
+            let view = plane.view(*sample, &loan.place, loan.len);
+            if view.is_some() {
+                lent.push(loan.op);
+            } else {
+                session.end_loan(loan.op, now);
+            }
+            view
+        });
+        let held: Vec<Option<Held>> = held.collect();
+        let sent = held.iter().flatten().map(|held| held.len().0).sum::<u64>();
+        self.nodes.get_mut(&asked.peer).into_iter().for_each(|peer| peer.sent.0 += sent);
+        self.lent.insert(asked.id, lent);
+        self.server.answer(asked.id, Answer::Samples(held));
+    }
+}
+
+/// The next event of the peers; waits for ever without peers.
+pub(super) async fn next_event(peers: Option<&Peers>) -> Event {
+    let Some(peers) = peers else { return std::future::pending().await };
+    loop {
+        tokio::task::coop::consume_budget().await;
+        if let Some(event) = peers.inbox.pop() {
+            return event;
+        }
+        peers.inbox.arrived.notified().await;
+    }
+}
+
+impl Agent {
+    /// Answers another node, or takes back what was lent to it.
+    pub(super) fn apply_peer(&mut self, event: Event) {
+        let now = self.clock.now();
+        let Some(peers) = &mut self.peers else { return };
+        match event {
+            Event::Asked(asked) => peers.answer(&asked, &mut self.session, &self.plane, now),
+            Event::Sent(id) => {
+                let lent = peers.lent.remove(&id).unwrap_or_default();
+                lent.into_iter().for_each(|loan| self.session.end_loan(loan, now));
+            }
+        }
+    }
+
+    /// Goes by the nodes that the manager says there are.
+    pub(super) fn follow_peers(&mut self, known: KnownPeers) {
+        let Some(peers) = &mut self.peers else { return };
+        let events = peers.follow(known);
+        events.into_iter().for_each(|event| self.tell(event));
+    }
+
+    /// Asks another node for a sample.
+    pub(super) fn receive(
+        &mut self,
+        op: OpId,
+        sample: SampleId,
+        from: NodeId,
+        target: Option<Target>,
+    ) {
+        match (&mut self.peers, target) {
+            (Some(peers), Some(target)) => peers.read(op, sample, from, target),
+            _ => self.completions.push(op, Err(Fault::Vanished)),
+        }
+    }
+
+    /// Sends what was asked for, and stops asking nodes that fail.
+    pub(super) fn flush_peers(&mut self) {
+        let now = self.clock.now();
+        let Some(peers) = &mut self.peers else { return };
+        peers.flush();
+        let events = peers.failed(now);
+        events.into_iter().for_each(|event| self.tell(event));
+    }
+
+    /// Compares the links with the cold store.
+    pub(super) fn measure_peers(&mut self, cold: Option<BytesPerSecond>) {
+        let now = self.clock.now();
+        let Some(peers) = &mut self.peers else { return };
+        let events = peers.measure(cold, now);
+        events.into_iter().for_each(|event| self.tell(event));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(rate: Option<u64>, round_trip: u64) -> LinkFigures {
+        LinkFigures {
+            peer: NodeId(1),
+            connections: 1,
+            in_flight: Bytes(0),
+            window: Bytes(0),
+            rate: rate.map(BytesPerSecond),
+            round_trip: Some(Nanoseconds(round_trip)),
+        }
+    }
+
+    #[test]
+    fn a_read_is_late_by_what_is_measured_within_bounds() {
+        let late = |rate, round_trip, awaited| late_after(&link(rate, round_trip), Bytes(awaited));
+        assert_eq!(late(None, 1000, 1000), LATE_MAX);
+        assert_eq!(late(Some(1_000_000_000), 100_000, 1_000_000), LATE_MIN);
+        assert_eq!(late(Some(1_000_000_000), 0, 100_000_000), Duration::from_millis(800));
+        assert_eq!(late(Some(1), 0, 100), LATE_MAX);
+    }
+
+    #[test]
+    fn a_node_that_fails_is_not_asked_for_longer_and_longer() {
+        let mut peer = Peer::new(7);
+        let pauses = [0; 8].map(|_| {
+            peer.pause(Nanoseconds(0));
+            peer.retry_at.0 / 1_000_000_000
+        });
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn requests_beyond_the_bound_are_dropped_and_ends_of_answers_are_not() {
+        let inbox = Inbox::default();
+        let asked = |id| {
+            Event::Asked(Asked {
+                id: AskId(id),
+                peer: NodeId(1),
+                generation: 0,
+                within: Duration::from_secs(1),
+                samples: Vec::new(),
+            })
+        };
+        (0..ASKED_MAX as u64 + 5).for_each(|id| inbox.push(asked(id)));
+        inbox.push(Event::Sent(AskId(3)));
+        let taken: Vec<Event> = std::iter::from_fn(|| inbox.pop()).collect();
+        assert_eq!(taken.len(), ASKED_MAX + 1);
+        assert!(matches!(taken[ASKED_MAX], Event::Sent(AskId(3))));
+    }
+}
