@@ -40,9 +40,8 @@ fn nodes(nodes: u32, policy: &str) -> Nodes {
         .replace("main-memory: { size: 3 MiB }", "main-memory: { size: 1 MiB }")
         .replace("bandwidth: 60 MB/s", "bandwidth: 15 MB/s")
         .replace("size: 1280 KiB,", "size: 2 MiB,");
-    let lines = text.lines().filter(|line| !line.contains("scratch:"));
-    let text: String = lines.map(|line| format!("{line}\n")).collect();
-    fs::write(fixture.job(), text).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| !line.contains("scratch:")).collect();
+    fs::write(fixture.job(), lines.join("\n")).unwrap();
     let cluster = Cluster::of(fixture, Vec::new());
     let agents = (0..nodes).map(|node| agent(&cluster, node)).collect();
     let nodes = Nodes { cluster, agents };
