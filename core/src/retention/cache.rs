@@ -216,6 +216,7 @@ impl Cache {
     pub(crate) fn touch(&self, samples: &[SampleId]) {
         self.residency.touch(samples);
         self.places.touch(samples);
+        self.policy.touch(samples);
     }
 
     /// Whether a sample has a place, where it stays or waits for its use.

@@ -82,6 +82,10 @@ pub trait Policy: Debug + Send {
         None
     }
 
+    /// Reads what is decided about samples that are read soon, independently of each other, so that it is in
+    /// the caches of the processor then.
+    fn touch(&self, _: &[SampleId]) {}
+
     /// Decides where a sample that was read stays: it lies in staging now, so it may enter any tier
     /// or change its tier at the price of one copy. Other samples may be evicted, or demoted by one
     /// tier.

@@ -137,6 +137,7 @@ impl Replay {
                 let samples = self.future.batch(batch).unwrap_or_default();
                 let Use { place: first, .. } = self.future.read_of(batch, 0);
                 self.residency.touch(samples);
+                self.policy.touch(samples);
                 for (place, sample) in (first..).zip(samples.iter().copied()) {
                     let tier = self.residency.tier_of(sample);
                     let tier = tier.filter(|it| !self.bypassed[usize::from(it.0)]);

@@ -42,6 +42,7 @@ impl<T> OpTable<T> {
     }
 
     /// Adds an operation whose id is higher than all others in the table.
+    #[inline]
     pub(super) fn insert(&mut self, op: OpId, value: T) {
         if self.ring.is_empty() {
             self.first = op.0;
@@ -70,6 +71,7 @@ impl<T> OpTable<T> {
         }
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, op: OpId) -> Option<T> {
         let removed = match self.slot(op) {
             Some(slot) => self.ring.get_mut(slot)?.take(),

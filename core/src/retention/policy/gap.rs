@@ -271,6 +271,11 @@ impl Policy for Gap {
         self.tables.get(&epoch).or(upcoming)?.tier_after(sample)
     }
 
+    fn touch(&self, samples: &[SampleId]) {
+        let table = self.current.and_then(|epoch| self.tables.get(&epoch));
+        table.into_iter().for_each(|table| table.touch(samples));
+    }
+
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
         let Read { sample, at } = read;
         if self.current != Some(at.epoch) {

@@ -1,6 +1,7 @@
 //! The tiers of samples after their uses in one epoch: half a byte for each sample.
 
 use alloc::{vec, vec::Vec};
+use core::hint::black_box;
 
 use crate::id::{SampleId, TierId};
 
@@ -22,6 +23,11 @@ impl Table {
         let pair = self.0[sample.0 as usize / 2];
         let tier = if sample.0.is_multiple_of(2) { pair & 0xf } else { pair >> 4 };
         (tier != OUT).then_some(TierId(tier))
+    }
+
+    /// Has the tiers of samples in the caches of the processor, before they are asked for one by one.
+    pub(super) fn touch(&self, samples: &[SampleId]) {
+        black_box(samples.iter().fold(0, |sum, sample| sum ^ self.0[sample.0 as usize / 2]));
     }
 
     pub(super) fn set(&mut self, sample: SampleId, tier: Option<u8>) {
