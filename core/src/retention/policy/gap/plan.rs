@@ -167,19 +167,19 @@ impl Plan {
         self.conclude(orders)
     }
 
-    /// Finds the next use of each sample that the epoch reads. Returns the bytes of each gap.
+    /// Finds the next use of each sample that the epoch reads.
     ///
     /// The reads of an epoch are recorded once, when it comes into view.
-    fn find_gaps(&mut self, orders: &Orders) -> Vec<u64> {
+    fn find_gaps(&mut self, orders: &Orders) -> Supply {
         let (epoch, samples) = (self.planned, &mut self.samples);
-        let mut supply = vec![0; self.lookahead as usize];
+        let mut supply = Supply::none(self.lookahead as usize, self.kept.len());
         let mut place = 0;
         for_each_batch(&self.spec, orders, epoch, &mut |batch| {
             samples.visit_mut(batch, |_, state| {
                 if state.enter(epoch, place)
                     && let Some(gap) = state.gap(epoch)
                 {
-                    supply[gap - 1] += state.len();
+                    supply.add(gap, state);
                 }
                 place += 1;
             });
@@ -187,10 +187,10 @@ impl Plan {
         let last = epoch.0.saturating_add(self.lookahead);
         let new = self.known.map_or(epoch.0, |known| known.0) + 1..=last;
         for (later, order) in new.filter_map(|later| Some((later, orders.get(&Epoch(later))?))) {
-            let of_gap = &mut supply[(later - epoch.0 - 1) as usize];
+            let gap = (later - epoch.0) as usize;
             samples.visit_mut(order.samples(), |_, state| {
                 if state.is_used_in(Epoch(later)) {
-                    *of_gap += state.len();
+                    supply.add(gap, state);
                 }
             });
         }
@@ -198,10 +198,10 @@ impl Plan {
         supply
     }
 
-    fn save_bytes(&mut self, supply: &[u64], orders: &Orders, capacities: &[u64]) {
-        let classes = self.classes(supply, capacities);
+    fn save_bytes(&mut self, supply: &Supply, orders: &Orders, capacities: &[u64]) {
+        let classes = self.classes(&supply.of_gap, capacities);
         if classes.iter().any(Class::is_kept) {
-            self.deal(&classes, orders);
+            self.deal(&classes, &supply.resident, orders);
         }
         for (gap, class) in (1..).zip(&classes) {
             if class.is_partly_kept() {
@@ -242,18 +242,11 @@ impl Plan {
     }
 
     /// Assigns a tier to every sample whose gap is kept in full: its present tier where possible.
-    fn deal(&mut self, classes: &[Class], orders: &Orders) {
+    fn deal(&mut self, classes: &[Class], resident: &[Vec<u64>], orders: &Orders) {
         let Some(order) = orders.get(&self.planned) else { return };
-        let tiers = classes.first().map_or(0, |class| class.tiers.len());
-        let mut resident = vec![vec![0; tiers]; classes.len()];
         let planned = self.planned;
-        self.samples.visit(order.samples(), |_, state| {
-            if let (Some(gap), Some(tier)) = (state.gap(planned), state.tier()) {
-                resident[gap - 1][usize::from(tier)] += state.len();
-            }
-        });
         let distributions =
-            classes.iter().zip(&resident).map(|(class, resident)| class.distribution(resident));
+            classes.iter().zip(resident).map(|(class, resident)| class.distribution(resident));
         let mut distributions: Vec<_> = distributions.collect();
         self.samples.visit_mut(order.samples(), |_, state| {
             if let Some(gap) = state.gap(planned).filter(|gap| classes[gap - 1].is_kept()) {
@@ -335,6 +328,28 @@ impl Plan {
             state.leave();
         });
         table
+    }
+}
+
+/// The bytes that an epoch reads and that are used again in view.
+struct Supply {
+    /// Those of each gap.
+    of_gap: Vec<u64>,
+    /// Of each gap those that lie in a tier when they are read, by tier.
+    resident: Vec<Vec<u64>>,
+}
+
+impl Supply {
+    fn none(gaps: usize, tiers: usize) -> Self {
+        Self { of_gap: vec![0; gaps], resident: vec![vec![0; tiers]; gaps] }
+    }
+
+    /// Adds a sample when its gap is found.
+    fn add(&mut self, gap: usize, state: &State) {
+        self.of_gap[gap - 1] += state.len();
+        if let Some(tier) = state.tier() {
+            self.resident[gap - 1][usize::from(tier)] += state.len();
+        }
     }
 }
 
