@@ -88,6 +88,8 @@ pub struct Job {
     pub on_error: OnError,
     /// Which copies are compared with their checksum. The default is `shared`.
     pub verify: Verify,
+    /// Whether others may listen to what nodes send each other. The default is `open`.
+    pub network: Network,
     /// The tiers to use, fastest kind first, each kind once. The first is main memory: batches are staged
     /// there, and the rest is cache.
     ///
@@ -155,6 +157,26 @@ impl OnError {
         match self {
             Self::Fail => "fail",
             Self::Skip => "skip",
+        }
+    }
+}
+
+/// The network between the nodes of a job. In both, nodes prove to each other that they belong to the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Others can listen, so that samples are encrypted on their way.
+    Open,
+    /// Only nodes of the job reach it, so that samples are sent as they are.
+    Private,
+}
+
+impl Network {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Private => "private",
         }
     }
 }

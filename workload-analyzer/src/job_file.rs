@@ -58,6 +58,7 @@ pub(crate) struct JobFile {
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) on_error: Option<Text>,
     pub(crate) verify: Option<Text>,
+    pub(crate) network: Option<Text>,
     pub(crate) tiers: Option<TiersFile>,
     pub(crate) job_scratch: Option<JobScratchFile>,
     pub(crate) loader: Option<LoaderFile>,

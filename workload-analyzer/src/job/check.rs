@@ -18,7 +18,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 
-use super::{Job, JobError, KeyConflict, OnError, Reason, Verify, location};
+use super::{Job, JobError, KeyConflict, Network, OnError, Reason, Verify, location};
 use crate::job_file::{JobFile, Text, Whole, WorldFile};
 
 const CHUNK_MIN: Bytes = Bytes(64 << 10);
@@ -112,6 +112,7 @@ impl Check<'_> {
             trainer: self.trainer(&typed)?,
             on_error: self.on_error(typed.on_error.as_ref())?,
             verify,
+            network: self.network(typed.network.as_ref())?,
             job_scratch: self.job_scratch(typed.job_scratch.as_ref(), &tiers)?,
             tiers,
         })
@@ -167,6 +168,12 @@ impl Check<'_> {
         let Some(typed) = typed else { return Ok(OnError::Fail) };
         let known = [OnError::Fail, OnError::Skip];
         self.one_of(&["on_error"], typed, &known, OnError::name, "fail, skip")
+    }
+
+    fn network(&self, typed: Option<&Text>) -> Result<Network, JobError> {
+        let Some(typed) = typed else { return Ok(Network::Open) };
+        let known = [Network::Open, Network::Private];
+        self.one_of(&["network"], typed, &known, Network::name, "open, private")
     }
 
     fn verify(&self, typed: Option<&Text>) -> Result<Verify, JobError> {

@@ -125,6 +125,7 @@ fn every_key_of_a_full_job_arrives() {
         assignment: Assignment::Proportional,
         on_error: OnError::Skip,
         verify: Verify::Shared,
+        network: Network::Open,
         tiers: vec![
             tier(tier::Kind::MainMemory, Budget::Size(Bytes::mib(4 << 10))),
             TierRequest {
@@ -176,6 +177,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         assignment: Assignment::Shared,
         on_error: OnError::Fail,
         verify: Verify::Shared,
+        network: Network::Open,
         tiers: vec![
             TierRequest {
                 kind: tier::Kind::MainMemory,
@@ -714,6 +716,20 @@ fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
     );
     let error = job(&format!("{tiers}job_scratch: {{ size: 1 KiB }}\n")).unwrap_err().to_string();
     assert!(error.contains("job_scratch.size is `1 KiB`"), "{error}");
+}
+
+#[test]
+fn a_network_is_open_unless_the_job_says_that_it_is_private() {
+    assert_eq!(parse(FULL).unwrap().network, Network::Open);
+    for network in [Network::Open, Network::Private] {
+        let key = format!("on_error: skip\nnetwork: {}", network.name());
+        assert_eq!(parse(&FULL.replace("on_error: skip", &key)).unwrap().network, network);
+    }
+    check_line(
+        20,
+        "on_error: skip\nnetwork: trusted",
+        "21: network is `trusted`; expected one of open, private",
+    );
 }
 
 #[test]
