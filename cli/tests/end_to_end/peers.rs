@@ -128,8 +128,8 @@ fn in_epoch(epoch: usize, key: &'static str) -> impl Fn(&Value) -> u64 {
 
 #[test]
 fn nodes_together_read_cold_only_what_does_not_fit_into_all_of_them() {
-    for count in [2, 3] {
-        let mut nodes = nodes(count, "partitioned");
+    for (count, policy) in [(2, "partitioned"), (3, "partitioned\nnetwork: private")] {
+        let mut nodes = nodes(count, policy);
         let mut trainers = nodes.trainers();
         trainers.iter_mut().for_each(|trainer| trainer.ends_with(0));
         let dataset = nodes.dataset();

@@ -141,7 +141,10 @@ async fn admission(
         }
     };
     match peers::host(manager) {
-        Ok(host) => Some(Admission { secret, incarnation: agent.incarnation, host }),
+        Ok(host) => {
+            let (incarnation, network) = (agent.incarnation, job.network);
+            Some(Admission { secret, incarnation, host, network })
+        }
         Err(error) => {
             tracing::warn!(%error, "no address to listen at; this node does not read from others");
             None

@@ -31,6 +31,7 @@ use tierfeed_prefetcher::{
     },
     plane::DataPlane,
 };
+use tierfeed_workload_analyzer::job::Network as JobNetwork;
 use tokio::sync::Notify;
 
 use super::{Agent, completions::Completions};
@@ -61,13 +62,15 @@ pub(super) struct Admission {
     pub(super) incarnation: u64,
     /// Where it listens.
     pub(super) host: IpAddr,
+    pub(super) network: JobNetwork,
 }
 
 impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { incarnation, host, .. } = self;
+        let Self { incarnation, host, network, .. } = self;
         let mut shown = f.debug_struct("Admission");
-        shown.field("incarnation", incarnation).field("host", host).finish_non_exhaustive()
+        shown.field("incarnation", incarnation).field("host", host).field("network", network);
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -190,7 +193,11 @@ impl Peers {
         completions: Completions,
     ) -> io::Result<Self> {
         let network = Arc::new(Network::start("tierfeed-peers", NETWORK_THREADS)?);
-        let own = Access::encrypted(&admission.secret, node, admission.incarnation);
+        let access = match admission.network {
+            JobNetwork::Open => Access::encrypted,
+            JobNetwork::Private => Access::private,
+        };
+        let own = access(&admission.secret, node, admission.incarnation);
         let listener = TcpListener::bind((admission.host, 0))?;
         let inbox = Arc::new(Inbox::default());
         let events = Arc::clone(&inbox);
