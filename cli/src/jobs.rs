@@ -74,6 +74,7 @@ pub(crate) struct IndexedJob {
     text: JobText,
     start_marker: PathBuf,
     schedule_log: PathBuf,
+    index_file: PathBuf,
     index: Arc<Index>,
     order: Spec,
     terms: Terms,
@@ -145,11 +146,13 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         index_fingerprint: index.fingerprint(),
         world: job.world,
     };
+    let index_file = job.index.clone().unwrap_or_else(|| run_dir.index());
     Ok(IndexedJob {
         job,
         text,
         start_marker: run_dir.start_marker(),
         schedule_log: run_dir.schedule_log(),
+        index_file,
         index: Arc::new(index),
         order,
         terms,
@@ -227,6 +230,7 @@ impl IndexedJob {
             },
             terms: self.terms.clone(),
             meeting_port: 0,
+            index: self.index_file.clone(),
             start_marker: self.start_marker.clone(),
             schedule_log: self.schedule_log.clone(),
         }

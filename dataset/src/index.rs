@@ -394,6 +394,13 @@ impl Index {
             && build::format_of(dataset).is_ok_and(|format| format == self.format())
     }
 
+    /// Whether objects on this host are those that were indexed, as far as `count` of them show, which are spread
+    /// over the index: for a node that got the index from another one. A bucket is not queried.
+    #[must_use]
+    pub fn has_objects_as_indexed(&self, count: usize) -> bool {
+        differences::are_none_among(self, count)
+    }
+
     fn stored_label(&self, sample: u32) -> Option<u32> {
         let label = self.image.header.has_labels().then(|| self.image.label(sample));
         label.filter(|label| *label != NO_LABEL)

@@ -22,6 +22,7 @@ mod monitor;
 mod observer;
 mod outcome;
 mod page_cache;
+mod passed_on;
 mod peers;
 mod publications;
 mod published;

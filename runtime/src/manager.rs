@@ -104,6 +104,8 @@ pub struct Settings {
     pub terms: Terms,
     /// Where the ranks of the job meet on this host; 0 if they find each other by themselves.
     pub meeting_port: u16,
+    /// The file with the dataset's index, which agents may ask for.
+    pub index: PathBuf,
     /// The path of the start marker ([`crate::run_dir::start_marker`]).
     pub start_marker: PathBuf,
     /// The path of the log of schedules ([`crate::run_dir::schedule_log`]).
@@ -168,7 +170,8 @@ impl Manager {
     pub fn start(settings: Settings, listener: Listener, shutdown: Shutdown) -> Self {
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let (stop_server, stopped) = shutdown::channel();
-        let service = Service::new(settings.job.clone(), settings.meeting_port, sender);
+        let service =
+            Service::new(settings.job.clone(), settings.meeting_port, &settings.index, sender);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         descriptors::raise_limit();

@@ -112,6 +112,7 @@ fn settings(folder: &Path) -> ManagerSettings {
         terms: terms(),
         start_marker: folder.join("begun"),
         meeting_port: 0,
+        index: folder.join("index"),
         schedule_log: folder.join("schedules.jsonl"),
     }
 }

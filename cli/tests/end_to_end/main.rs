@@ -25,6 +25,7 @@ mod order;
 mod other_machine;
 mod own_ram_disk;
 mod page_cache;
+mod passed_on;
 mod peers;
 mod prediction;
 mod pressure;

@@ -110,6 +110,20 @@ pub(super) fn of(index: &Index) -> Differences {
     found
 }
 
+/// Whether `count` objects, spread over the index, are those that were indexed.
+pub(super) fn are_none_among(index: &Index, count: usize) -> bool {
+    let image = &index.image;
+    if image.header.source_kind() == SourceKind::Bucket {
+        return true;
+    }
+    let root = Path::new(OsStr::from_bytes(image.source()));
+    let objects = image.objects();
+    let step = objects.div_ceil(count.max(1)).max(1);
+    (0..objects).step_by(step).all(|object| {
+        difference_at(&below(root, &image.object_path(object)), index, object).is_none()
+    })
+}
+
 fn difference_at(path: &Path, index: &Index, object: usize) -> Option<DifferenceKind> {
     let row = index.image.object(object);
     match fs::metadata(path) {
@@ -134,6 +148,17 @@ mod tests {
         format::{Raw, Rest},
         source::Location,
     };
+
+    #[test]
+    fn a_few_objects_tell_another_dataset() {
+        let (folder, index, cat) = dataset();
+        assert!(index.has_objects_as_indexed(4) && index.has_objects_as_indexed(100));
+        fs::write(cat.join("1.jpg"), "longer than before").unwrap();
+        assert!(index.has_objects_as_indexed(4), "the second object is not among them");
+        assert!(!index.has_objects_as_indexed(12));
+        fs::remove_dir_all(folder.path().join("dog")).unwrap();
+        assert!(!index.has_objects_as_indexed(6), "the first dog is among them");
+    }
 
     /// Ten images of one class, and two of another.
     fn dataset() -> (tempfile::TempDir, Index, PathBuf) {

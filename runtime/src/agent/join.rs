@@ -27,6 +27,7 @@ use tierfeed_workload_analyzer::{
 use super::{
     AgentError, Calibration, JoinError, LoadedJob, Settings,
     manager_connection::ManagerHandle,
+    passed_on::bring_index,
     peers::{self, Admission},
     ram_disk,
 };
@@ -79,6 +80,11 @@ pub(super) async fn join(
         .map_err(|error: LaunchError| JoinError::from(Misfit::from(error)))?;
     let (mut client, source) = connect(settings, clock).await.map_err(JoinError::from)?;
     let run_dir = settings.run_dir.clone();
+    if let JobSource::FromManager(text) = &source {
+        let job = source.job().map_err(JoinError::from)?;
+        let path = index_path(&job, &run_dir);
+        bring_index(&mut client, &job.dataset, &path, text.index_fingerprint).await;
+    }
     let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
     let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration);
@@ -214,6 +220,11 @@ impl JobSource {
     }
 }
 
+fn index_path(job: &Job, run_dir: &RunDir) -> PathBuf {
+    let path = job.index.clone().unwrap_or_else(|| run_dir.index());
+    std::path::absolute(&path).unwrap_or(path)
+}
+
 /// Registers with the manager; reconnects if the manager restarted meanwhile.
 async fn register(
     settings: &Settings,
@@ -262,8 +273,7 @@ fn read_job(
     let calibration = calibration.unwrap_or_else(|| Calibration::begin(&job, tiers_report));
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
-    let index_path = job.index.clone().unwrap_or_else(|| run_dir.index());
-    let index_path = std::path::absolute(&index_path).unwrap_or(index_path);
+    let index_path = index_path(&job, run_dir);
     let index = source.index(&job, &index_path)?;
     let demand = Demand::of(&job, &Sizes::from(&*index))?;
     let placed = |error: LayoutError| {

@@ -1,5 +1,7 @@
 //! The gRPC service of the manager: checks the peer, converts messages, and asks the loop.
 
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path, sync::Arc};
+
 use tierfeed_core::{
     fleet::{
         Assignment, Denial, Direction, Progress, Refusal, Registration,
@@ -25,6 +27,9 @@ use crate::{
         },
     },
 };
+
+/// The index in one reply.
+const INDEX_PART_BYTES: u64 = 1 << 20;
 
 /// A request to the loop, with the channel for its reply.
 #[derive(Debug)]
@@ -90,19 +95,39 @@ impl Request {
     }
 }
 
+/// The bytes from `offset`, and the length of the whole file.
+fn part_of(file: &File, offset: u64) -> io::Result<(Vec<u8>, u64)> {
+    let whole = file.metadata()?.len();
+    let len = whole.saturating_sub(offset).min(INDEX_PART_BYTES);
+    let mut part = vec![0; usize::try_from(len).unwrap_or(0)];
+    file.read_exact_at(&mut part, offset)?;
+    Ok((part, whole))
+}
+
 /// The interceptor that checks the peer of a call.
 pub(super) type PeerCheck = fn(tonic::Request<()>) -> Result<tonic::Request<()>, Status>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     job: JobText,
+    /// Opened once, so that all parts are of one index; `None` if there is none to pass on.
+    index: Option<Arc<File>>,
     meeting_port: u16,
     requests: mpsc::Sender<Request>,
 }
 
 impl Service {
-    pub(super) fn new(job: JobText, meeting_port: u16, requests: mpsc::Sender<Request>) -> Self {
-        Self { job, meeting_port, requests }
+    pub(super) fn new(
+        job: JobText,
+        meeting_port: u16,
+        index: &Path,
+        requests: mpsc::Sender<Request>,
+    ) -> Self {
+        let opened = File::open(index);
+        if let Err(error) = &opened {
+            tracing::warn!(path = %index.display(), %error, "agents index the dataset themselves");
+        }
+        Self { job, index: opened.ok().map(Arc::new), meeting_port, requests }
     }
 
     pub(super) fn with_peer_check(
@@ -135,6 +160,21 @@ impl manager_server::Manager for Service {
             nodes: self.job.world.nodes,
             ranks_per_node: self.job.world.ranks_per_node,
         }))
+    }
+
+    async fn index(
+        &self,
+        request: tonic::Request<pb::IndexRequest>,
+    ) -> Result<Response<pb::IndexReply>, Status> {
+        let Some(file) = self.index.clone() else {
+            return Ok(Response::new(pb::IndexReply::default()));
+        };
+        let pb::IndexRequest { offset } = request.into_inner();
+        let read = tokio::task::spawn_blocking(move || part_of(&file, offset)).await;
+        let (part, whole_bytes) = read
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| Status::internal(format!("the index: {error}")))?;
+        Ok(Response::new(pb::IndexReply { part, whole_bytes }))
     }
 
     async fn register(

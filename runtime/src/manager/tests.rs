@@ -51,6 +51,7 @@ fn settings(start_marker: PathBuf) -> Settings {
         },
         terms: crate::schedule::tests::terms(),
         meeting_port: 0,
+        index: start_marker.with_extension("index"),
         schedule_log: start_marker.with_extension("jsonl"),
         start_marker,
     }
@@ -195,7 +196,8 @@ async fn a_peer_that_proved_the_token_and_answers_no_ping_is_closed() {
     let listener = Listener::tcp("127.0.0.1:0", &token).await.unwrap();
     let address = listener.tcp_address().unwrap().unwrap();
     let (sender, _requests) = mpsc::channel(1);
-    let service = Service::new(settings(PathBuf::new()).job, 0, sender);
+    let service =
+        Service::new(settings(PathBuf::new()).job, 0, std::path::Path::new("/missing"), sender);
     let (_trigger, stopped) = shutdown::channel();
     let every = Duration::from_millis(200);
     let pings = Pings { every, answered_within: every };

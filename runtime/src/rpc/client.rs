@@ -110,6 +110,15 @@ pub enum Loan {
     Return(u32),
 }
 
+/// A part of an index file.
+#[derive(Debug)]
+pub struct IndexPart {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The length of the whole file; 0 if the manager has none.
+    pub whole: u64,
+}
+
 /// A connection to a manager.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -155,6 +164,16 @@ impl Client {
         let file = PathBuf::from(file);
         let world = World { nodes, ranks_per_node };
         Ok(JobText { name: String::new(), text, file, index_fingerprint, world })
+    }
+
+    /// A part of the manager's index of the dataset.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]
+    pub async fn index(&mut self, offset: u64) -> Result<IndexPart, CallError> {
+        let reply = self.inner.index(pb::IndexRequest { offset }).await?.into_inner();
+        Ok(IndexPart { bytes: reply.part, whole: reply.whole_bytes })
     }
 
     /// Registers an agent.
