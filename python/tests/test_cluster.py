@@ -155,6 +155,32 @@ def test_a_rank_that_fails_ends_the_job_with_its_code(tmp_path, slurm: dict[str,
     assert job_report(world.job.parent)["ended_with"] == 7
 
 
+def test_a_job_that_is_cancelled_leaves_no_process(tmp_path, slurm: dict[str, str]) -> None:
+    make_world(tmp_path, ranks=4, nodes=2)
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
+    ready = "until ls .tierfeed/runs/*/node-1/trainer.json; do sleep 0.1; done"
+    scancel = f"({ready}; sleep 1; scancel $SLURM_JOB_ID)"
+    script = f"{SBATCH}2\n{scancel} &\nsrun tierfeed run job.yaml -- python train.py\n"
+    done = submit(script, tmp_path, slurm)
+    assert done.returncode != 0
+    deadline = time.monotonic() + node.TIMEOUT_S
+    while left := processes_in(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def processes_in(home: Path) -> list[str]:
+    """The command lines of processes that work in a directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == home:
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
 def sample_of_site(name: str, local_disk: Path) -> str:
     """A file of `configs/slurm`, with the paths of this test."""
     text = (REPOSITORY / "configs/slurm" / name).read_text()

@@ -237,6 +237,12 @@ impl RunDir {
         self.path.join("rendezvous")
     }
 
+    /// The exit code of a first node that failed before its manager answered, for the nodes that wait for it.
+    #[must_use]
+    pub fn failed(&self) -> PathBuf {
+        self.path.join("failed")
+    }
+
     /// The run directory of a node of a job whose nodes share this one.
     #[must_use]
     pub fn of_node(&self, node: u32) -> PathBuf {

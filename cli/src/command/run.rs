@@ -60,11 +60,18 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     // Before any file of a run in progress is touched.
     let manager_lock = (seat.node == FIRST).then(|| dirs.job.lock(LockOwner::Manager));
     let _manager_lock = manager_lock.transpose().map_err(Failure::input)?;
+    if seat.node == FIRST {
+        meeting::forget_failed(&dirs.job);
+    }
     file.job.require_dataset().map_err(Failure::input)?;
     let expand = |wish| expansion::plan(wish, &file.job);
     let expansion = arguments.expand_memory.map(expand).transpose()?;
     let node = NodeRun { arguments, launch, seat, dirs: &dirs, expansion: expansion.as_ref() };
-    let NodeEnd { ending, job_code, mut report, job_report } = node.run(file)?;
+    let node_end = node.run(file);
+    if let (Err(failure), FIRST) = (&node_end, seat.node) {
+        meeting::tell_failed(&dirs.job, failure.code());
+    }
+    let NodeEnd { ending, job_code, mut report, job_report } = node_end?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;

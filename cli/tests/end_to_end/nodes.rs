@@ -227,3 +227,17 @@ fn one_key_of_the_world_may_be_left_to_the_launcher() {
     let log = fixture.log();
     assert_eq!(assert_complete_on(&log, NODES), log.len());
 }
+
+#[test]
+fn a_first_node_that_cannot_index_the_dataset_ends_those_that_wait_for_it() {
+    let fixture = job_of(NODES);
+    let mut second = Running::start(&mut on_node(&fixture, 1, 0));
+    let waits = job_dir(&fixture).join("node-1");
+    eventually("the second node is there", || waits.exists());
+    fs::rename(fixture.path("data"), fixture.path("gone")).unwrap();
+    let first = on_node(&fixture, 0, 0).output().unwrap();
+    let code = first.status.code().unwrap();
+    assert_ne!(code, 0);
+    second.ends_with(code);
+    assert!(second.errors().contains("the first node ended with code"), "{}", second.errors());
+}

@@ -16,7 +16,7 @@ use tierfeed_runtime::{
 use tokio::task::JoinHandle;
 
 use super::{
-    finished,
+    Dirs, finished,
     meeting::{Meeting, host_of},
     watch::{Ended, TrainingWatch},
 };
@@ -108,11 +108,11 @@ impl Control {
     pub(super) async fn joined(
         file: &JobFile,
         node: NodeId,
-        job_dir: &RunDir,
+        dirs: &Dirs,
         meeting: Meeting,
         within: Duration,
     ) -> Result<Self, Failure> {
-        let mut found = meeting.find(job_dir, within).await?;
+        let mut found = meeting.find(&dirs.job, dirs.arrived, within).await?;
         if !file.is_that_of(&found.job) {
             return Err(Failure::Input(anyhow!(
                 "{} differs on this node, or the launcher says another world here: the first node has {} nodes of {} \

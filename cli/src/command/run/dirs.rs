@@ -1,6 +1,6 @@
 //! The directories of a run: that of the job, where its nodes meet, and that of this node.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::SystemTime};
 
 use anyhow::anyhow;
 use tierfeed_core::fleet::launch::{Identity, Seat, Task};
@@ -15,6 +15,8 @@ use crate::{arguments::Run, environment, failure::Failure};
 pub(super) struct Dirs {
     pub(super) job: RunDir,
     pub(super) node: RunDir,
+    /// When this node began, by the clock of the file system.
+    pub(super) arrived: SystemTime,
 }
 
 impl Dirs {
@@ -27,7 +29,7 @@ impl Dirs {
         let given = arguments.run_dir.clone();
         if job.world.nodes == 1 && seat.task == Task::Node {
             let job_dir = environment::new_run_dir(given, &job.name)?;
-            return Ok(Self { node: job_dir.clone(), job: job_dir });
+            return Self::of(job_dir.clone(), job_dir);
         }
         if seat.node == FIRST && given.is_none() {
             environment::prune_runs();
@@ -46,6 +48,11 @@ impl Dirs {
             1 => job_dir.clone(),
             _ => RunDir::create(&node).map_err(Failure::input)?,
         };
-        Ok(Self { job: job_dir, node: node_dir })
+        Self::of(job_dir, node_dir)
+    }
+
+    fn of(job: RunDir, node: RunDir) -> Result<Self, Failure> {
+        let arrived = meeting::arrival(&node).map_err(Failure::work)?;
+        Ok(Self { job, node, arrived })
     }
 }

@@ -2,8 +2,9 @@
 //! at an address that the user gives; the others look there until it answers.
 
 use std::{
+    fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, anyhow};
@@ -87,14 +88,25 @@ impl Meeting {
         Ok((listener, own.to_string(), token))
     }
 
-    /// Looks for the first node until it answers.
-    pub(super) async fn find(self, job_dir: &RunDir, within: Duration) -> Result<Found, Failure> {
+    /// Looks for the first node until it answers. A first node that failed since this one `arrived` is not waited
+    /// for.
+    pub(super) async fn find(
+        self,
+        job_dir: &RunDir,
+        arrived: SystemTime,
+        within: Duration,
+    ) -> Result<Found, Failure> {
         let (began, mut is_said) = (Instant::now(), false);
         loop {
             let missed = match self.look(job_dir).await {
                 Ok(found) => return Ok(found),
                 Err(missed) => missed,
             };
+            if let Some(code) = failed_since(job_dir, arrived) {
+                let said =
+                    anyhow!("the first node ended with code {code} before its manager answered");
+                return Err(Failure::Passed(code, Some(said)));
+            }
             if missed.downcast_ref::<CallError>().is_some_and(|error| !error.is_loss()) {
                 return Err(Failure::Input(missed));
             }
@@ -134,6 +146,36 @@ impl Meeting {
         }
         Err(missed)
     }
+}
+
+/// Tells the nodes that wait for this one, the first, that they wait in vain.
+pub(super) fn tell_failed(job_dir: &RunDir, code: u8) {
+    if let Err(error) = fs::write(job_dir.failed(), code.to_string()) {
+        tracing::debug!(%error, "other nodes may wait in vain");
+    }
+}
+
+/// Forgets that an earlier run failed here.
+pub(super) fn forget_failed(job_dir: &RunDir) {
+    // An error means that none did.
+    let _ = fs::remove_file(job_dir.failed());
+}
+
+/// The present, by the clock of the file system.
+pub(super) fn arrival(node_dir: &RunDir) -> io::Result<SystemTime> {
+    let mark = node_dir.path().join(format!("arrival-{}", std::process::id()));
+    fs::write(&mark, "")?;
+    let time = fs::metadata(&mark)?.modified();
+    fs::remove_file(&mark)?;
+    time
+}
+
+/// The exit code of the first node, if it failed since then: an earlier run may have failed here too.
+fn failed_since(job_dir: &RunDir, then: SystemTime) -> Option<u8> {
+    let path = job_dir.failed();
+    let failed_at = fs::metadata(&path).ok()?.modified().ok()?;
+    let code = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+    (failed_at >= then).then_some(code)
 }
 
 async fn attempt(address: String, token: Token) -> anyhow::Result<Found> {
@@ -196,10 +238,10 @@ pub(super) fn share_index(job_dir: &RunDir, node_dir: &RunDir) -> anyhow::Result
         return Ok(());
     }
     if to.exists() {
-        std::fs::remove_file(&to).with_context(|| to.display().to_string())?;
+        fs::remove_file(&to).with_context(|| to.display().to_string())?;
     }
-    if std::fs::hard_link(&from, &to).is_err() {
-        std::fs::copy(&from, &to).with_context(|| to.display().to_string())?;
+    if fs::hard_link(&from, &to).is_err() {
+        fs::copy(&from, &to).with_context(|| to.display().to_string())?;
     }
     Ok(())
 }

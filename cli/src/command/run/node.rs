@@ -163,7 +163,7 @@ impl NodeRun<'_> {
             ReadJob::Indexed(indexed) => Control::first(indexed, &self.dirs.job, meeting()?).await,
             ReadJob::File(file) => {
                 let within = self.arguments.wait();
-                Control::joined(file, self.seat.node, &self.dirs.job, meeting()?, within).await
+                Control::joined(file, self.seat.node, self.dirs, meeting()?, within).await
             }
         }
     }
