@@ -5,11 +5,11 @@ use std::time::Duration;
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
 use tokio::time::Instant;
 
-/// The least window: some requests of a batch.
-const WINDOW_MIN: u64 = 8 << 20;
+/// The least window: two of the largest requests, so that one travels while the bytes of another come.
+const WINDOW_MIN: u64 = 32 << 20;
 
-/// The largest window: 100 Gbit/s at 5 ms.
-const WINDOW_MAX: u64 = 64 << 20;
+/// The largest window: 100 Gbit/s at 10 ms.
+const WINDOW_MAX: u64 = 128 << 20;
 
 /// A rate is measured over at least this time in which bytes were expected.
 const MEASURED_OVER: Duration = Duration::from_millis(50);
@@ -105,14 +105,14 @@ mod tests {
     fn the_window_is_twice_what_the_link_holds_within_its_limits() {
         let (mut link, start) = (Link::default(), Instant::now());
         assert_eq!(link.window(), WINDOW_MIN);
-        link.answered_after(Duration::from_millis(10));
+        link.answered_after(Duration::from_millis(40));
         link.asked(100_000_000, start);
         link.arrived(100_000_000, start + Duration::from_millis(100));
         link.settled(100_000_000, start + Duration::from_millis(100));
         assert_eq!(link.rate().unwrap().0, 1_000_000_000);
-        assert_eq!(link.window(), 20_000_000);
+        assert_eq!(link.window(), 80_000_000);
         link.answered_after(Duration::from_secs(1));
-        assert!(link.window() > 20_000_000, "a longer round trip counts in time");
+        assert!(link.window() > 80_000_000, "a longer round trip counts in time");
         (0..100).for_each(|_| link.answered_after(Duration::from_secs(1)));
         assert_eq!(link.window(), WINDOW_MAX);
     }
