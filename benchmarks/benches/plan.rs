@@ -94,6 +94,7 @@ fn settings(policy: policy::Kind) -> Settings {
         chunk,
         policy,
         staged_batches: 4,
+        staged_batches_max: 0,
         arena: Bytes::mib(64),
         on_error: OnError::Fail,
         windows: Windows::default(),

@@ -23,6 +23,7 @@
 //! itself, which agents hold.
 
 pub mod budget;
+pub mod depth;
 pub mod launch;
 pub mod members;
 pub mod peers;
@@ -92,6 +93,8 @@ pub struct Node {
     pub progress: Progress,
     /// What it last observed.
     pub observed: Option<Observed>,
+    /// What its schedule sets, and what may follow.
+    held: revision::Held,
     /// CXL memory lent to workloads.
     pub lent: Ledger,
     /// Whether it is alive, lost or drained.
@@ -199,16 +202,10 @@ impl Fleet {
     ) -> Option<Schedule> {
         let node = self.nodes.get_mut(&id)?;
         let next = Epoch(observed.planned.0 + 1);
-        let Schedule { look_ahead: room, first_epoch: from, chunk, .. } = node.schedule;
-        let from = from.max(self.settings.order.start.epoch);
-        let held = revision::Held { room, from };
         if next.0 < self.settings.order.epochs
-            && let Some(revision) = revision::revise(held, chunk, &observed)
+            && let Some(revision) = node.held.revise(&observed)
         {
-            node.schedule.generation += 1;
-            node.schedule.first_epoch = next;
-            node.schedule.look_ahead = revision.room;
-            node.schedule.reason = revision.reason;
+            revision.apply(&mut node.schedule, next);
             self.notices.push_back(Notice::Revised { node: id });
         }
         node.observed = Some(observed);
@@ -339,6 +336,7 @@ impl Fleet {
             schedule: schedule.clone(),
             progress,
             observed: None,
+            held: revision::Held::of(&schedule, self.settings.order.start.epoch),
             lent,
             state: State::Alive,
             heard_at: now,

@@ -53,6 +53,7 @@ mod operations;
 mod phases;
 mod planner;
 mod progress;
+mod set_points;
 mod settings;
 mod stage;
 mod staging;
@@ -62,7 +63,11 @@ mod waiting;
 mod waits;
 mod windows;
 
-use alloc::{collections::BTreeSet, sync::Arc, vec::Vec};
+use alloc::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    vec::Vec,
+};
 use core::num::NonZeroU32;
 
 pub use busy::Busy;
@@ -75,6 +80,7 @@ pub use planner::{Finished, Job};
 pub use progress::{
     EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken,
 };
+pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
@@ -89,6 +95,7 @@ use self::{
     deadlines::{BatchNumber, Deadlines},
     jump_budget::JumpBudget,
     look_ahead::Horizon,
+    observed::Links,
     operations::{Operations, Work},
     phases::Phases,
     planner::Planner,
@@ -128,6 +135,10 @@ pub struct Session {
     phases: Phases,
     /// Other nodes that answer requests for what they hold.
     peers: BTreeSet<NodeId>,
+    /// Batches staged ahead of each rank now.
+    depth: u32,
+    /// What the links had moved when the last epochs began that count as observed.
+    earlier: VecDeque<Links>,
     /// Bytes of all samples.
     dataset: Bytes,
     progress: Progress,
@@ -169,6 +180,8 @@ impl Session {
             horizon: Horizon::new(&settings),
             phases: Phases::default(),
             peers: BTreeSet::new(),
+            depth: settings.staged_batches,
+            earlier: VecDeque::from([Links::unused(settings.tiers.len())]),
             dataset: Bytes(
                 settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0)),
             ),
@@ -235,8 +248,8 @@ impl Session {
             Event::PeerLost { node } => {
                 self.peers.remove(&node);
             }
-            Event::Scheduled { generation, from, room } => {
-                self.handle_scheduled(generation, from, room);
+            Event::Scheduled { generation, from, points } => {
+                self.handle_scheduled(generation, from, points);
             }
         }
         let looks_otherwise = self.is_looking_ahead() != self.horizon.is_looking();
@@ -477,7 +490,7 @@ impl Session {
     }
 
     fn handle_staging_limited(&mut self, batches: u32) {
-        let is_limit = batches < self.settings.staged_batches;
+        let is_limit = batches < self.settings.staged_max();
         self.staging.limit(is_limit.then_some(batches.max(STAGED_MIN)));
     }
 
@@ -520,6 +533,12 @@ impl Session {
     #[must_use]
     pub fn chunks_max(&self, tier: TierId) -> u32 {
         self.planner.cache().chunks_max(tier)
+    }
+
+    /// Batches that are staged ahead of each rank now, the one in use included.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// How many reads of the cold store run at a time now, at most ([`Windows::adaptation`]).

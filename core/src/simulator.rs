@@ -13,7 +13,7 @@ mod machine;
 mod trace;
 mod trainer;
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{num::NonZeroU32, ops::ControlFlow};
 
 pub use late_start::{LateStart, warm_up};
@@ -28,14 +28,12 @@ use self::{
     trainer::Trainer,
 };
 use crate::{
-    fleet::{
-        Applied,
-        revision::{Held, revise},
-    },
+    fleet::{Applied, revision::Held},
     id::{Epoch, NodeId, OpId},
     retention::partition::Membership,
     session::{
-        Busy, Command, Cycle, EpochProgress, Event, Session, Settings, StallBreakdown, Waits,
+        Busy, Command, Cycle, EpochProgress, Event, Session, SetPoints, Settings, StallBreakdown,
+        Waits,
     },
     tier::Speed,
     units::{Bytes, Nanoseconds},
@@ -130,8 +128,8 @@ pub fn simulate_through<O: Observer>(
     last: Epoch,
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
-    let begins = settings.order.start.epoch;
-    let held = Held { room: settings.first_room, from: begins };
+    let threads = machine.cold.threads.unwrap_or(settings.windows.cold_max());
+    let held = Box::new(Held::at_first(settings, threads));
     run(settings, machine, last, &mut Manager::Revises { generation: 0, held }, observer)
 }
 
@@ -140,7 +138,7 @@ pub fn simulate_through<O: Observer>(
 pub fn simulate_recorded(
     settings: &Settings,
     machine: &Machine,
-    schedules: &[(Applied, Bytes)],
+    schedules: &[(Applied, SetPoints)],
 ) -> Outcome {
     let last = Epoch(settings.order.epochs - 1);
     let ControlFlow::Continue(outcome) =
@@ -148,35 +146,32 @@ pub fn simulate_recorded(
     outcome
 }
 
-/// Says how much room the samples to come get, as the manager of a run does.
+/// Makes generations of the schedule, as the manager of a run does.
 enum Manager<'a> {
-    Revises { generation: u32, held: Held },
-    Recorded(&'a [(Applied, Bytes)]),
+    Revises { generation: u32, held: Box<Held> },
+    Recorded(&'a [(Applied, SetPoints)]),
 }
 
 impl Manager<'_> {
     /// What it says before the run.
     fn begin(&self) -> Vec<Event> {
         let Self::Recorded(schedules) = self else { return Vec::new() };
-        let event = |(applied, room): &(Applied, Bytes)| {
+        let event = |(applied, points): &(Applied, SetPoints)| {
             let Applied { generation, epoch } = *applied;
-            Event::Scheduled { generation, from: epoch, room: *room }
+            Event::Scheduled { generation, from: epoch, points: *points }
         };
         schedules.iter().map(event).collect()
     }
 
     /// What follows from what a session observed.
-    fn revise(&mut self, session: &Session, chunk: Bytes) -> Option<Event> {
+    fn revise(&mut self, session: &Session) -> Option<Event> {
         let Self::Revises { generation, held } = self else { return None };
         if !session.follows_schedules() {
             return None;
         }
-        let observed = session.observed();
-        let room = revise(*held, chunk, &observed)?.room;
+        let points = held.revise(&session.observed())?.points;
         *generation += 1;
-        let from = Epoch(observed.planned.0 + 1);
-        *held = Held { room, from };
-        Some(Event::Scheduled { generation: *generation, from, room })
+        Some(Event::Scheduled { generation: *generation, from: held.from, points })
     }
 }
 
@@ -232,7 +227,7 @@ fn run<O: Observer>(
                 }
                 let division = machine.division(&session, settings.windows);
                 division.iter().for_each(|division| session.divide(division));
-                let revised = manager.revise(&session, settings.chunk);
+                let revised = manager.revise(&session);
                 revised.into_iter().for_each(|event| session.handle(event, clock.now));
                 react(&mut session, &mut clock, &mut trace, reaction)?;
             }

@@ -52,6 +52,7 @@ fn settings(policy: Kind, nodes: u32) -> Settings {
         chunk,
         policy,
         staged_batches: 4,
+        staged_batches_max: 0,
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
         windows: Windows::default(),

@@ -29,6 +29,7 @@ mod published;
 mod ram_disk;
 mod ranks;
 mod readers;
+mod schedules;
 pub mod scratch;
 mod sockets;
 mod start;
@@ -70,6 +71,7 @@ use self::{
     ram_disk::RamDisk,
     ranks::Ranks,
     readers::Readers,
+    schedules::Schedules,
     sockets::Sockets,
     starvation::Starvation,
 };
@@ -159,6 +161,7 @@ pub struct Agent {
     assignment: Assignment,
     /// The schedule with which it began.
     began: Applied,
+    schedules: Schedules,
     run_dir: RunDir,
     briefing: Briefing,
     session: Session,
@@ -287,10 +290,11 @@ impl Agent {
 
     /// Works by another schedule from its first epoch on.
     fn reschedule(&mut self, schedule: Schedule) {
-        let Schedule { generation, first_epoch, look_ahead, ref reason, .. } = schedule;
-        let (epoch, room) = (first_epoch.0, look_ahead);
-        tracing::info!(generation, epoch, look_ahead = %room, reason, "next schedule");
-        self.tell(SessionEvent::Scheduled { generation, from: first_epoch, room });
+        let Schedule { generation, first_epoch: from, ref reason, .. } = schedule;
+        let points = schedule.points();
+        tracing::info!(generation, epoch = from.0, ?points, reason, "next schedule");
+        self.tell(SessionEvent::Scheduled { generation, from, points });
+        self.schedules.push(&schedule);
         self.assignment.schedule = schedule;
     }
 

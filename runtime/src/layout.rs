@@ -123,8 +123,10 @@ pub struct Layout {
     pub left_out: Vec<LeftOut>,
     /// The unit in which the tiers grow.
     pub chunk: Bytes,
-    /// Batches staged ahead of each rank.
+    /// Batches staged ahead of each rank at first.
     pub depth: u32,
+    /// The most that a later schedule may make of it.
+    pub depth_max: u32,
     /// Operations at a time.
     pub windows: LinkWindows,
     /// Room of the tiers for samples to come, by the first schedule.
@@ -303,8 +305,8 @@ impl Layout {
     }
 
     pub(crate) fn staged(&self) -> Staged {
-        let Self { arena, depth, windows, first_room, .. } = *self;
-        Staged { arena, depth, windows, first_room }
+        let Self { arena, depth, depth_max, windows, first_room, .. } = *self;
+        Staged { arena, depth, depth_max, windows, first_room }
     }
 
     fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
@@ -323,8 +325,9 @@ pub(crate) fn direct_tiers(are_direct: impl Iterator<Item = bool>) -> Vec<TierId
 pub(crate) struct Staged {
     /// Staging memory of each rank.
     pub(crate) arena: Bytes,
-    /// Batches staged ahead of each rank.
+    /// Batches staged ahead of each rank at first, and the most.
     pub(crate) depth: u32,
+    pub(crate) depth_max: u32,
     pub(crate) windows: LinkWindows,
     /// Room for samples to come, by the first schedule.
     pub(crate) first_room: Bytes,
@@ -343,7 +346,7 @@ pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
     order: Spec,
-    Staged { arena, depth, windows, first_room }: Staged,
+    Staged { arena, depth, depth_max, windows, first_room }: Staged,
     Cache { tiers, chunk }: Cache,
 ) -> session::Settings {
     let aim = Aim {
@@ -362,6 +365,7 @@ pub(crate) fn session(
         chunk,
         policy: job.policy,
         staged_batches: depth,
+        staged_batches_max: depth_max,
         arena,
         on_error: match job.on_error {
             OnError::Fail => session::OnError::Fail,

@@ -21,7 +21,7 @@ use tierfeed_core::{
     },
     id::NodeId,
     order::World,
-    session::{LookAhead, Observed},
+    session::Observed,
     units::Nanoseconds,
 };
 use tierfeed_numa_memory::drill;
@@ -369,9 +369,6 @@ impl Manager {
 
     /// Takes note of what a node observed. Returns the generation of its schedule that it does not have yet.
     fn observe(&mut self, id: NodeId, generation: u32, observed: Observed) -> Option<Schedule> {
-        if self.terms.look_ahead != LookAhead::Auto {
-            return None;
-        }
         self.fleet.handle_observed(id, generation, observed)
     }
 

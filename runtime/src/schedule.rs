@@ -7,7 +7,7 @@
 //!    the classification, or if it lies on the disk that holds the dataset: reading there would take from the
 //!    rate of the cold store.
 //! 2. The others stand as the probe classifies them ([`order`]).
-//! 3. Main memory is divided into staging, as deep as [`depth`] says, and cache. If it holds no batch, CXL
+//! 3. Main memory is divided into staging, as deep as [`depth`] says with room for more, and cache. If it holds no batch, CXL
 //!    memory holds the rest of staging ([`staging_tiers`]).
 //! 4. Of all caches together, as much is kept free for samples to come as the phases that the job declares
 //!    are worth ([`look_ahead`]).
@@ -47,8 +47,8 @@ use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
 use tierfeed_resource_gatherer::classify::RATIO_MAX;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
+pub use self::look_ahead::Phases;
 pub(crate) use self::order::fastest_first;
-pub use self::{depth::IN_TIME, look_ahead::Phases};
 
 /// Threads that copy from and to each tier, unless a measurement says that one suffices.
 pub(crate) const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
@@ -151,12 +151,18 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     let is_main = |tier: &&FoundTier| tier.kind == Kind::MainMemory;
     let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
     let (depth, depth_reason) = depth::depth(terms, &offer.cold, main.unwrap_or_default());
-    let split = terms.staging(depth).within(main.unwrap_or_default());
+    let depth_max = depth::deepest(terms, depth, main.unwrap_or_default());
+    let split = terms.staging(depth_max).within(main.unwrap_or_default());
     let placed = placed(terms, offer);
     let staged = match main {
         Some(budget) => {
             let rooms: Vec<_> = placed.iter().map(room_for_staging).collect();
-            staging_tiers::beyond_main_memory(terms.staging(depth), budget, split.arena, &rooms)?
+            staging_tiers::beyond_main_memory(
+                terms.staging(depth_max),
+                budget,
+                split.arena,
+                &rooms,
+            )?
         }
         None => vec![Bytes(0); placed.len()],
     };
@@ -202,6 +208,7 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         chunk,
         arena: Bytes(split.arena.0 + beyond),
         depth,
+        depth_max,
         depth_reason,
         windows: windows(terms, &offer.cold),
         look_ahead,

@@ -180,6 +180,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
         staged_batches: STAGED,
+        staged_batches_max: 0,
         // Room for the batches even if they are large ones: staging is limited by their number.
         arena: Bytes(u64::from(STAGED * BATCH).saturating_mul(largest)),
         on_error: OnError::Fail,

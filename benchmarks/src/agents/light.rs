@@ -169,8 +169,13 @@ fn observed(cycle: Option<Cycle>) -> Observed {
         hits: 20_000,
         cold,
     };
-    let link =
-        ObservedLink { bytes: Bytes(cold.0), operations: 1_000, busy: SECOND, in_flight: SECOND };
+    let link = ObservedLink {
+        bytes: Bytes(cold.0),
+        operations: 1_000,
+        busy: SECOND,
+        in_flight: SECOND,
+        ..ObservedLink::default()
+    };
     let (planned, tiers) = (Epoch(1), vec![link, link]);
-    Observed { planned, cold: link, tiers, cycle, supply: Some(supply) }
+    Observed { planned, cold: link, tiers, load: None, cycle, supply: Some(supply) }
 }

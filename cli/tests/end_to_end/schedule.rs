@@ -234,3 +234,35 @@ fn what_a_run_observes_makes_generations_and_a_replay_decides_as_the_run_did() {
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains(": equal"), "{text}");
 }
+
+/// A rank of 50 steps of 20 ms an epoch, beside a cold store of 100 MB/s that gives nothing before 100 ms. The job
+/// keeps nothing, fetches nothing ahead, and says neither the step time nor how deep to stage.
+#[test]
+fn a_run_that_observes_a_far_cold_store_stages_deeper_from_a_later_epoch_and_says_why() {
+    let fixture = with_pauses("");
+    for (from, to) in [
+        ("prefetch: { batches: 3 }\n", "policy: none\nprefetch: { look_ahead: off }\n"),
+        ("latency: 1 ms, bandwidth: 5 MB/s", "latency: 100 ms, bandwidth: 100 MB/s"),
+        ("main-memory: { size: 3 MiB }", "main-memory: { size: 64 MiB }"),
+    ] {
+        replace(&fixture, from, to);
+    }
+    let mut run = fixture.tierfeed(&["run", "--launch", "once", "--run-dir"]);
+    run.arg(fixture.run_dir()).arg(fixture.job()).arg("--");
+    run.arg(example("lock_step")).args(["20000"]);
+    assert_ended(&run.output().unwrap(), 0);
+    let report = fixture.report();
+    let generations = report["generations"].as_array().unwrap();
+    assert_eq!(generations[0]["staged_batches"], 4, "{generations:#?}");
+    let deeper = &generations[1];
+    assert!(deeper["staged_batches"].as_u64() > Some(5), "{generations:#?}");
+    assert!(!deeper["applied_epoch"].is_null(), "{generations:#?}");
+    let reason = deeper["reason"].as_str().unwrap();
+    assert!(reason.starts_with("a step of 2"), "{reason}");
+    assert!(reason.contains("staged batches instead of 4"), "{reason}");
+    let stall = |epoch: usize| report["epochs"][epoch]["stall_s"].as_f64().unwrap();
+    assert!(stall(2) < stall(0) / 2.0, "{} and {}", stall(2), stall(0));
+    let replayed = json(&fixture, &REPLAY);
+    assert_eq!(replayed["equal"], true, "{replayed:#}");
+    assert_eq!(replayed["generations"], report["generations"]);
+}

@@ -1,58 +1,221 @@
-//! When a node gets the next generation of its schedule: when what it observed asks for another room for
-//! look-ahead, by more than noise.
+//! When a node gets the next generation of its schedule: when what it observed asks for another depth of
+//! staging, or for another room for look-ahead, by more than noise.
 //!
-//! The manager revises the schedules of a run, and the simulator those of a simulated one, by the same
-//! function.
+//! The depth follows from the step time, from what a step reads cold, and from rate and latency of the cold
+//! store ([`depth`]); if reads did not wait for each other, that may give more than it gave. Only figures that
+//! differ by more than [`SAME_WITHIN`] from those by which it was decided last are looked at, so that it does not
+//! follow noise. It is never less than at first, because means ask for too little, and never more than staging
+//! memory was laid out for: an arena does not grow. Threads that read the cold store are as many as at first; the
+//! window of their reads follows what the session tries itself.
+//!
+//! The manager revises the schedules of a run, and the simulator those of a simulated one, by the same rules.
 
-use alloc::{format, string::String};
+use alloc::{format, string::String, vec::Vec};
+use core::num::NonZeroU32;
 
+use super::{
+    depth::{self, Bounds, Cold},
+    schedule::Schedule,
+};
 use crate::{
     id::Epoch,
-    session::{Cycle, Observed, Supply},
-    units::{Bytes, Nanoseconds},
+    session::{Cycle, Observed, SetPoints, Settings, Supply, staging_depth::Load},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 /// A room that differs from the one that holds by less than this part of the larger stands (hysteresis).
 const STANDS_WITHIN: u64 = 8;
 
-/// Another room for look-ahead, with the reason.
+/// Figures that differ by less than this part of the larger are the same (hysteresis).
+const SAME_WITHIN: u64 = 4;
+
+/// Reads of the cold store from which on its figures are means.
+const READS_MIN: u64 = 64;
+
+/// The next generation, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// The room.
-    pub room: Bytes,
-    /// Why it changes, in words.
+    /// What it sets.
+    pub points: SetPoints,
+    /// The reason for its depth, if that changes.
+    pub depth_reason: Option<String>,
+    /// Why it is made, in words.
     pub reason: String,
 }
 
-/// The room that a schedule gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
-    /// The room.
-    pub room: Bytes,
-    /// The first epoch that the schedule was made for.
-    pub from: Epoch,
+impl Revision {
+    /// Makes the next generation of a schedule, which holds from an epoch on.
+    pub(super) fn apply(self, schedule: &mut Schedule, from: Epoch) {
+        let Self { points: SetPoints { room, depth }, depth_reason, reason } = self;
+        schedule.generation += 1;
+        schedule.first_epoch = from;
+        schedule.look_ahead = room;
+        schedule.depth = depth;
+        if let Some(depth_reason) = depth_reason {
+            schedule.depth_reason = depth_reason;
+        }
+        schedule.reason = reason;
+    }
 }
 
-/// The room that ought to follow the one which is held, by what was observed; `None` if it stands. Rooms that
-/// differ by less than a `chunk` are one.
-#[must_use]
-pub fn revise(held: Held, chunk: Bytes, observed: &Observed) -> Option<Revision> {
-    let Held { room, from } = held;
-    let supply = observed.supply.as_ref()?;
-    if observed.cycle.is_none() && observed.planned <= from {
-        // A pause that the job file declares may still come: its room holds for two cycles an epoch.
-        return None;
+/// What a schedule sets, and what later generations may make of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// What it sets.
+    pub points: SetPoints,
+    /// The first epoch that the schedule was made for.
+    pub from: Epoch,
+    /// Rooms that differ by less than a chunk are one.
+    chunk: Bytes,
+    /// The least depth, and the most.
+    depths: (u32, u32),
+    /// Reads of the cold store that run at the same time.
+    threads: NonZeroU32,
+    /// The figures by which the depth was decided last.
+    decided_by: Option<DepthFigures>,
+}
+
+/// What a depth follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DepthFigures {
+    load: Load,
+    /// The time of a read that waits for no other.
+    response: Nanoseconds,
+    /// What the cold store gave, with as many reads in flight as there were.
+    rate: BytesPerSecond,
+    /// Whether reads waited for each other: else it may give more.
+    is_saturated: bool,
+}
+
+impl DepthFigures {
+    /// The figures that were observed; `None` before there were enough reads and steps.
+    fn of(observed: &Observed) -> Option<Self> {
+        let load = observed.load?;
+        let link = &observed.cold;
+        let (rate, mean) = (link.rate()?, link.latency()?);
+        let response = link.response()?.min(mean);
+        let is_saturated = !is_same(mean.0, response.0);
+        let figures = Self { load, response, rate, is_saturated };
+        (link.operations >= READS_MIN).then_some(figures)
     }
-    let worth = observed.cycle.map_or(Bytes(0), |cycle| cycle.room(supply));
-    let noise = (worth.max(room).0 / STANDS_WITHIN).max(chunk.0);
-    if worth.0.abs_diff(room.0) < noise {
-        return None;
+
+    /// The cold store, read by so many threads.
+    fn cold(&self, threads: NonZeroU32) -> Cold {
+        let Self { load, response, rate, is_saturated } = *self;
+        if !is_saturated {
+            // It is known within a quarter, and how much longer it gets with more reads is not.
+            let latency = Nanoseconds(response.0.saturating_add(response.0 / SAME_WITHIN));
+            return Cold { latency, rate: BytesPerSecond(u64::MAX), threads };
+        }
+        let transfer = rate.time_for(load.read_len);
+        Cold { latency: Nanoseconds(response.0.saturating_sub(transfer.0)), rate, threads }
     }
-    let reason = match observed.cycle {
-        Some(cycle) => reason(cycle, supply, worth),
-        None => format!("trainers do not pause: {room} for samples to come are worth nothing"),
-    };
-    Some(Revision { room: worth, reason })
+
+    /// Whether another depth would follow from noise only.
+    fn is_like(&self, other: &Self) -> bool {
+        is_same(self.load.reads.into(), other.load.reads.into())
+            && is_same(self.load.step_time.0, other.load.step_time.0)
+            && is_same(self.response.0, other.response.0)
+            && is_same(self.rate.0, other.rate.0)
+    }
+}
+
+fn is_same(one: u64, two: u64) -> bool {
+    one.abs_diff(two) <= one.max(two) / SAME_WITHIN
+}
+
+impl Held {
+    /// A schedule that an agent got, for a job that begins at `start`.
+    #[must_use]
+    pub fn of(schedule: &Schedule, start: Epoch) -> Self {
+        let windows = schedule.windows;
+        Self {
+            points: schedule.points(),
+            from: schedule.first_epoch.max(start),
+            chunk: schedule.chunk,
+            depths: (schedule.depth, schedule.depth_max),
+            threads: NonZeroU32::new(windows.cold_threads).unwrap_or(NonZeroU32::MIN),
+            decided_by: None,
+        }
+    }
+
+    /// What a session with these settings begins with, where so many threads read the cold store.
+    #[must_use]
+    pub fn at_first(settings: &Settings, threads: NonZeroU32) -> Self {
+        Self {
+            points: settings.first_points(),
+            from: settings.order.start.epoch,
+            chunk: settings.chunk,
+            depths: (settings.staged_batches, settings.staged_max()),
+            threads,
+            decided_by: None,
+        }
+    }
+
+    /// The next generation, from the epoch after those that are planned, if what was observed asks for one.
+    pub fn revise(&mut self, observed: &Observed) -> Option<Revision> {
+        let depth = self.other_depth(observed);
+        let room = self.other_room(observed);
+        let reasons = [depth.as_ref().map(|it| &*it.1), room.as_ref().map(|it| &*it.1)];
+        let reason = reasons.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let points = SetPoints {
+            depth: depth.as_ref().map_or(self.points.depth, |(depth, _)| *depth),
+            room: room.as_ref().map_or(self.points.room, |(room, _)| *room),
+        };
+        if points == self.points {
+            return None;
+        }
+        self.points = points;
+        self.from = Epoch(observed.planned.0 + 1);
+        Some(Revision { points, depth_reason: depth.map(|(_, reason)| reason), reason })
+    }
+
+    /// The depth that ought to follow, if it is another one, and why.
+    fn other_depth(&mut self, observed: &Observed) -> Option<(u32, String)> {
+        let (least, most) = self.depths;
+        if least == most {
+            return None;
+        }
+        let figures = DepthFigures::of(observed)?;
+        if self.decided_by.is_some_and(|before| before.is_like(&figures)) {
+            return None;
+        }
+        self.decided_by = Some(figures);
+        let held = self.points.depth;
+        let limit = "staging memory was laid out for";
+        let bounds = Bounds { usual: least, most, limit, if_too_slow: held };
+        let DepthFigures { load, response, rate, .. } = figures;
+        let (depth, why) = depth::depth(&load, &figures.cold(self.threads), &bounds);
+        let reason = format!(
+            "a step of {} reads {} of {} from a cold store that answers in {} and gave {rate}: {depth} staged \
+             batches instead of {held}, {why}",
+            rounded(load.step_time),
+            load.reads,
+            load.read_len,
+            rounded(response),
+        );
+        (depth != held).then_some((depth, reason))
+    }
+
+    /// The room for samples to come that ought to follow, if it is another one, and why.
+    fn other_room(&self, observed: &Observed) -> Option<(Bytes, String)> {
+        let room = self.points.room;
+        let supply = observed.supply.as_ref()?;
+        if observed.cycle.is_none() && observed.planned <= self.from {
+            // A pause that the job file declares may still come: its room holds for two cycles an epoch.
+            return None;
+        }
+        let worth = observed.cycle.map_or(Bytes(0), |cycle| cycle.room(supply));
+        let noise = (worth.max(room).0 / STANDS_WITHIN).max(self.chunk.0);
+        if worth.0.abs_diff(room.0) < noise {
+            return None;
+        }
+        let reason = match observed.cycle {
+            Some(cycle) => reason(cycle, supply, worth),
+            None => format!("trainers do not pause: {room} for samples to come are worth nothing"),
+        };
+        Some((worth, reason))
+    }
 }
 
 /// Why a room is worth most, in words.
@@ -74,9 +237,7 @@ fn rounded(time: Nanoseconds) -> Nanoseconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
-
-    use crate::{session::ObservedLink, units::BytesPerSecond};
+    use crate::session::ObservedLink;
 
     const CHUNK: Bytes = Bytes(10);
 
@@ -88,22 +249,93 @@ mod tests {
         let cold = BytesPerSecond(rate);
         let supply = Some(Supply { epoch, capacity, staged: Bytes(0), hits: 20_000, cold });
         let (planned, cold) = (Epoch(1), ObservedLink::default());
-        Observed { planned, cold, tiers: Vec::new(), cycle, supply }
+        Observed { planned, cold, tiers: Vec::new(), load: None, cycle, supply }
     }
 
-    /// Of a schedule that was made for the first epoch, while the second is planned.
+    /// Of a schedule that was made for the first epoch, while the second is planned. It stages four batches,
+    /// and has room for sixteen.
     fn held(room: u64) -> Held {
-        Held { room: Bytes(room), from: Epoch(0) }
+        Held {
+            points: SetPoints { room: Bytes(room), depth: 4 },
+            from: Epoch(0),
+            chunk: CHUNK,
+            depths: (4, 16),
+            threads: NonZeroU32::new(32).unwrap(),
+            decided_by: None,
+        }
     }
 
     fn room(room: u64, observed: &Observed) -> Option<u64> {
-        revise(held(room), CHUNK, observed).map(|revision| revision.room.0)
+        held(room).revise(observed).map(|revision| revision.points.room.0)
+    }
+
+    /// Steps of so many ms, of 4 reads of 100 kB each, on a cold store that gives the first byte after so many
+    /// ms and 100 MB/s then.
+    fn steps(step_ms: u64, latency_ms: u64) -> Observed {
+        let (ms, reads) = (1_000_000, 800);
+        let response_time = Nanoseconds(100 * (latency_ms + 1) * ms);
+        let cold = ObservedLink {
+            bytes: Bytes(reads * 100_000),
+            operations: reads,
+            busy: Nanoseconds(reads * ms),
+            in_flight: Nanoseconds(reads * 2 * (latency_ms + 1) * ms),
+            responses: 100,
+            response_time,
+        };
+        let step_time = Nanoseconds(step_ms * ms);
+        let load = Some(Load { reads: 4, read_len: Bytes(100_000), step_time });
+        Observed { cold, load, cycle: None, supply: None, ..observed(1_300) }
+    }
+
+    fn depths(held: &mut Held, observed: &[Observed]) -> Vec<u32> {
+        observed.iter().map(|it| held.revise(it).map_or(0, |it| it.points.depth)).collect()
+    }
+
+    #[test]
+    fn a_far_cold_store_gets_the_depth_that_hides_it_within_what_is_laid_out_and_says_why() {
+        let mut far = held(0);
+        let revision = far.revise(&steps(20, 100)).unwrap();
+        assert_eq!(revision.points.depth, 8, "{revision:?}");
+        let why = "a step of 20 ms reads 4 of 97.65 KiB from a cold store that answers in 101 ms and gave 100 MB/s: \
+                   8 staged batches instead of 4, 8 are in time in 100 % of all steps";
+        assert_eq!(revision.reason, why);
+        assert_eq!(depths(&mut far, &[steps(20, 20)]), [4], "no less than at first");
+        let mut one = steps(10, 200);
+        one.load.iter_mut().for_each(|load| load.reads = 1);
+        assert_eq!(depths(&mut held(0), &[one]), [16], "of 24");
+        assert_eq!(depths(&mut held(0), &[steps(7, 100)]), [0], "slower than the steps");
+    }
+
+    #[test]
+    fn a_cold_store_whose_reads_do_not_wait_for_each_other_may_give_more() {
+        let mut idle = steps(20, 100);
+        idle.cold.bytes.0 /= 5;
+        assert_eq!(depths(&mut held(0), &[idle.clone()]), [0], "as slow as the steps");
+        idle.cold.in_flight.0 /= 2;
+        assert_eq!(depths(&mut held(0), &[idle]), [8]);
+    }
+
+    #[test]
+    fn figures_that_are_the_same_within_a_quarter_make_no_generation() {
+        let mut far = held(0);
+        let noise = [steps(20, 100), steps(24, 100), steps(20, 120), steps(18, 90)];
+        assert_eq!(depths(&mut far, &noise), [8, 0, 0, 0]);
+        assert_eq!(depths(&mut far, &[steps(30, 100)]), [5]);
+    }
+
+    #[test]
+    fn a_depth_without_room_for_another_and_too_few_reads_decide_nothing() {
+        let mut fixed = Held { depths: (4, 4), ..held(0) };
+        assert_eq!(depths(&mut fixed, &[steps(20, 100)]), [0]);
+        let mut early = steps(20, 100);
+        early.cold.operations = 10;
+        assert_eq!(depths(&mut held(0), &[early]), [0]);
     }
 
     #[test]
     fn pauses_beside_a_slow_cold_store_get_room_and_say_why() {
-        let revision = revise(held(0), CHUNK, &observed(1_300)).unwrap();
-        assert!(revision.room > Bytes(1_000), "{revision:?}");
+        let revision = held(0).revise(&observed(1_300)).unwrap();
+        assert!(revision.points.room > Bytes(1_000), "{revision:?}");
         let why = "trainers pause for 1 s after 1 s in which they consume 2.44 KiB, and the cold store gives \
                    1.30 kB/s";
         assert!(revision.reason.starts_with(why), "{}", revision.reason);

@@ -10,7 +10,7 @@ use core::fmt;
 use crate::{
     id::{Epoch, NumaNode},
     retention::in_place::{Choice, Pace, Rates},
-    session::{Adaptation, Windows, assignment::Assignment},
+    session::{Adaptation, SetPoints, Windows, assignment::Assignment},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -214,6 +214,8 @@ pub struct Schedule {
     pub arena: Bytes,
     /// Batches staged ahead of each rank, the one in use included.
     pub depth: u32,
+    /// The most that a later generation may make of it: staging memory is laid out for so many.
+    pub depth_max: u32,
     /// The reason for this depth, in a sentence.
     pub depth_reason: String,
     /// Operations at a time.
@@ -225,6 +227,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// What a session applies of it at the plan of an epoch.
+    #[must_use]
+    pub fn points(&self) -> SetPoints {
+        SetPoints { room: self.look_ahead, depth: self.depth }
+    }
+
     /// The tiers that are used, fastest first, with what was found of each.
     pub fn used<'all>(
         &'all self,

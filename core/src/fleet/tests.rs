@@ -66,6 +66,7 @@ fn schedule() -> Schedule {
         chunk: CHUNK,
         arena: CHUNK,
         depth: 4,
+        depth_max: 4,
         depth_reason: String::new(),
         windows: LinkWindows { cold: 8, cold_max: 256, cold_threads: 4, tier: 32 },
         look_ahead: Bytes(0),
@@ -152,7 +153,7 @@ fn observed(planned: u32) -> Observed {
     };
     let (cold, tiers) = (ObservedLink::default(), vec![]);
     let (cycle, supply) = (Some(cycle), Some(supply));
-    Observed { planned: Epoch(planned), cold, tiers, cycle, supply }
+    Observed { planned: Epoch(planned), cold, tiers, load: None, cycle, supply }
 }
 
 #[test]

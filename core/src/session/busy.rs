@@ -13,12 +13,19 @@ pub struct Busy {
     time: Nanoseconds,
     in_flight: Nanoseconds,
     operations: u64,
+    /// When the channel began to work, until its first operation since then ends.
+    woke_at: Option<Nanoseconds>,
+    responses: u64,
+    response_time: Nanoseconds,
 }
 
 impl Busy {
     /// Notes an operation that begins. Time does not go back.
     pub fn begun(&mut self, now: Nanoseconds) {
         self.pass(now);
+        if self.running == 0 {
+            self.woke_at = Some(self.changed_at);
+        }
         self.running += 1;
         self.operations += 1;
     }
@@ -27,6 +34,11 @@ impl Busy {
     pub fn ended(&mut self, now: Nanoseconds) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
+        if let Some(woke_at) = self.woke_at.take() {
+            self.responses += 1;
+            let response = self.changed_at.0.saturating_sub(woke_at.0);
+            self.response_time.0 = self.response_time.0.saturating_add(response);
+        }
     }
 
     /// Operations that run now.
@@ -51,6 +63,13 @@ impl Busy {
     #[must_use]
     pub const fn in_flight(&self) -> Nanoseconds {
         self.in_flight
+    }
+
+    /// How often the channel began to work, and the time from then to the first end of an operation, all of
+    /// these together: operations that wait for others have no part in it.
+    #[must_use]
+    pub const fn responses(&self) -> (u64, Nanoseconds) {
+        (self.responses, self.response_time)
     }
 
     fn pass(&mut self, now: Nanoseconds) {
@@ -81,5 +100,6 @@ mod tests {
         busy.ended(Nanoseconds(100));
         assert_eq!((busy.time(), busy.operations(), busy.running()), (Nanoseconds(40), 3, 0));
         assert_eq!(busy.in_flight(), Nanoseconds(30 + 10 + 10));
+        assert_eq!(busy.responses(), (2, Nanoseconds(20 + 10)), "the first of two, and the third");
     }
 }

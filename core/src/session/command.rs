@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use super::{Memory, Operation, Tally, Wait};
+use super::{Memory, Operation, SetPoints, Tally, Wait};
 use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
@@ -197,14 +197,14 @@ pub enum Event {
         /// Its new limit, in chunks.
         chunks_max: u32,
     },
-    /// The manager made a schedule: from an epoch on, so much room of the tiers is for samples to come.
+    /// The manager made a schedule, which holds from an epoch on.
     Scheduled {
         /// The generation of the schedule.
         generation: u32,
         /// The first epoch that it holds for.
         from: Epoch,
-        /// The room.
-        room: Bytes,
+        /// What it sets.
+        points: SetPoints,
     },
     /// The manager says which nodes there are from an epoch on.
     Membership(Membership),

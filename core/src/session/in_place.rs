@@ -30,7 +30,7 @@ pub(super) fn is_allowed(settings: &Settings, batch: BatchId, tier: TierId) -> b
     match settings.policy.stay(spec.shuffle) {
         Stay::ForGood => true,
         Stay::UntilRead => {
-            let last = settings.staged_batches.saturating_mul(STEPS_PER_STAGED);
+            let last = settings.staged_max().saturating_mul(STEPS_PER_STAGED);
             let is_near_end = batch.step.0.saturating_add(last) >= spec.steps_in(batch.epoch);
             is_last_epoch(spec, batch) || !is_near_end
         }

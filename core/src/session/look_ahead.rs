@@ -29,7 +29,8 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 use super::{
     Session,
     operations::FetchedAhead,
-    settings::{LookAhead, Settings},
+    set_points::SetPoints,
+    settings::{LookAhead, STAGED_MIN, Settings},
     staging::Staging,
 };
 use crate::{
@@ -67,8 +68,8 @@ pub(super) struct Horizon {
     /// Reads of samples of which an earlier one is not staged yet: after that it is known whether they are
     /// cold.
     deferred: HashTable<SampleId, Due>,
-    /// The generation and the room that the manager said, by the first epoch that they hold for.
-    scheduled: BTreeMap<Epoch, (u32, Bytes)>,
+    /// The generation of the schedule and what it sets, by the first epoch that they hold for.
+    scheduled: BTreeMap<Epoch, (u32, SetPoints)>,
     /// How samples are requested, if not as soon as there is room.
     fetches: Option<RankFetches>,
 }
@@ -126,7 +127,7 @@ impl Horizon {
             ranks: BTreeMap::new(),
             passed: Passed(vec![0; words]),
             deferred: HashTable::default(),
-            scheduled: BTreeMap::from([(settings.order.start.epoch, (0, settings.first_room))]),
+            scheduled: BTreeMap::from([(settings.order.start.epoch, (0, settings.first_points()))]),
             fetches: settings.fetches(),
         }
     }
@@ -135,10 +136,9 @@ impl Horizon {
         self.is_looking
     }
 
-    /// The generation and the room for an epoch; none before the manager said so.
-    fn scheduled_for(&self, epoch: Epoch) -> (u32, Bytes) {
-        let last = self.scheduled.range(..=epoch).next_back();
-        last.map_or((0, Bytes(0)), |(_, scheduled)| *scheduled)
+    /// The generation for an epoch and what it sets; `None` before the first that the manager made.
+    fn scheduled_for(&self, epoch: Epoch) -> Option<(u32, SetPoints)> {
+        self.scheduled.range(..=epoch).next_back().map(|(_, scheduled)| *scheduled)
     }
 
     /// Notes that a read of a sample is staged. Returns a later one that waited for this.
@@ -250,10 +250,18 @@ impl Session {
         read >= at_rate(1) && read < at_rate(AUTO_RATE_MAX.0)
     }
 
-    /// Divides the room of the tiers between what the policy retains and what is fetched ahead, for the
-    /// epoch that is planned next.
-    pub(super) fn divide_room(&mut self, epoch: Epoch) {
-        let (generation, scheduled) = self.horizon.scheduled_for(epoch);
+    /// Applies the schedule that holds for the epoch which is planned next.
+    pub(super) fn apply_schedule(&mut self, epoch: Epoch) {
+        let first = (0, self.settings.first_points());
+        let (generation, points) = self.horizon.scheduled_for(epoch).unwrap_or(first);
+        self.progress.generations.insert(epoch, generation);
+        self.begin_span();
+        self.depth = points.depth.clamp(STAGED_MIN, self.settings.staged_max().max(STAGED_MIN));
+        self.divide_room(epoch, points.room);
+    }
+
+    /// Divides the room of the tiers between what the policy retains and what is fetched ahead.
+    fn divide_room(&mut self, epoch: Epoch, scheduled: Bytes) {
         let room = match (self.settings.look_ahead, self.settings.ahead_room()) {
             (LookAhead::Off, _) => return,
             (_, Some(room)) => room,
@@ -261,7 +269,6 @@ impl Session {
         };
         let room = room.min(self.room_of_most_ahead());
         self.progress.look_ahead_room.insert(epoch, room);
-        self.progress.generations.insert(epoch, generation);
         self.planner.cache_mut().reserve(room);
     }
 
@@ -272,11 +279,10 @@ impl Session {
         Bytes(mean.0.saturating_mul(AHEAD_SAMPLES_MAX as u64))
     }
 
-    /// Takes note of the room for samples to come from an epoch on; epochs that are planned already keep
-    /// theirs.
-    pub(super) fn handle_scheduled(&mut self, generation: u32, from: Epoch, room: Bytes) {
+    /// Takes note of a schedule that holds from an epoch on; epochs that are planned already keep theirs.
+    pub(super) fn handle_scheduled(&mut self, generation: u32, from: Epoch, points: SetPoints) {
         self.horizon.scheduled.retain(|epoch, _| *epoch < from);
-        self.horizon.scheduled.insert(from, (generation, room));
+        self.horizon.scheduled.insert(from, (generation, points));
     }
 
     /// Looks at one read to come. Returns `false` if nothing more can be fetched ahead now.

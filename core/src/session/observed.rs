@@ -1,10 +1,11 @@
 //! What a session observed of its links and of its trainers: the inputs of the next schedule of its node.
 
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
 use super::{
     Busy, LookAhead, Session,
-    phases::{Cycle, Supply, WHOLE},
+    phases::{Cycle, SPANS, Supply, WHOLE},
+    staging_depth::Load,
 };
 use crate::{
     id::Epoch,
@@ -22,12 +23,17 @@ pub struct ObservedLink {
     pub busy: Nanoseconds,
     /// The sum of the times of all operations.
     pub in_flight: Nanoseconds,
+    /// How often it began to work.
+    pub responses: u64,
+    /// The time from then to the first end of an operation, all of these together.
+    pub response_time: Nanoseconds,
 }
 
 impl ObservedLink {
     fn of(busy: &Busy, bytes: Bytes) -> Self {
         let (operations, in_flight) = (busy.operations(), busy.in_flight());
-        Self { bytes, operations, busy: busy.time(), in_flight }
+        let (responses, response_time) = busy.responses();
+        Self { bytes, operations, busy: busy.time(), in_flight, responses, response_time }
     }
 
     /// What it gave while anything ran; `None` before its first bytes, and if it takes no time.
@@ -44,27 +50,102 @@ impl ObservedLink {
     pub fn latency(&self) -> Option<Nanoseconds> {
         self.in_flight.0.checked_div(self.operations).map(Nanoseconds)
     }
+
+    /// The mean time of an operation that waits for no other; `None` before the first.
+    #[must_use]
+    pub fn response(&self) -> Option<Nanoseconds> {
+        self.response_time.0.checked_div(self.responses).map(Nanoseconds)
+    }
+
+    /// What came after `earlier`.
+    fn since(&self, earlier: &Self) -> Self {
+        let time = |now: Nanoseconds, then: Nanoseconds| Nanoseconds(now.0.saturating_sub(then.0));
+        Self {
+            bytes: Bytes(self.bytes.0.saturating_sub(earlier.bytes.0)),
+            operations: self.operations.saturating_sub(earlier.operations),
+            busy: time(self.busy, earlier.busy),
+            in_flight: time(self.in_flight, earlier.in_flight),
+            responses: self.responses.saturating_sub(earlier.responses),
+            response_time: time(self.response_time, earlier.response_time),
+        }
+    }
 }
 
-/// What a session observed since it began.
+/// The cold store and the tiers, fastest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Links {
+    cold: ObservedLink,
+    tiers: Vec<ObservedLink>,
+    /// What tiers gave to batches.
+    hit: Bytes,
+}
+
+impl Links {
+    /// Links over which nothing was moved.
+    pub(super) fn unused(tiers: usize) -> Self {
+        Self { tiers: vec![ObservedLink::default(); tiers], ..Self::default() }
+    }
+
+    /// What came after `earlier`.
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            cold: self.cold.since(&earlier.cold),
+            tiers: self.tiers.iter().zip(&earlier.tiers).map(|(now, it)| now.since(it)).collect(),
+            hit: Bytes(self.hit.0.saturating_sub(earlier.hit.0)),
+        }
+    }
+}
+
+/// What a session observed in its last epochs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// The latest epoch for which the room of the tiers is divided.
+    /// The latest epoch that is planned: another schedule holds for a later one.
     pub planned: Epoch,
     /// The cold store.
     pub cold: ObservedLink,
     /// The tiers, fastest first, copies into them included.
     pub tiers: Vec<ObservedLink>,
+    /// What the steps of the node ask of the cold store; `None` before there were enough of them.
+    pub load: Option<Load>,
     /// Busy and idle phases of the trainers; `None` without idle ones.
     pub cycle: Option<Cycle>,
-    /// What there is to feed them with; `None` while the rate of the cold store is not known.
+    /// What there is to feed them with; `None` while the rate of the cold store is not known, and where the
+    /// manager does not say how much room looking ahead gets.
     pub supply: Option<Supply>,
 }
 
 impl Session {
-    /// What was observed so far.
+    /// What was observed in the last epochs.
     #[must_use]
     pub fn observed(&self) -> Observed {
+        let now = self.links();
+        let Links { cold, tiers, hit } = match self.earlier.front() {
+            None => now,
+            Some(then) => now.since(then),
+        };
+        let rate = cold.rate().filter(|_| self.settings.look_ahead == LookAhead::Auto);
+        Observed {
+            planned: self.planned(),
+            load: self.load(cold.bytes, hit),
+            cycle: self.cycle(),
+            supply: rate.map(|rate| self.supply(rate)),
+            tiers,
+            cold,
+        }
+    }
+
+    /// Lets observations of an epoch that is long past count no more.
+    pub(super) fn begin_span(&mut self) {
+        self.phases.begin_epoch();
+        let links = self.links();
+        self.earlier.push_back(links);
+        if self.earlier.len() > SPANS {
+            self.earlier.pop_front();
+        }
+    }
+
+    /// All links since the session began.
+    fn links(&self) -> Links {
         let progress = &self.progress;
         let sum = |of: &dyn Fn(&super::EpochProgress) -> u64| {
             Bytes(progress.epochs.iter().map(of).fold(0, u64::saturating_add))
@@ -73,32 +154,40 @@ impl Session {
             let moved = |epoch: &super::EpochProgress| epoch.from_tier[at].0 + epoch.written[at].0;
             ObservedLink::of(busy, sum(&moved))
         };
-        let cold = ObservedLink::of(&progress.cold_busy, sum(&|epoch| epoch.cold.0));
-        Observed {
-            planned: self.planned_room(),
+        Links {
+            cold: ObservedLink::of(&progress.cold_busy, progress.cold),
             tiers: progress.tiers_busy.iter().enumerate().map(tier).collect(),
-            cycle: self.phases.cycle(self.settings.order.world.ranks_per_node),
-            supply: cold.rate().map(|rate| self.supply(rate)),
-            cold,
+            hit: sum(&|epoch| epoch.from_tier.iter().map(|bytes| bytes.0).sum()),
         }
     }
 
-    /// The latest epoch for which the room of the tiers is divided.
-    pub(super) fn planned_room(&self) -> Epoch {
-        let last = self.progress.look_ahead_room.last_key_value();
+    /// What a step reads from the cold store when of all that was read so many bytes were cold, and so many
+    /// were hit.
+    fn load(&self, cold: Bytes, hit: Bytes) -> Option<Load> {
+        let order = &self.settings.order;
+        let samples = u64::from(order.batch_size) * u64::from(order.world.ranks_per_node);
+        let read_len = Bytes(self.dataset.0 / u64::from(order.samples.max(1)));
+        let step_time = self.phases.step_time()?;
+        Some(Load { reads: reads_at_most(samples, cold, hit), read_len, step_time })
+    }
+
+    /// The latest epoch that is planned.
+    fn planned(&self) -> Epoch {
+        let last = self.progress.generations.last_key_value();
         last.map_or(self.settings.order.start.epoch, |(epoch, _)| *epoch)
     }
 
-    /// Whether the manager says how much room looking ahead gets.
+    /// Whether another schedule would change anything.
     #[must_use]
     pub fn follows_schedules(&self) -> bool {
-        self.settings.look_ahead == LookAhead::Auto
+        let is_deeper = self.settings.staged_batches_max > self.settings.staged_batches;
+        is_deeper || self.settings.look_ahead == LookAhead::Auto
     }
 
     fn supply(&self, cold: BytesPerSecond) -> Supply {
         let order = &self.settings.order;
         let epoch = self.dataset.0 / u64::from(order.world.nodes);
-        let batches = u64::from(self.settings.staged_batches.saturating_sub(1));
+        let batches = u64::from(self.depth.saturating_sub(1));
         let steps = u64::from(order.steps_per_epoch()).max(1);
         let tiers = self.planner.cache().capacities();
         let now = &self.progress.epochs[self.planner.main().0 as usize];
@@ -112,5 +201,48 @@ impl Session {
             staged: Bytes(epoch / steps * batches),
             cold,
         }
+    }
+}
+
+/// The reads of nearly every step of so many samples: the mean and three standard deviations, as if each sample
+/// were cold by chance.
+fn reads_at_most(samples: u64, cold: Bytes, hit: Bytes) -> u32 {
+    let all = (u128::from(cold.0) + u128::from(hit.0)).max(1);
+    let (samples, cold, hit) = (u128::from(samples), u128::from(cold.0), u128::from(hit.0));
+    let mean = (samples * cold).div_ceil(all);
+    let variance = mean * hit / all;
+    let reads = (mean + 3 * variance.isqrt()).min(samples);
+    u32::try_from(reads).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_reads_what_is_not_hit_and_hardly_more() {
+        let reads = |cold, hit| reads_at_most(400, Bytes(cold), Bytes(hit));
+        assert_eq!([reads(500, 0), reads(0, 500), reads(0, 0)], [400, 0, 0]);
+        assert_eq!(reads(500, 500), 200 + 3 * 10);
+        assert_eq!(reads(90, 10), 360 + 3 * 6);
+        assert_eq!(reads(9_000_000_000, 1_000_000_000), 360 + 3 * 6, "of any number of bytes");
+    }
+
+    #[test]
+    fn what_a_link_did_before_does_not_count() {
+        let link = |bytes, busy, responses, response_time| ObservedLink {
+            bytes: Bytes(bytes),
+            operations: responses,
+            busy: Nanoseconds(busy),
+            in_flight: Nanoseconds(busy),
+            responses,
+            response_time: Nanoseconds(response_time),
+        };
+        let slow = link(1_000, 1_000_000_000, 10, 1_000_000_000);
+        let now = link(5_000, 2_000_000_000, 20, 1_100_000_000);
+        assert_eq!(slow.rate(), Some(BytesPerSecond(1_000)));
+        let lately = now.since(&slow);
+        assert_eq!(lately.rate(), Some(BytesPerSecond(4_000)));
+        assert_eq!(lately.response(), Some(Nanoseconds(10_000_000)));
     }
 }

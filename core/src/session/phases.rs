@@ -7,6 +7,9 @@
 //! of a gap. Ranks tell of their waits in any order, so a gap is looked at one batch later, when the others
 //! have told of theirs.
 //!
+//! Only the last epochs count: a training changes, and a pause that comes no more needs no room. Three of them are
+//! enough to see a pause again that comes twice in each.
+//!
 //! In each cycle the node consumes `S` bytes in the time `b`, and then nothing in the time `i`. Of an epoch
 //! of `D` bytes the tiers retain `x = C - y` and so hit `x / D` of all reads; the cold store gives `B` bytes
 //! a second. In the busy phase `S (1 - x / D) - B b` bytes are missing. Room for look-ahead covers up to `y`
@@ -23,7 +26,10 @@
 
 mod waiting_times;
 
-use alloc::{boxed::Box, collections::BTreeMap};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, VecDeque},
+};
 
 use self::waiting_times::WaitingTimes;
 use super::Wait;
@@ -55,15 +61,68 @@ pub(super) const WHOLE: u32 = 1_000_000;
 /// Classes of gaps, by the bits of their length.
 const CLASSES: usize = 65;
 
+/// Epochs that count, the current one included.
+pub(super) const SPANS: usize = 3;
+
+/// Gaps from which on their mean is the time of a step.
+const STEPS_MIN: u64 = 32;
+
 /// What trainers did between batches, by how long it took.
 #[derive(Debug, Clone)]
 pub(super) struct Phases {
-    gaps: Box<[Gaps; CLASSES]>,
-    /// Bytes of the batches before these gaps.
-    consumed: Bytes,
+    /// The last epochs, the current one at the end.
+    spans: VecDeque<Span>,
     last: BTreeMap<Rank, Delivery>,
     /// When at least one rank waited.
     waited: WaitingTimes,
+}
+
+/// What trainers did between batches in an epoch, by how long it took.
+#[derive(Debug, Clone)]
+struct Span {
+    gaps: Box<[Gaps; CLASSES]>,
+    /// Bytes of the batches before these gaps.
+    consumed: Bytes,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self { gaps: Box::new([Gaps::default(); CLASSES]), consumed: Bytes(0) }
+    }
+}
+
+impl Span {
+    fn add(&mut self, other: &Self) {
+        self.consumed.0 = self.consumed.0.saturating_add(other.consumed.0);
+        for (gaps, other) in self.gaps.iter_mut().zip(&*other.gaps) {
+            gaps.count += other.count;
+            gaps.time = gaps.time.saturating_add(other.time);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.gaps.iter().map(|class| class.count).sum()
+    }
+
+    /// The first class of gaps that are idle phases, or delays that came once; `None` without any.
+    fn first_idle(&self) -> Option<usize> {
+        let all = self.count();
+        let mut below = 0;
+        let median = self.gaps.iter().find(|class| {
+            below += class.count;
+            below * 2 >= all && class.count > 0
+        })?;
+        let longest_busy = (median.time / median.count).saturating_mul(IDLE_FACTOR);
+        let is_long = |gaps: &Gaps| gaps.count > 0 && gaps.time / gaps.count > longest_busy;
+        let long = self.gaps.iter().position(is_long)?;
+        let idle_time =
+            self.gaps[long..].iter().map(|class| class.time).fold(0, u64::saturating_add);
+        let mut shorter: u64 = 0;
+        (long..CLASSES).find(|class| {
+            shorter = shorter.saturating_add(self.gaps[*class].time);
+            shorter > idle_time / 100 * NEGLIGIBLE_PERCENT
+        })
+    }
 }
 
 /// The last batch of a rank.
@@ -119,8 +178,7 @@ pub struct Supply {
 impl Default for Phases {
     fn default() -> Self {
         Self {
-            gaps: Box::new([Gaps::default(); CLASSES]),
-            consumed: Bytes(0),
+            spans: VecDeque::from([Span::default()]),
             last: BTreeMap::new(),
             waited: WaitingTimes::default(),
         }
@@ -146,32 +204,42 @@ impl Phases {
         self.last.remove(&rank);
     }
 
+    /// Notes that another epoch begins.
+    pub(super) fn begin_epoch(&mut self) {
+        if self.spans.len() == SPANS {
+            self.spans.pop_front();
+        }
+        self.spans.push_back(Span::default());
+    }
+
     fn observe(&mut self, gap: Nanoseconds, len: Bytes) {
-        let class = &mut self.gaps[class(gap.0)];
+        let Some(span) = self.spans.back_mut() else { return };
+        let class = &mut span.gaps[class(gap.0)];
         class.count += 1;
         class.time = class.time.saturating_add(gap.0);
-        self.consumed.0 = self.consumed.0.saturating_add(len.0);
+        span.consumed.0 = span.consumed.0.saturating_add(len.0);
+    }
+
+    /// All epochs that count together.
+    fn all(&self) -> Span {
+        let mut all = Span::default();
+        self.spans.iter().for_each(|span| all.add(span));
+        all
+    }
+
+    /// The mean time of a step, idle phases and waiting excluded; `None` before there were enough.
+    pub(super) fn step_time(&self) -> Option<Nanoseconds> {
+        let all = self.all();
+        let busy = &all.gaps[..all.first_idle().unwrap_or(CLASSES)];
+        let count: u64 = busy.iter().map(|class| class.count).sum();
+        let time = busy.iter().map(|class| class.time).fold(0, u64::saturating_add);
+        (count >= STEPS_MIN).then(|| Nanoseconds(time / count))
     }
 
     /// The mean cycle of a node with so many ranks, if idle phases were observed.
     pub(super) fn cycle(&self, ranks: u32) -> Option<Cycle> {
-        let all: u64 = self.gaps.iter().map(|class| class.count).sum();
-        let mut below = 0;
-        let median = self.gaps.iter().find(|class| {
-            below += class.count;
-            below * 2 >= all && class.count > 0
-        })?;
-        let longest_busy = (median.time / median.count).saturating_mul(IDLE_FACTOR);
-        let is_long = |gaps: &Gaps| gaps.count > 0 && gaps.time / gaps.count > longest_busy;
-        let long = self.gaps.iter().position(is_long)?;
-        let idle_time =
-            self.gaps[long..].iter().map(|class| class.time).fold(0, u64::saturating_add);
-        let mut shorter: u64 = 0;
-        let first_idle = (long..CLASSES).find(|class| {
-            shorter = shorter.saturating_add(self.gaps[*class].time);
-            shorter > idle_time / 100 * NEGLIGIBLE_PERCENT
-        })?;
-        let (busy, idle) = self.gaps.split_at(first_idle);
+        let all = self.all();
+        let (busy, idle) = all.gaps.split_at(all.first_idle()?);
         let idles: u64 = idle.iter().map(|class| class.count).sum();
         if idles < PAUSES_MIN * u64::from(ranks) {
             return None;
@@ -180,7 +248,7 @@ impl Phases {
             let time = classes.iter().map(|class| class.time).fold(0, u64::saturating_add);
             time.checked_div(idles).map(Nanoseconds)
         };
-        let consumed = u128::from(self.consumed.0) * u128::from(ranks);
+        let consumed = u128::from(all.consumed.0) * u128::from(ranks);
         let consumed = consumed.checked_div(u128::from(idles))?;
         Some(Cycle {
             consumed: Bytes(u64::try_from(consumed).unwrap_or(u64::MAX)),
@@ -253,6 +321,32 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_that_comes_no_more_is_forgotten_after_some_epochs_and_one_that_comes_is_not() {
+        let mut phases = phases(4, 300 * MS, 1);
+        assert_eq!(phases.step_time(), Some(Nanoseconds(10 * MS)), "pauses are no steps");
+        phases.detached(Rank(0));
+        let mut now = 10_000 * MS;
+        let mut train = |phases: &mut Phases, pause: u64| {
+            phases.begin_epoch();
+            for step in 0..50 {
+                let wait = Wait { since: Nanoseconds(now), until: Nanoseconds(now + MS) };
+                phases.delivered(Rank(0), wait, Bytes(400_000));
+                now += MS + 20 * MS + if step % 25 == 24 { pause } else { 0 };
+            }
+        };
+        for _ in 0..3 {
+            train(&mut phases, 500 * MS);
+            assert!(phases.cycle(1).is_some());
+        }
+        assert_eq!(phases.cycle(1).unwrap().idle, Nanoseconds(520 * MS));
+        (0..2).for_each(|_| train(&mut phases, 0));
+        assert!(phases.cycle(1).is_some(), "one epoch with pauses counts still");
+        train(&mut phases, 0);
+        assert_eq!(phases.cycle(1), None);
+        assert_eq!(phases.step_time(), Some(Nanoseconds(20 * MS)));
+    }
+
+    #[test]
     fn an_even_training_has_no_idle_phase_nor_has_one_that_came_back() {
         assert_eq!(phases(4, 0, 2).cycle(2), None);
         assert_eq!(Phases::default().cycle(1), None);
@@ -280,7 +374,7 @@ mod tests {
             told.into_iter().for_each(|(rank, wait)| phases.delivered(rank, wait, Bytes(1_000)));
         }
         let even = |gap| gap == 10 * MS || gap == 60 * MS;
-        assert!(phases.gaps.iter().all(|it| it.count == 0 || even(it.time / it.count)));
+        assert!(phases.all().gaps.iter().all(|it| it.count == 0 || even(it.time / it.count)));
         assert_eq!(phases.cycle(2), None);
     }
 

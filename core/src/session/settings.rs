@@ -2,7 +2,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use super::Windows;
+use super::{SetPoints, Windows};
 use crate::{
     id::{NodeId, TierId},
     order::Spec,
@@ -55,6 +55,8 @@ pub struct Settings {
     pub policy: policy::Kind,
     /// Batches staged ahead per rank, the one that the trainer works with included.
     pub staged_batches: u32,
+    /// The most that a later schedule may make of it; of no effect if that is fewer.
+    pub staged_batches_max: u32,
     /// Staging memory of each rank. Below twice the largest batch a trainer that asks ahead is
     /// refused now and then.
     pub arena: Bytes,
@@ -80,7 +82,7 @@ impl Settings {
     pub fn operations_max(&self) -> usize {
         let Spec { batch_size, world, .. } = self.order;
         let samples = u64::from(batch_size)
-            .saturating_mul(u64::from(self.staged_batches))
+            .saturating_mul(u64::from(self.staged_max()))
             .saturating_mul(u64::from(world.ranks_per_node));
         let ahead = match self.look_ahead {
             LookAhead::Off => 0,
@@ -88,6 +90,18 @@ impl Settings {
         };
         let all = samples.saturating_mul(2).saturating_add(64).saturating_add(ahead);
         usize::try_from(all).unwrap_or(usize::MAX)
+    }
+
+    /// Batches that staging memory is meant for.
+    #[must_use]
+    pub fn staged_max(&self) -> u32 {
+        self.staged_batches.max(self.staged_batches_max)
+    }
+
+    /// What holds when the session begins.
+    #[must_use]
+    pub fn first_points(&self) -> SetPoints {
+        SetPoints { room: self.first_room, depth: self.staged_batches }
     }
 
     /// Whether samples may wait in each tier for their use. One that wears out takes them only if the job

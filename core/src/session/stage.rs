@@ -30,7 +30,7 @@ impl Session {
     /// Stages batches until every rank has what it may have, the earliest batch first, or the slice is
     /// used up.
     pub(super) fn stage(&mut self) {
-        let staged_max = self.settings.staged_batches;
+        let staged_max = self.depth;
         let mut left = self.slice.map_or(usize::MAX, |slice| slice.get() as usize);
         loop {
             if let Some(partly) = self.partly_planned.take() {
@@ -115,7 +115,7 @@ impl Session {
             count += 1;
         }
         if let Some(next) = self.planner.leads_to(batch) {
-            self.divide_room(next);
+            self.apply_schedule(next);
             self.planner.begin_next();
         }
         if let Some(staged) = self.staging.batch_mut(batch) {

@@ -49,6 +49,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         chunk: Bytes(1024),
         policy,
         staged_batches: 3,
+        staged_batches_max: 0,
         arena: Bytes(4 * 4096),
         on_error,
         windows: windows(3, 2),

@@ -49,6 +49,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         chunk: CHUNK,
         policy,
         staged_batches: 4,
+        staged_batches_max: 0,
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
         windows: Windows::default(),

@@ -38,7 +38,7 @@ impl Limits {
         };
         let tiers: Vec<TierLimit> = layout.tiers.iter().enumerate().map(limit).collect();
         let ranks = u64::from(settings.order.world.ranks_per_node);
-        let batches = settings.staged_batches.max(STAGED_MIN);
+        let batches = settings.staged_max().max(STAGED_MIN);
         let staging = StagingLimit {
             pool: layout::MEMORY,
             batches,
@@ -146,6 +146,7 @@ mod tests {
             left_out: Vec::new(),
             chunk: CHUNK,
             depth: 4,
+            depth_max: 4,
             windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
             first_room: Bytes(0),
             cold: Figures::none(),
@@ -170,6 +171,7 @@ mod tests {
             chunk: CHUNK,
             policy: policy::Kind::Gap,
             staged_batches: 4,
+            staged_batches_max: 0,
             arena: layout.arena,
             on_error: OnError::Fail,
             windows: Windows { cold: window, tier: window, ..Windows::default() },

@@ -74,7 +74,8 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
             ..agent.readers.reader_stats()
         },
         wasted: session.wasted(),
-        staged_batches: agent.layout.depth,
+        staged_batches: session.depth(),
+        generations: agent.schedules.into_entries(&applied(progress, agent.began)),
         look_ahead: agent.job.look_ahead,
         cycle: session.cycle(),
         chunk: agent.layout.chunk,

@@ -35,6 +35,7 @@ use super::{
     peers::{Admission, Peers},
     published::PublishedOrders,
     ram_disk::RamDisk,
+    schedules::Schedules,
     scratch::Scratch,
     sockets::Sockets,
 };
@@ -85,6 +86,7 @@ pub(super) async fn agent(
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
         began: follow_schedule(&mut session, &assignment, clock.now()),
+        schedules: Schedules::of(&assignment.schedule),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
@@ -145,9 +147,9 @@ fn peers(
 
 /// Has the session follow the schedule that the agent got; returns since when it does.
 fn follow_schedule(session: &mut Session, assignment: &Assignment, now: Nanoseconds) -> Applied {
-    let Schedule { generation, look_ahead: room, .. } = assignment.schedule;
-    let from = assignment.order.start.epoch;
-    session.handle(SessionEvent::Scheduled { generation, from, room }, now);
+    let Schedule { generation, .. } = assignment.schedule;
+    let (from, points) = (assignment.order.start.epoch, assignment.schedule.points());
+    session.handle(SessionEvent::Scheduled { generation, from, points }, now);
     Applied { generation, epoch: from }
 }
 

@@ -131,6 +131,7 @@ impl Found {
             left_out,
             chunk: schedule.chunk,
             depth: schedule.depth,
+            depth_max: schedule.depth_max,
             windows: schedule.windows,
             first_room: schedule.look_ahead,
             cold: self.cold,

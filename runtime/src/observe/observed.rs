@@ -7,16 +7,19 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
-/// What a node observed since its process began.
+/// What a node observed in its last epochs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedEntry {
     /// The latest epoch that is planned.
     pub planned_epoch: u32,
     /// The cold store and the tiers that are used, fastest first.
     pub links: Vec<LinkEntry>,
+    /// What a step reads from the cold store; `None` before there were enough steps.
+    pub load: Option<LoadEntry>,
     /// The mean busy phase of the trainers and the idle phase after it; `None` if they do not pause.
     pub cycle: Option<CycleEntry>,
-    /// What there is to feed them with; `None` while the rate of the cold store is not known.
+    /// What there is to feed them with; `None` while the rate of the cold store is not known, and where the job
+    /// says how much room samples to come get.
     pub supply: Option<SupplyEntry>,
 }
 
@@ -35,6 +38,19 @@ pub struct LinkEntry {
     pub bytes_per_s: Option<u64>,
     /// The mean time of an operation.
     pub latency_ns: Option<u64>,
+    /// The mean time of an operation that waits for no other.
+    pub response_ns: Option<u64>,
+}
+
+/// What the steps of a node ask of the cold store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadEntry {
+    /// The reads of nearly every step.
+    pub reads: u32,
+    /// The mean length of a read.
+    pub read_bytes: u64,
+    /// How long a step takes, waiting and pauses excluded.
+    pub step_ns: u64,
 }
 
 /// Busy and idle phases.
@@ -73,6 +89,11 @@ impl ObservedEntry {
         Self {
             planned_epoch: observed.planned.0,
             links: cold.chain(tiers).map(|(name, it)| link(name, it)).collect(),
+            load: observed.load.map(|load| LoadEntry {
+                reads: load.reads,
+                read_bytes: load.read_len.0,
+                step_ns: load.step_time.0,
+            }),
             cycle: observed.cycle.map(|cycle| CycleEntry {
                 consumed_bytes: cycle.consumed.0,
                 busy_ns: cycle.busy.0,
@@ -98,12 +119,16 @@ impl ObservedEntry {
             format!("observed {:<12} {} in {}", it.name, Bytes(it.bytes), known.join(", "))
         };
         let used = self.links.iter().filter(|it| it.operations > 0);
+        let load = self.load.map(|load| {
+            let (step, len) = (Nanoseconds(load.step_ns), Bytes(load.read_bytes));
+            format!("observed steps        {step}, with up to {} cold reads of {len}", load.reads)
+        });
         let cycle = self.cycle.map(|cycle| {
             let (busy, idle) = (Nanoseconds(cycle.busy_ns), Nanoseconds(cycle.idle_ns));
             let consumed = Bytes(cycle.consumed_bytes);
             format!("observed trainers     {consumed} in {busy}, then a pause of {idle}")
         });
-        used.map(link).chain(cycle).collect()
+        used.map(link).chain(load).chain(cycle).collect()
     }
 }
 
@@ -115,5 +140,6 @@ fn link(name: &str, it: &ObservedLink) -> LinkEntry {
         busy_ns: it.busy.0,
         bytes_per_s: it.rate().map(|rate| rate.0),
         latency_ns: it.latency().map(|latency| latency.0),
+        response_ns: it.response().map(|response| response.0),
     }
 }

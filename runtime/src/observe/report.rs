@@ -43,7 +43,10 @@ use tierfeed_core::{
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
-use super::{footprint::Footprint, pauses::PauseEntry};
+use super::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry};
+
+/// Generations of a schedule that a report names.
+pub const GENERATIONS_KEPT: usize = 256;
 
 /// The content of `report.json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -127,6 +130,8 @@ pub struct Report {
     /// A number for all decisions on where samples were read from and where they stayed, in hexadecimal digits:
     /// a replay with the recorded schedules gives the same.
     pub decisions_digest: String,
+    /// The generations of the schedule that this process got, the last [`GENERATIONS_KEPT`].
+    pub generations: Vec<GenerationEntry>,
     /// Samples that could not be read, the first thousand.
     pub faults: Vec<FaultEntry>,
     /// All faults of samples.
@@ -296,6 +301,7 @@ impl Report {
             rank_waits: rank_waits(progress),
             decisions_digest: format!("{:016x}", facts.progress.decisions()),
             order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
+            generations: facts.generations,
             faults: progress.faults.iter().map(fault_entry).collect(),
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,

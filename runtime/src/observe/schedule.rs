@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     fleet::{
-        Origin,
+        Applied, Origin,
         schedule::{FoundTier, Offer, Schedule, ScheduledTier},
     },
+    session::SetPoints,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -32,10 +33,29 @@ pub struct ScheduleEntry {
     pub staged_batches: u32,
     /// Why so many.
     pub staged_batches_reason: String,
+    /// The most that a later generation may stage: staging memory is laid out for so many.
+    pub staged_batches_max: u32,
     /// Room of the tiers that is kept free for samples to come.
     pub look_ahead_bytes: u64,
     /// Operations at a time.
     pub windows: WindowsEntry,
+}
+
+/// What a generation of a schedule changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GenerationEntry {
+    /// The number of the generation.
+    pub generation: u32,
+    /// The first epoch that it was made for.
+    pub first_epoch: u32,
+    /// The first epoch in which it was applied; `None` if it came too late, or another one came before.
+    pub applied_epoch: Option<u32>,
+    /// The room for samples to come.
+    pub look_ahead_bytes: u64,
+    /// Batches staged ahead of each rank.
+    pub staged_batches: u32,
+    /// Why it replaced the one before; empty for the first.
+    pub reason: String,
 }
 
 /// What is known of the speed of a tier or of the cold store.
@@ -104,6 +124,7 @@ impl ScheduleEntry {
             arena_bytes_per_rank: schedule.arena.0,
             staged_batches: schedule.depth,
             staged_batches_reason: schedule.depth_reason.clone(),
+            staged_batches_max: schedule.depth_max,
             look_ahead_bytes: schedule.look_ahead.0,
             windows: WindowsEntry {
                 cold: windows.cold,
@@ -112,6 +133,12 @@ impl ScheduleEntry {
                 tier: windows.tier,
             },
         }
+    }
+
+    /// What a session applies of it at the plan of an epoch.
+    #[must_use]
+    pub fn points(&self) -> SetPoints {
+        SetPoints { room: Bytes(self.look_ahead_bytes), depth: self.staged_batches }
     }
 
     /// The schedule as lines of text.
@@ -133,9 +160,10 @@ impl ScheduleEntry {
         }
         line(&format!("  {:<12} {}", "cold store", self.cold_store.words()));
         line(&format!(
-            "  {:<12} {} batches of each rank in {}: {}",
+            "  {:<12} {} of at most {} batches of each rank in {}: {}",
             "staging",
             self.staged_batches,
+            self.staged_batches_max,
             Bytes(self.arena_bytes_per_rank),
             self.staged_batches_reason
         ));
@@ -149,6 +177,56 @@ impl ScheduleEntry {
             Bytes(self.chunk_bytes)
         ));
         text
+    }
+}
+
+impl GenerationEntry {
+    /// With the epoch in which it was applied, by what a node applied.
+    #[must_use]
+    pub fn applied(self, applied: &[Applied]) -> Self {
+        let epoch = applied.iter().find(|it| it.generation == self.generation);
+        Self { applied_epoch: epoch.map(|it| it.epoch.0), ..self }
+    }
+
+    /// The generation as a line of text.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { generation, staged_batches: depth, .. } = self;
+        let applied = match self.applied_epoch {
+            Some(epoch) => format!("applied from epoch {epoch}"),
+            None => "never applied".to_owned(),
+        };
+        let room = Bytes(self.look_ahead_bytes);
+        let reason = if self.reason.is_empty() { "the first" } else { &self.reason };
+        format!(
+            "generation {generation}: {room} for samples to come, {depth} staged batches, {applied}: {reason}"
+        )
+    }
+}
+
+impl From<&Schedule> for GenerationEntry {
+    fn from(schedule: &Schedule) -> Self {
+        Self {
+            generation: schedule.generation,
+            first_epoch: schedule.first_epoch.0,
+            applied_epoch: None,
+            look_ahead_bytes: schedule.look_ahead.0,
+            staged_batches: schedule.depth,
+            reason: schedule.reason.clone(),
+        }
+    }
+}
+
+impl From<&ScheduleEntry> for GenerationEntry {
+    fn from(schedule: &ScheduleEntry) -> Self {
+        Self {
+            generation: schedule.generation,
+            first_epoch: schedule.first_epoch,
+            applied_epoch: None,
+            look_ahead_bytes: schedule.look_ahead_bytes,
+            staged_batches: schedule.staged_batches,
+            reason: schedule.reason.clone(),
+        }
     }
 }
 

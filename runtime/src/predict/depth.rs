@@ -1,6 +1,7 @@
 //! The least staging depth by the latency and bandwidth of the cold store.
 
 use tierfeed_core::{
+    fleet::depth::IN_TIME,
     latency_quantiles::LatencyQuantiles,
     session::staging_depth::{self, DEPTH_MAX, Depth, Link, Load, Shortfall},
     throughput::Throughput,
@@ -9,7 +10,6 @@ use tierfeed_core::{
 use tierfeed_workload_analyzer::demand::Demand;
 
 use super::{UNLIMITED, node_model::NodeModel};
-use crate::schedule::IN_TIME;
 
 /// The least staging depth with which fully cold batches are in time, as in the first epoch; `None` if the
 /// step time or the speed of the cold store is not known.

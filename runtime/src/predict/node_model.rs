@@ -45,6 +45,8 @@ pub struct NodeModel {
     /// The link to the cold store.
     pub cold: Speed,
     staging: Staging,
+    /// Batches staged ahead of each rank at first.
+    depth: u32,
     windows: LinkWindows,
     first_room: Bytes,
 }
@@ -136,7 +138,8 @@ impl NodeModel {
             tiers: layout.tiers.iter().map(tier).collect(),
             chunk: layout.chunk,
             cold,
-            staging: Staging { batches: layout.depth, ..schedule::staging(job, demand) },
+            staging: Staging { batches: layout.depth_max, ..schedule::staging(job, demand) },
+            depth: layout.depth,
             windows: layout.windows,
             first_room: layout.first_room,
         }
@@ -172,7 +175,11 @@ impl NodeModel {
             tiers: used.map(tier).collect::<Result<_, String>>()?,
             chunk: Bytes(entry.chunk_bytes.max(1)),
             cold,
-            staging: Staging { batches: entry.staged_batches, ..schedule::staging(job, demand) },
+            staging: Staging {
+                batches: entry.staged_batches_max,
+                ..schedule::staging(job, demand)
+            },
+            depth: entry.staged_batches,
             windows: LinkWindows { cold: cold_window, cold_max, cold_threads, tier: tier_window },
             first_room: Bytes(entry.look_ahead_bytes),
         })
@@ -248,9 +255,9 @@ impl NodeModel {
         let tiers = self.tiers.iter().map(buffer).collect();
         let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        let depth = self.staging.batches;
-        let Self { arena, windows, first_room, .. } = *self;
-        let staged = Staged { arena, depth, windows, first_room };
+        let depth_max = self.staging.batches;
+        let Self { arena, depth, windows, first_room, .. } = *self;
+        let staged = Staged { arena, depth, depth_max, windows, first_room };
         let mut settings = layout::session(job, sizes, order, staged, cache);
         let known = |tier: &Tier| Some(tier.speed.bandwidth).filter(|rate| rate.0 > 0);
         settings.aim.rates.tiers = self.tiers.iter().map(known).collect();

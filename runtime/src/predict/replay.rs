@@ -7,7 +7,7 @@ use tierfeed_core::{
     fleet::Applied,
     id::{Epoch, NodeId},
     order::Spec,
-    session,
+    session::{self, SetPoints},
     simulator::{Machine, Model, simulate_recorded},
     units::Bytes,
 };
@@ -15,7 +15,7 @@ use tierfeed_workload_analyzer::{Job, demand::Demand};
 
 use super::node_model::NodeModel;
 use crate::{
-    observe::schedule::ScheduleEntry,
+    observe::schedule::{GenerationEntry, ScheduleEntry},
     run_dir::schedule_log::{self, ScheduleRecord},
 };
 
@@ -56,28 +56,13 @@ pub struct Recorded {
     applied: Vec<Applied>,
 }
 
-/// A generation in a replay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Generation {
-    /// The number of the generation.
-    pub generation: u32,
-    /// The first epoch that it was made for.
-    pub first_epoch: u32,
-    /// The first epoch in which it was applied; `None` if it came too late, or another one came before.
-    pub applied_epoch: Option<u32>,
-    /// The room for samples to come.
-    pub look_ahead_bytes: u64,
-    /// Why it replaced the one before; empty for the first.
-    pub reason: String,
-}
-
 /// The replay of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replay {
     /// The number of the node.
     pub node: u32,
     /// All generations of its schedule.
-    pub generations: Vec<Generation>,
+    pub generations: Vec<GenerationEntry>,
     /// The digest of the decisions of the replay.
     pub decisions_digest: String,
     /// That of the run, by its report; `None` without one.
@@ -131,27 +116,17 @@ impl Recorded {
         [&self.first].into_iter().chain(&self.later)
     }
 
-    /// The applied generations with the room of each.
-    fn rooms(&self) -> Vec<(Applied, Bytes)> {
-        let room = |applied: &Applied| {
+    /// The applied generations with what each set.
+    fn points(&self) -> Vec<(Applied, SetPoints)> {
+        let points = |applied: &Applied| {
             let entry = self.entries().find(|it| it.generation == applied.generation)?;
-            Some((*applied, Bytes(entry.look_ahead_bytes)))
+            Some((*applied, entry.points()))
         };
-        self.applied.iter().filter_map(room).collect()
+        self.applied.iter().filter_map(points).collect()
     }
 
-    fn generations(&self) -> Vec<Generation> {
-        let generation = |entry: &ScheduleEntry| {
-            let applied = self.applied.iter().find(|it| it.generation == entry.generation);
-            Generation {
-                generation: entry.generation,
-                first_epoch: entry.first_epoch,
-                applied_epoch: applied.map(|it| it.epoch.0),
-                look_ahead_bytes: entry.look_ahead_bytes,
-                reason: entry.reason.clone(),
-            }
-        };
-        self.entries().map(generation).collect()
+    fn generations(&self) -> Vec<GenerationEntry> {
+        self.entries().map(|it| GenerationEntry::from(it).applied(&self.applied)).collect()
     }
 
     /// The node as it was scheduled at first.
@@ -183,7 +158,7 @@ impl Recorded {
     ) -> Replay {
         let settings =
             session::Settings { node: NodeId(self.node), ..site.session(job, sizes, order) };
-        let outcome = simulate_recorded(&settings, &Machine::from(model), &self.rooms());
+        let outcome = simulate_recorded(&settings, &Machine::from(model), &self.points());
         let digest = format!("{:016x}", outcome.decisions);
         let of_run = run_digest(report, self.node);
         Replay {
@@ -201,16 +176,7 @@ impl Replay {
     /// The replay as lines of text.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let generation = |it: &Generation| {
-            let applied = match it.applied_epoch {
-                Some(epoch) => format!("applied from epoch {epoch}"),
-                None => "never applied".to_owned(),
-            };
-            let room = Bytes(it.look_ahead_bytes);
-            let reason = if it.reason.is_empty() { "the first" } else { &it.reason };
-            format!("generation {}: {room} for samples to come, {applied}: {reason}", it.generation)
-        };
-        let mut lines: Vec<String> = self.generations.iter().map(generation).collect();
+        let mut lines: Vec<String> = self.generations.iter().map(GenerationEntry::line).collect();
         lines.push(format!("decisions of the replay {}", self.decisions_digest));
         lines.push(match (&self.run_decisions_digest, self.equal) {
             (Some(of_run), Some(true)) => format!("decisions of the run    {of_run}: equal"),

@@ -38,6 +38,7 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
         chunk: CHUNK,
         policy: policy::Kind::Gap,
         staged_batches: 3,
+        staged_batches_max: 0,
         arena: Bytes::mib(4),
         on_error: OnError::Fail,
         windows: Windows::default(),

@@ -1,23 +1,39 @@
-//! How many batches of each rank are staged ahead.
+//! How many batches of each rank are staged ahead at first, and how many there is room for.
 //!
-//! The least depth with which cold batches are in time ([`staging_depth`]) follows from the step time and the
-//! figures of the cold store. They are means, and with a wider distribution more is needed, so the depth is
-//! at least the default. What the job file names is an upper bound. Without these figures it is the depth,
-//! else the default is.
+//! The depth follows from the step time and the figures of the cold store ([`fleet::depth`]). What the job file
+//! names is an upper bound. Without these figures it is the depth, else the default is. Figures that the run
+//! observes may ask for more later, so there is room for more where main memory is large.
 
 use tierfeed_core::{
-    fleet::schedule::Figures,
-    latency_quantiles::{LatencyQuantiles, PerMillion},
-    session::staging_depth::{self, DEPTH_MAX, Link, Load, Shortfall},
-    throughput::Throughput,
+    fleet::{
+        self,
+        depth::{Bounds, Cold},
+        schedule::Figures,
+    },
+    session::staging_depth::{self, DEPTH_MAX, Load},
     units::Bytes,
 };
 use tierfeed_workload_analyzer::job::STAGED_BATCHES;
 
 use super::Terms;
 
-/// The share of steps whose batches must be ready in time.
-pub const IN_TIME: PerMillion = PerMillion(999_000);
+/// Batches of each rank for which there is room where the job file does not say how many.
+const ROOM_FOR: u32 = 16;
+
+/// The part of main memory that room for more batches than are staged at first may take.
+const ROOM_SHARE: u64 = 8;
+
+/// The most batches that a later generation may stage of each rank, where `depth` are staged at first.
+pub(super) fn deepest(terms: &Terms, depth: u32, main_memory: Bytes) -> u32 {
+    let room = in_share(terms, main_memory, ROOM_SHARE);
+    depth.max(terms.depth_max.unwrap_or(ROOM_FOR).min(room))
+}
+
+/// The batches of each rank that a part of main memory holds.
+fn in_share(terms: &Terms, main_memory: Bytes, part: u64) -> u32 {
+    let share = Bytes(main_memory.0 / part / u64::from(terms.ranks.max(1)));
+    staging_depth::deepest(share, terms.batch)
+}
 
 /// The depth with so much main memory, and the reason in a sentence.
 pub(super) fn depth(terms: &Terms, cold: &Figures, main_memory: Bytes) -> (u32, String) {
@@ -32,37 +48,23 @@ pub(super) fn depth(terms: &Terms, cold: &Figures, main_memory: Bytes) -> (u32, 
             None => (STAGED_BATCHES, format!("the default: {unknown}")),
         };
     };
-    let throughput = Throughput::constant(rate);
-    let latency = LatencyQuantiles::constant(cold.latency.unwrap_or_default());
     let load = Load {
         reads: terms.batch_samples.saturating_mul(terms.ranks),
         read_len: terms.sample,
         step_time,
     };
-    let link = Link { throughput: &throughput, latency: &latency, threads: terms.cold_threads };
+    let latency = cold.latency.unwrap_or_default();
+    let cold = Cold { latency, rate, threads: terms.cold_threads };
     // More than the default takes at most half of main memory.
-    let share = Bytes(main_memory.0 / 2 / u64::from(terms.ranks.max(1)));
-    let in_memory = staging_depth::deepest(share, terms.batch).max(STAGED_BATCHES);
-    let most = asked.unwrap_or(DEPTH_MAX).min(in_memory);
-    let limit = match asked {
-        Some(asked) if asked <= in_memory => "the job file allows",
-        _ => "half of main memory holds",
+    let in_memory = in_share(terms, main_memory, 2).max(STAGED_BATCHES);
+    let bounds = Bounds {
+        usual: STAGED_BATCHES,
+        most: asked.unwrap_or(DEPTH_MAX).min(in_memory),
+        limit: match asked {
+            Some(asked) if asked <= in_memory => "the job file allows",
+            _ => "half of main memory holds",
+        },
+        if_too_slow: asked.unwrap_or(STAGED_BATCHES),
     };
-    match staging_depth::least(&load, &link, IN_TIME, most) {
-        Ok(least) => {
-            let depth = least.batches.max(STAGED_BATCHES).min(most);
-            let batches = least.batches;
-            (depth, format!("{batches} are in time in {} of all steps", least.in_time))
-        }
-        Err(Shortfall::TooShallow { in_time, .. }) => {
-            (most, format!("as many as {limit}: in time in {in_time} of all steps"))
-        }
-        Err(_) => {
-            let depth = asked.unwrap_or(STAGED_BATCHES);
-            (
-                depth,
-                "the cold store is slower than the steps, however far ahead it is read".to_owned(),
-            )
-        }
-    }
+    fleet::depth::depth(&load, &cold, &bounds)
 }

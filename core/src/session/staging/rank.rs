@@ -98,7 +98,7 @@ impl RankStaging {
             unpinned: Vec::new(),
             limit: None,
             space: Space::new(),
-            memory: ArenaMemory::new(settings.arena, settings.staged_batches),
+            memory: ArenaMemory::new(settings.arena, settings.staged_max()),
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     pub(super) fn new(settings: &Settings, first_rank: u32) -> Self {
-        let blocks = u64::from(settings.staged_batches.max(1)).saturating_mul(BLOCKS_PER_BATCH);
+        let blocks = u64::from(settings.staged_max().max(1)).saturating_mul(BLOCKS_PER_BATCH);
         let ranks = settings.order.world.ranks_per_node as usize;
         Self {
             first_rank,

@@ -37,6 +37,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         chunk: Bytes::mib(1),
         policy,
         staged_batches: 3,
+        staged_batches_max: 0,
         arena: Bytes::mib(8),
         on_error: OnError::Fail,
         windows: Windows::default(),

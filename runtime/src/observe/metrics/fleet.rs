@@ -284,9 +284,10 @@ pub(super) mod tests {
         let (mut fleet, mut counters) = (fleet(), ManagerCounters::default());
         register(&mut fleet, &mut counters, 1);
         let (bytes, busy) = (Bytes(500), Nanoseconds(1_000_000_000));
-        let cold = ObservedLink { bytes, operations: 1, busy, in_flight: busy };
+        let cold =
+            ObservedLink { bytes, operations: 1, busy, in_flight: busy, ..ObservedLink::default() };
         let (planned, tiers) = (Epoch(0), Vec::new());
-        let observed = Observed { planned, cold, tiers, cycle: None, supply: None };
+        let observed = Observed { planned, cold, tiers, load: None, cycle: None, supply: None };
         fleet.handle_observed(NodeId(0), 0, observed);
         counters.families("resnet", &fleet).text()
     }

@@ -43,6 +43,7 @@ fn progress() -> Progress {
         chunk: Bytes::mib(1),
         policy: tierfeed_core::retention::policy::Kind::None,
         staged_batches: 2,
+        staged_batches_max: 0,
         arena: Bytes::mib(1),
         on_error: OnError::Fail,
         windows: Windows::default(),

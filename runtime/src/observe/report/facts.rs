@@ -18,7 +18,7 @@ use super::{
     seconds,
     verdict::{self, Batches, ReaderStats, StallSummary},
 };
-use crate::observe::{footprint::Footprint, pauses::PauseEntry};
+use crate::observe::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry};
 
 /// The inputs of a report.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub struct Facts<'a> {
     pub wasted: Bytes,
     /// Batches staged ahead for each rank.
     pub staged_batches: u32,
+    /// The generations of the schedule that this process got.
+    pub generations: Vec<GenerationEntry>,
     /// The room of the tiers that the job gives to look-ahead.
     pub look_ahead: LookAhead,
     /// The mean cycle of the training, if idle phases were observed.

@@ -45,6 +45,7 @@ pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> NodeModel {
         tiers: kinds.into_iter().zip(chunks).map(tier).collect(),
         chunk: CHUNK,
         cold: UNLIMITED,
+        depth: staging.batches,
         staging,
         windows: schedule::usual_windows(),
         first_room: Bytes(0),

@@ -37,6 +37,7 @@ fn settings() -> Settings {
         chunk: Bytes::mib(1),
         policy: policy::Kind::Gap,
         staged_batches: 3,
+        staged_batches_max: 0,
         arena: Bytes::mib(1),
         on_error: OnError::Fail,
         windows: Windows::default(),

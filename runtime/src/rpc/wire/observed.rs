@@ -3,7 +3,7 @@
 use tierfeed_core::{
     fleet::Applied,
     id::Epoch,
-    session::{Cycle, Observed, ObservedLink, Supply},
+    session::{Cycle, Observed, ObservedLink, Supply, staging_depth::Load},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -16,6 +16,8 @@ impl From<&ObservedLink> for pb::Link {
             operations: link.operations,
             busy_ns: link.busy.0,
             in_flight_ns: link.in_flight.0,
+            responses: link.responses,
+            response_ns: link.response_time.0,
         }
     }
 }
@@ -27,6 +29,8 @@ impl From<pb::Link> for ObservedLink {
             operations: link.operations,
             busy: Nanoseconds(link.busy_ns),
             in_flight: Nanoseconds(link.in_flight_ns),
+            responses: link.responses,
+            response_time: Nanoseconds(link.response_ns),
         }
     }
 }
@@ -37,6 +41,11 @@ impl From<&Observed> for pb::Observed {
             planned_epoch: observed.planned.0,
             cold: Some((&observed.cold).into()),
             tiers: observed.tiers.iter().map(Into::into).collect(),
+            load: observed.load.map(|load| pb::StepLoad {
+                reads: load.reads,
+                read_bytes: load.read_len.0,
+                step_ns: load.step_time.0,
+            }),
             cycle: observed.cycle.map(|cycle| pb::Cycle {
                 consumed_bytes: cycle.consumed.0,
                 busy_ns: cycle.busy.0,
@@ -61,6 +70,11 @@ impl TryFrom<pb::Observed> for Observed {
             planned: Epoch(observed.planned_epoch.min(u32::MAX - 1)),
             cold: missing("observed.cold")(observed.cold)?.into(),
             tiers: observed.tiers.into_iter().map(Into::into).collect(),
+            load: observed.load.map(|load| Load {
+                reads: load.reads,
+                read_len: Bytes(load.read_bytes),
+                step_time: Nanoseconds(load.step_ns),
+            }),
             cycle: observed.cycle.map(|cycle| Cycle {
                 consumed: Bytes(cycle.consumed_bytes),
                 busy: Nanoseconds(cycle.busy_ns),

@@ -141,6 +141,7 @@ impl From<&Schedule> for pb::Schedule {
             chunk_bytes: schedule.chunk.0,
             arena_bytes: schedule.arena.0,
             depth: schedule.depth,
+            depth_max: schedule.depth_max,
             depth_reason: schedule.depth_reason.clone(),
             windows: Some(pb::Windows {
                 cold: windows.cold,
@@ -175,6 +176,7 @@ impl TryFrom<pb::Schedule> for Schedule {
             chunk: Bytes(schedule.chunk_bytes),
             arena: Bytes(schedule.arena_bytes),
             depth: schedule.depth,
+            depth_max: schedule.depth_max.max(schedule.depth),
             depth_reason: schedule.depth_reason,
             windows: LinkWindows {
                 cold: windows.cold,

@@ -19,7 +19,7 @@ use tierfeed_core::{
         in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
         policy,
     },
-    session::{Cycle, Observed, ObservedLink, Supply},
+    session::{Cycle, Observed, ObservedLink, Supply, staging_depth},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -116,7 +116,8 @@ prop_compose! {
 
 prop_compose! {
     fn any_schedule()(
-        (generation, first_epoch, depth) in (any::<u32>(), any::<u32>(), 1_u32..),
+        (generation, first_epoch) in any::<(u32, u32)>(),
+        (depth, more) in (1_u32..1 << 31, 0_u32..1 << 31),
         tiers in prop::collection::vec(any_scheduled(), 0..5),
         (chunk, arena, look_ahead) in (1_u64.., any::<u64>(), any::<u64>()),
         (cold, cold_max, cold_threads, tier) in any::<(u32, u32, u32, u32)>(),
@@ -129,6 +130,7 @@ prop_compose! {
             chunk: Bytes(chunk),
             arena: Bytes(arena),
             depth,
+            depth_max: depth + more,
             depth_reason,
             windows: LinkWindows { cold, cold_max, cold_threads, tier },
             look_ahead: Bytes(look_ahead),
@@ -255,21 +257,29 @@ prop_compose! {
 prop_compose! {
     fn any_observed()(
         planned in 0..u32::MAX,
-        links in prop::collection::vec(any::<(u64, u64, u64, u64)>(), 1..5),
+        links in prop::collection::vec(any::<(u64, u64, u64, u64, u64, u64)>(), 1..5),
+        load in any::<Option<(u32, u64, u64)>>(),
         cycle in any::<Option<(u64, u64, u64)>>(),
         supply in any::<Option<(u64, u64, u64, u32, u64)>>(),
     ) -> Observed {
-        let link = |(bytes, operations, busy, in_flight)| ObservedLink {
+        let link = |(bytes, operations, busy, in_flight, responses, response_time)| ObservedLink {
             bytes: Bytes(bytes),
             operations,
             busy: Nanoseconds(busy),
             in_flight: Nanoseconds(in_flight),
+            responses,
+            response_time: Nanoseconds(response_time),
         };
         let mut links = links.into_iter().map(link);
         Observed {
             planned: Epoch(planned),
             cold: links.next().unwrap(),
             tiers: links.collect(),
+            load: load.map(|(reads, read_len, step_time)| staging_depth::Load {
+                reads,
+                read_len: Bytes(read_len),
+                step_time: Nanoseconds(step_time),
+            }),
             cycle: cycle.map(|(consumed, busy, idle)| Cycle {
                 consumed: Bytes(consumed),
                 busy: Nanoseconds(busy),

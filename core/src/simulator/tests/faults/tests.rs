@@ -38,6 +38,7 @@ fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
         chunk: CHUNK,
         policy,
         staged_batches: 4,
+        staged_batches_max: 0,
         arena: Bytes(700 << 10),
         on_error,
         windows: Windows::default(),

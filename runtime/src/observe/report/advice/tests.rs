@@ -50,6 +50,7 @@ fn case(samples: u32, cxl: u32, look_ahead: LookAhead) -> Case {
         chunk: CHUNK,
         policy: policy::Kind::Gap,
         staged_batches: 4,
+        staged_batches_max: 0,
         arena: Bytes::mib(4),
         on_error: OnError::Fail,
         windows: Windows { cold: NonZeroU32::new(16).unwrap(), ..Windows::default() },

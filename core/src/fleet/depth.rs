@@ -1,0 +1,64 @@
+//! How many batches of each rank are staged ahead, by the figures of the cold store and of the steps.
+//!
+//! The least depth with which cold batches are in time ([`staging_depth`]) follows from means. With a wider
+//! distribution more is needed, so the depth is at least the usual one.
+
+use alloc::{borrow::ToOwned, format, string::String};
+use core::num::NonZeroU32;
+
+use crate::{
+    latency_quantiles::{LatencyQuantiles, PerMillion},
+    session::staging_depth::{self, Link, Load, Shortfall},
+    throughput::Throughput,
+    units::{BytesPerSecond, Nanoseconds},
+};
+
+/// The share of steps whose batches must be ready in time.
+pub const IN_TIME: PerMillion = PerMillion(999_000);
+
+/// The cold store as a node reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cold {
+    /// From the request to the first byte.
+    pub latency: Nanoseconds,
+    /// What all reads together get.
+    pub rate: BytesPerSecond,
+    /// Reads that run at the same time.
+    pub threads: NonZeroU32,
+}
+
+/// What limits a depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least depth.
+    pub usual: u32,
+    /// The most.
+    pub most: u32,
+    /// What allows no more, as the subject and the verb of a sentence.
+    pub limit: &'static str,
+    /// The depth if the cold store is slower than the steps.
+    pub if_too_slow: u32,
+}
+
+/// The depth within its bounds, and the reason in a sentence.
+#[must_use]
+pub fn depth(load: &Load, cold: &Cold, bounds: &Bounds) -> (u32, String) {
+    let Bounds { usual, most, limit, if_too_slow } = *bounds;
+    let throughput = Throughput::constant(cold.rate);
+    let latency = LatencyQuantiles::constant(cold.latency);
+    let link = Link { throughput: &throughput, latency: &latency, threads: cold.threads };
+    match staging_depth::least(load, &link, IN_TIME, most) {
+        Ok(least) => {
+            let depth = least.batches.max(usual).min(most);
+            let batches = least.batches;
+            (depth, format!("{batches} are in time in {} of all steps", least.in_time))
+        }
+        Err(Shortfall::TooShallow { in_time, .. }) => {
+            (most, format!("as many as {limit}: in time in {in_time} of all steps"))
+        }
+        Err(_) => (
+            if_too_slow,
+            "the cold store is slower than the steps, however far ahead it is read".to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,12 @@
+//! What a schedule sets anew while a session runs, at the plan of an epoch.
+
+use crate::units::Bytes;
+
+/// What later generations of a schedule change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetPoints {
+    /// The room of the tiers that is kept free of what is retained, for samples to come.
+    pub room: Bytes,
+    /// Batches staged ahead of each rank, the one in use included.
+    pub depth: u32,
+}

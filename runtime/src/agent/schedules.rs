@@ -1,0 +1,30 @@
+//! The schedules that this process got, for its report.
+
+use std::collections::VecDeque;
+
+use tierfeed_core::fleet::{Applied, schedule::Schedule};
+
+use crate::observe::{report::GENERATIONS_KEPT, schedule::GenerationEntry};
+
+/// The last schedules, oldest first.
+#[derive(Debug)]
+pub(super) struct Schedules(VecDeque<GenerationEntry>);
+
+impl Schedules {
+    /// The one with which the agent begins.
+    pub(super) fn of(first: &Schedule) -> Self {
+        Self(VecDeque::from([first.into()]))
+    }
+
+    pub(super) fn push(&mut self, schedule: &Schedule) {
+        if self.0.len() == GENERATIONS_KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(schedule.into());
+    }
+
+    /// All of them, with the epochs in which they were applied.
+    pub(super) fn into_entries(self, applied: &[Applied]) -> Vec<GenerationEntry> {
+        self.0.into_iter().map(|it| it.applied(applied)).collect()
+    }
+}
