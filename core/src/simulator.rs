@@ -189,9 +189,8 @@ fn run<O: Observer>(
     let mut trace = Trace::new(settings, observer);
     let mut digest = Digest::default();
     let peers = machine.peers.iter().flat_map(|peers| peers.join(settings.order.start.epoch));
-    peers.for_each(|event| session.handle(event, clock.now));
-    manager.begin().into_iter().for_each(|event| session.handle(event, clock.now));
-    trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
+    let first = peers.chain(manager.begin()).chain(trainer.attach());
+    first.for_each(|event| session.handle(event, clock.now));
     loop {
         session.run_jobs();
         while let Some(command) = session.poll_command() {

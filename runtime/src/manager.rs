@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duratio
 
 use tierfeed_core::{
     fleet::{
-        self, Applied, Direction, Fleet, Notice, Refusal,
+        self, Applied, Assignment, Direction, Fleet, Notice, Refusal, Registration,
         schedule::Schedule,
         training::{Patience, Stage, Training},
     },
@@ -297,20 +297,7 @@ impl Manager {
         let now = self.clock.now();
         match request {
             Request::Register(registration, reply) => {
-                let assigned = schedule::of(&self.terms, &registration.offer)
-                    .map_err(Refusal::from)
-                    .and_then(|it| self.fleet.handle_registration(registration, it, now));
-                self.counters.count_registration(&assigned);
-                match &assigned {
-                    Ok(it) => {
-                        self.marker.create();
-                        self.available.remove(&it.node);
-                        tracing::info!(node = it.node.0, generation = it.generation, "node joined");
-                        self.announce_schedule(it.node);
-                    }
-                    Err(refusal) => tracing::warn!(%refusal, "node refused"),
-                }
-                answer(reply, assigned);
+                answer(reply, self.register(registration, now));
             }
             Request::Report { node, incarnation, progress, available, observed, reply } => {
                 let applied = progress.applied.clone();
@@ -365,6 +352,27 @@ impl Manager {
                 answer(reply, told);
             }
         }
+    }
+
+    fn register(
+        &mut self,
+        registration: Registration,
+        now: Nanoseconds,
+    ) -> Result<Assignment, Refusal> {
+        let assigned = schedule::of(&self.terms, &registration.offer)
+            .map_err(Refusal::from)
+            .and_then(|it| self.fleet.handle_registration(registration, it, now));
+        self.counters.count_registration(&assigned);
+        match &assigned {
+            Ok(it) => {
+                self.marker.create();
+                self.available.remove(&it.node);
+                tracing::info!(node = it.node.0, generation = it.generation, "node joined");
+                self.announce_schedule(it.node);
+            }
+            Err(refusal) => tracing::warn!(%refusal, "node refused"),
+        }
+        assigned
     }
 
     /// Takes note of what a node observed. Returns the generation of its schedule that it does not have yet.

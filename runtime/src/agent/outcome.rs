@@ -42,9 +42,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     lending.abort_all();
     let mut footprint = agent.footprint;
     let used = end_threads(server, plane).await;
-    if let Some(used) = &used {
-        footprint.note(&used.usage, agent.loans.granted());
-    }
+    used.iter().for_each(|used| footprint.note(&used.usage, agent.loans.granted()));
     let copyouts = agent.observer.copyouts;
     agent.observer.end();
     let scratch = end_scratch(monitor).await;

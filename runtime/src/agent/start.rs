@@ -54,6 +54,7 @@ const CLIENT_EVENTS_MAX: usize = 4096;
 /// in memory and a busy machine.
 const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 
+/// Starts an agent. Trainers find the file that it writes at its end, and can connect then.
 pub(super) async fn agent(
     joined: Joined,
     run_dir: RunDir,
@@ -65,8 +66,7 @@ pub(super) async fn agent(
     TrainerFile::remove(&run_dir.trainer_file())?;
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
-    let (layout, ram_disk) = with_ram_disk(&job, &node, layout)?;
-    let scratch = job_scratch(&job, ram_disk.as_ref(), assignment.node)?;
+    let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
     let (plane, cold, layout) = start_plane(&job, &index, layout, &sockets, &completions)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
@@ -74,14 +74,12 @@ pub(super) async fn agent(
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
     let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
-    let peers = admission.and_then(|it| peers(&it, &session, assignment.node, &completions));
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
     let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
     let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
-    // Written after the agent listens, so that trainers that find the file can connect.
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
@@ -97,7 +95,7 @@ pub(super) async fn agent(
         readers: Readers::default(),
         sockets,
         ram_disk,
-        peers,
+        peers: admission.and_then(|it| peers(&it, &session, assignment.node, &completions)),
         starvation: Starvation::default(),
         training: None,
         ranks: Ranks::new(assignment.order.world, assignment.node),
@@ -242,6 +240,18 @@ fn job_scratch(
         tier.and_then(|tier| Some((tier.path.as_deref()?, tier.numa_nodes.first().copied())));
     let Some(place) = ram_disk.map(RamDisk::place).or(named) else { return Ok(None) };
     Ok(Some(Scratch::prepare(place, &job.name, node, request)?))
+}
+
+/// The layout with the RAM disk of the agent, and the directory for files of the job, where the job has them.
+fn with_disks(
+    job: &Job,
+    node: &Node,
+    layout: Layout,
+    number: NodeId,
+) -> Result<(Layout, Option<RamDisk>, Option<Scratch>), AgentError> {
+    let (layout, ram_disk) = with_ram_disk(job, node, layout)?;
+    let scratch = job_scratch(job, ram_disk.as_ref(), number)?;
+    Ok((layout, ram_disk, scratch))
 }
 
 /// Makes the RAM disk of a scratch tier without a path, if its cache is used or files of the job shall lie there.

@@ -247,6 +247,16 @@ pub struct EpochEntry {
     pub minimal_cold_bytes: u64,
 }
 
+impl BatchWait {
+    fn of(waits: &Waits) -> Self {
+        Self {
+            p50: seconds(waits.percentile(50)),
+            p99: seconds(waits.percentile(99)),
+            max: seconds(waits.max()),
+        }
+    }
+}
+
 impl Report {
     /// Sums up a run. `object_name` names the object of a sample.
     #[must_use]
@@ -293,11 +303,7 @@ impl Report {
             wasted_bytes: facts.wasted.0,
             busy_s: facts.busy(),
             lower_bound_s: facts.lower_bound(&epochs, &waiting),
-            batch_wait_s: BatchWait {
-                p50: seconds(progress.waits.percentile(50)),
-                p99: seconds(progress.waits.percentile(99)),
-                max: seconds(progress.waits.max()),
-            },
+            batch_wait_s: BatchWait::of(&progress.waits),
             rank_waits: rank_waits(progress),
             decisions_digest: format!("{:016x}", facts.progress.decisions()),
             order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
