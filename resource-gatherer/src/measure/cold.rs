@@ -180,7 +180,7 @@ pub(crate) fn measure(
             readers.start(&events)?;
         }
         drop(events);
-        let read_bytes_per_s = count.rate()?;
+        let read_bytes_per_s = count.rate(latency_ns.median)?;
         Ok(ColdRates { latency_ns, read_bytes_per_s, read: Bytes(count.read) })
     });
     readers.is_stopped.store(true, Ordering::Relaxed);
@@ -264,7 +264,8 @@ impl Count<'_> {
         latencies.median(HALF_WIDTH).ok_or(ColdError::NoAnswer(self.limits.total))
     }
 
-    fn rate(&mut self) -> Result<Estimate, ColdError> {
+    /// Few reads may all have been under way before: they take no less than the latency of one.
+    fn rate(&mut self, latency_ns: f64) -> Result<Estimate, ColdError> {
         let (begun, before) = (SystemClock.wall(), self.read);
         let until = begun.0.saturating_add(self.limits.rate.0);
         let rule = StopRule {
@@ -296,7 +297,7 @@ impl Count<'_> {
         }
         let whole = || Estimate {
             samples: 1,
-            ..Estimate::stated(to_f64(read) * 1e9 / to_f64(took.max(1)))
+            ..Estimate::stated(to_f64(read) * 1e9 / to_f64(took).max(latency_ns).max(1.0))
         };
         Ok(laps.rate().filter(|rate| rate.samples > 2).unwrap_or_else(whole))
     }
@@ -371,6 +372,17 @@ mod tests {
         assert!(found.latency_ns.median > 0.0 && found.read_bytes_per_s.median > 0.0, "{found:?}");
         let beside = Bytes(LATENCIES << 10);
         assert!(found.read.0 <= LIMITS.bytes.0 + beside.0 + (1 << 10), "{found:?}");
+    }
+
+    #[test]
+    fn a_read_that_arrived_before_the_rate_is_taken_took_at_least_the_latency_of_one() {
+        let (events, told) = sync_channel(1);
+        let (at, latency, bytes) = (Nanoseconds(0), None, Bytes(50_000));
+        events.send(Event::Arrived { at, latency, bytes }).unwrap();
+        drop(events);
+        let mut count = Count { told: &told, end: u64::MAX, limits: &LIMITS, read: 0 };
+        let rate = count.rate(100_000.0).unwrap();
+        assert!((rate.median - 5e8).abs() < 1.0, "{rate:?}");
     }
 
     #[test]
