@@ -130,10 +130,10 @@ fn staging_comes_from_main_memory_and_the_cache_gets_whole_chunks() {
     let layout = fit("  main-memory: { reserve: 20 % }\n", &plain_host()).unwrap();
     let [main] = layout.tiers.as_slice() else { panic!("{layout:?}") };
     assert_eq!(main.budget, Bytes(4 * GIB));
-    // Four batches of 32 MiB and a page for each of two ranks are staged, and an eighth of main memory holds
-    // seven; that leaves 3.5 GiB: seven chunks.
-    assert_eq!((layout.depth, layout.depth_max), (4, 7));
-    assert_eq!(layout.arena, Bytes(7 * ((32 << 20) + 4096)));
+    // Four batches of 32 MiB and a page for each of two ranks are staged, and a 32nd of main memory holds no
+    // more; that leaves 3.75 GiB: seven chunks.
+    assert_eq!((layout.depth, layout.depth_max), (4, 4));
+    assert_eq!(layout.arena, Bytes(4 * ((32 << 20) + 4096)));
     assert_eq!(main.cache, Bytes((7 * 512) << 20));
     assert_eq!(main.origin, Origin::Real);
 }

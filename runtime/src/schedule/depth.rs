@@ -20,8 +20,9 @@ use super::Terms;
 /// Batches of each rank for which there is room where the job file does not say how many.
 const ROOM_FOR: u32 = 16;
 
-/// The part of main memory that room for more batches than are staged at first may take.
-const ROOM_SHARE: u64 = 8;
+/// The part of main memory that room for more batches than are staged at first may take: what a cache would
+/// gain by it is less.
+const ROOM_SHARE: u64 = 32;
 
 /// The most batches that a later generation may stage of each rank, where `depth` are staged at first.
 pub(super) fn deepest(terms: &Terms, depth: u32, main_memory: Bytes) -> u32 {
