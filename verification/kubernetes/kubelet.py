@@ -136,6 +136,9 @@ class Pod:
 class Container:
     def __init__(self, pod: Pod, spec: dict) -> None:
         self.pod, self.spec, self.stopping, self.starts = pod, spec, False, 0
+        # Of those that were started again.
+        self.exit_codes: list[int] = []
+        self.changing = threading.Lock()
         self.name = f"tierfeed-{pod.host}-{spec['name']}"
         self.bundle = pod.folder / spec["name"]
         self.log = pod.folder / f"{spec['name']}.log"
@@ -166,22 +169,28 @@ class Container:
     def keep(self) -> None:
         while True:
             code = self.process.wait()
-            if self.stopping or (code == 0 and self.spec.get("restartPolicy") != "Always"):
+            self.exit_codes.append(code)
+            if code == 0 and self.spec.get("restartPolicy") != "Always":
                 return
             time.sleep(0.2)
-            self.begin()
+            with self.changing:
+                if self.stopping:
+                    return
+                self.begin()
 
     def kill(self, signal: str = "KILL") -> None:
         subprocess.run(["runc", "kill", self.name, signal], check=True, capture_output=True)
 
     def stop(self) -> None:
-        self.stopping = True
+        with self.changing:
+            self.stopping = True
         if self.process.poll() is None:
             subprocess.run(["runc", "kill", self.name, "TERM"], check=False, capture_output=True)
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
                 self.kill()
+                self.process.wait(10)
         subprocess.run(["runc", "delete", "--force", self.name], check=False, capture_output=True)
 
     def wait(self, seconds: float) -> int:
