@@ -27,7 +27,7 @@ say() { printf 'test-numa: %s\n' "$*" >&2; }
 
 verification/numa-machine/setup.sh
 work="$(mktemp -d)"
-readonly work root="$work/root" suites="$work/suites" groups="$work/groups"
+readonly work root="$work/root" suites="$work/suites" discovery="$work/discovery" groups="$work/groups"
 trap 'rm -rf "$work"' EXIT
 # Else the loop below would take an interrupted machine for a failed one, and go on.
 trap 'exit 130' INT
@@ -38,10 +38,11 @@ trap 'exit 143' TERM HUP
 built="$(cargo build --workspace --lib --bins --examples --tests \
   --message-format json-render-diagnostics | python3 verification/numa-machine/programs.py | sort)"
 
-# The scripts that run suites in a machine: the one with all that needs several memory nodes, and the
-# one with what needs control groups of version 2, which a host may lack. Whatever a test wants is
-# there, but for a machine of one node.
-for script in "$suites" "$groups"; do
+# The scripts that run suites in a machine: the one with all that needs several memory nodes, the one with
+# what finds and measures them, for a second way in which a device may be described, and the one with what
+# needs control groups of version 2, which a host may lack. Whatever a test wants is there, but for a machine
+# of one node.
+for script in "$suites" "$discovery" "$groups"; do
   printf '%s\n' '#!/bin/sh' 'failed=' 'export TIERFEED_REQUIRE=-one-node' >"$script"
 done
 
@@ -66,7 +67,8 @@ while IFS=$'\t' read -r kind package target folder program; do
       suite "$suites" "$package" "$target" "$folder" "$program" --ignored "${filter[@]}" ;;
     'test '*' numa_machine' | 'test numa-memory regions' | 'test numa-memory shared_pool' | \
       'test numa-memory denied' | 'test numa-memory reserved')
-      suite "$suites" "$package" "$target" "$folder" "$program" "${filter[@]}" ;;
+      suite "$suites" "$package" "$target" "$folder" "$program" "${filter[@]}"
+      [ "$package" = cli ] || suite "$discovery" "$package" "$target" "$folder" "$program" "${filter[@]}" ;;
     'program cli tierfeed' | 'program cli trainer') ;;
     *) continue ;;
   esac
@@ -74,7 +76,7 @@ while IFS=$'\t' read -r kind package target folder program; do
   strip -o "$root$program" "$program"
   chmod +x "$root$program"
 done <<<"$built"
-for script in "$suites" "$groups"; do
+for script in "$suites" "$discovery" "$groups"; do
   cat >>"$script" <<'END'
 [ -z "$failed" ] && exit 0
 echo "test-numa: failed:$failed"
@@ -110,13 +112,13 @@ machine() {
   say "machine $name: $((SECONDS - began)) s"
 }
 for topology in "${topologies[@]}"; do
-  if [ "$topology" = groups ]; then
+  # More than the default, so that the probe has room beside the programs, which lie in memory too.
+  case $topology in
     # The tests fill a group of 1 GiB.
-    machine groups "$groups" --topology hmat --node-mib 1024
-  else
-    # More than the default, so that the probe has room beside the programs, which lie in memory too.
-    machine "$topology" "$suites" --topology "$topology" --node-mib 640
-  fi
+    groups) machine groups "$groups" --topology hmat --node-mib 1024 ;;
+    cxl-generic-port) machine "$topology" "$discovery" --topology "$topology" --node-mib 640 ;;
+    *) machine "$topology" "$suites" --topology "$topology" --node-mib 640 ;;
+  esac
 done
 
 if [ "${#failed[@]}" -gt 0 ]; then
