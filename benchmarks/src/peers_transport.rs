@@ -287,7 +287,7 @@ impl Reader {
                 let to = Target::new(Arc::clone(&self.staging), offset, self.sample);
                 let ended = ended.clone();
                 let done = move |outcome| {
-                    // After a failed read nobody listens.
+                    // The turn ends at the first failed read, and the receiver with it.
                     let _ = ended.send((slot, outcome));
                 };
                 let read = Read::new(SampleId(next), to, Duration::from_secs(60), done);

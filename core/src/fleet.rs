@@ -363,7 +363,7 @@ impl Fleet {
         Ok(node)
     }
 
-    /// Has nobody ask nodes that are lost or ended. While the job ends, it stays as it is.
+    /// Takes nodes that are lost or have ended out of the members, unless the whole job is ending.
     fn forget_peers(&mut self) {
         if !self.is_draining {
             let gone = self.nodes.iter().filter(|(_, node)| node.state != State::Alive);

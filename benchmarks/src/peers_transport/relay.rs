@@ -21,7 +21,7 @@ const PIECE: usize = 256 << 10;
 /// Pieces of one direction that are held back at a time: more than any link of the bench holds.
 const PIECES_MAX: usize = 256;
 
-/// The running process.
+/// A process that passes bytes on later; killed when it is dropped.
 pub(super) struct Relay {
     child: Child,
     pub(super) address: SocketAddr,

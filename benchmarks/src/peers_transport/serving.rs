@@ -21,7 +21,7 @@ use super::{HELD, THREADS, access, plain};
 /// The ticks of `/proc/PID/stat` in a second, on every machine that Linux runs on today.
 const TICKS: u64 = 100;
 
-/// The running process.
+/// The process that serves samples and plain copies; killed when it is dropped.
 pub(super) struct Serving {
     child: Child,
     pub(super) plain: SocketAddr,

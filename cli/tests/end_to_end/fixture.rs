@@ -187,19 +187,19 @@ pub(crate) fn object_of(sample: u64) -> String {
 
 /// What each rank must be given, from the order alone.
 pub(crate) fn expected_log() -> BTreeMap<(u32, u32, u32), Vec<u64>> {
-    expected_log_on(1)
+    expected_log_of(SAMPLES, World { nodes: 1, ranks_per_node: RANKS })
 }
 
-/// The same for a job of several nodes with as many ranks each.
-fn expected_log_on(nodes: u32) -> BTreeMap<(u32, u32, u32), Vec<u64>> {
+/// The same for a dataset of so many samples, and a job with another world.
+pub(crate) fn expected_log_of(samples: u32, world: World) -> BTreeMap<(u32, u32, u32), Vec<u64>> {
     let order = Spec {
-        samples: SAMPLES,
+        samples,
         shuffle: Shuffle::TORCH_DISTRIBUTED,
         seed: 42,
         epochs: EPOCHS,
         drop_last: false,
         batch_size: BATCH_SIZE,
-        world: World { nodes, ranks_per_node: RANKS },
+        world,
         start: Position::START,
     };
     let mut expected = BTreeMap::new();
@@ -226,7 +226,7 @@ pub(crate) fn assert_complete(log: &Log) -> usize {
 pub(crate) fn assert_complete_on(log: &Log, nodes: u32) -> usize {
     let samples: BTreeMap<_, _> =
         log.iter().map(|(key, batch)| (*key, batch.samples.clone())).collect();
-    assert_eq!(samples, expected_log_on(nodes));
+    assert_eq!(samples, expected_log_of(SAMPLES, World { nodes, ranks_per_node: RANKS }));
     log.values().filter(|batch| batch.source == "agent").count()
 }
 

@@ -4,14 +4,11 @@
 use std::{collections::BTreeMap, fs};
 
 use serde_json::Value;
-use tierfeed_core::{
-    id::{Epoch, Rank, Step},
-    order::{Position, Shuffle, Spec, World},
-};
+use tierfeed_core::order::World;
 
 use crate::{
     apart::Cluster,
-    fixture::{BATCH_SIZE, EPOCHS, Fixture, Running, assert_ended, eventually, trainer},
+    fixture::{EPOCHS, Fixture, Running, assert_ended, eventually, expected_log_of, trainer},
 };
 
 const SAMPLES: u32 = 400;
@@ -91,27 +88,7 @@ impl Nodes {
     /// Checks that every rank was given every sample of its order, once.
     fn assert_complete(&self) {
         let nodes = u32::try_from(self.agents.len()).unwrap();
-        let order = Spec {
-            samples: SAMPLES,
-            shuffle: Shuffle::TORCH_DISTRIBUTED,
-            seed: 42,
-            epochs: EPOCHS,
-            drop_last: false,
-            batch_size: BATCH_SIZE,
-            world: World { nodes, ranks_per_node: 1 },
-            start: Position::START,
-        };
-        let mut expected = BTreeMap::new();
-        for epoch in 0..EPOCHS {
-            let drawn = order.epoch(Epoch(epoch)).unwrap();
-            for rank in 0..nodes {
-                for step in 0..order.steps_per_epoch() {
-                    let samples = drawn.batch(Rank(rank), Step(step));
-                    let samples: Vec<_> = samples.map(|sample| u64::from(sample.0)).collect();
-                    expected.insert((rank, epoch, step), samples);
-                }
-            }
-        }
+        let expected = expected_log_of(SAMPLES, World { nodes, ranks_per_node: 1 });
         let log = self.cluster.fixture.log();
         let read: BTreeMap<_, _> = log.into_iter().map(|(key, it)| (key, it.samples)).collect();
         assert_eq!(read, expected);

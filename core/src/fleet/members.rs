@@ -175,7 +175,10 @@ mod tests {
         members.handle_gone(NodeId(2));
         assert_eq!(log(&members), [(0, vec![10; 3]), (4, vec![10, 10, 0])]);
         assert_eq!(members.peers().generation, 4);
-        assert!(members.peers().addresses[2].address.is_empty(), "nobody asks it");
+        assert!(
+            members.peers().addresses[2].address.is_empty(),
+            "a node that is gone has no address"
+        );
         members.handle_report(NodeId(2), 8, report(10, 0));
         assert_eq!(log(&members), [(0, vec![10; 3]), (4, vec![10; 3])], "it is back in time");
         assert_eq!(members.peers().memberships[1].nodes[2].process, 8);

@@ -35,7 +35,7 @@ const READS_MIN: u64 = 64;
 /// The next generation, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// What it sets.
+    /// The room for look-ahead and the depth of staging of the next generation.
     pub points: SetPoints,
     /// The reason for its depth, if that changes.
     pub depth_reason: Option<String>,
@@ -61,7 +61,7 @@ impl Revision {
 /// What a schedule sets, and what later generations may make of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// What it sets.
+    /// Its room for look-ahead and its depth of staging.
     pub points: SetPoints,
     /// The first epoch that the schedule was made for.
     pub from: Epoch,

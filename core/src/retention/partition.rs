@@ -2,14 +2,14 @@
 //! as fit.
 //!
 //! A pure function of the order, the lengths of the samples and the room of every node, so each agent computes
-//! it for itself and asks nobody who holds what. A sample is held by the node that reads it first while that
-//! node has room: no copy moves for its own sake. A [`Membership`] says which nodes there are from an epoch
-//! on; a node that comes back without its samples holds again what it reads first of those that nobody holds.
+//! it for itself, without messages. A sample is held by the node that reads it first while that node has room; it is
+//! never moved. A [`Membership`] says which nodes there are from an epoch on. A node that comes back with empty
+//! tiers holds what it reads first of the samples that no node holds.
 //!
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. No node holds more than its room, and none holds a sample that it has not read.
-//! 2. Whoever knows the same memberships computes the same, whenever it learns of them.
+//! 2. Agents that know the same memberships compute the same holders, at whatever time each was told.
 //! 3. Of samples of one length, nodes of equal room hold as many as fit into all of them together after
 //!    the first epoch.
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The node of a sample that no node holds. A node of this number, the last of 65,536, shares nothing.
-const NOBODY: u16 = u16::MAX;
+const NO_NODE: u16 = u16::MAX;
 
 /// What a node contributes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Holders {
     /// The node that holds a sample, if one does.
     #[must_use]
     pub fn of(&self, sample: SampleId) -> Option<NodeId> {
-        let node = self.0.get(sample.0 as usize).copied().filter(|node| *node != NOBODY)?;
+        let node = self.0.get(sample.0 as usize).copied().filter(|node| *node != NO_NODE)?;
         Some(NodeId(node.into()))
     }
 }
@@ -127,7 +127,7 @@ impl Partition {
     pub fn after(&mut self, epoch: Epoch) -> Holders {
         if self.next == self.order.start.epoch {
             self.nodes.clone_from(&self.alone);
-            self.holders = Holders(Arc::new(vec![NOBODY; self.sizes.len()]));
+            self.holders = Holders(Arc::new(vec![NO_NODE; self.sizes.len()]));
         }
         while self.next <= epoch {
             self.enter(self.next);
@@ -157,28 +157,32 @@ impl Partition {
             if is_emptied.contains(&true) {
                 let holders = Arc::make_mut(&mut self.holders.0);
                 let is_lost = |node: u16| is_emptied.get(usize::from(node)) == Some(&true);
-                holders.iter_mut().filter(|node| is_lost(**node)).for_each(|node| *node = NOBODY);
+                holders.iter_mut().filter(|node| is_lost(**node)).for_each(|node| *node = NO_NODE);
             }
         }
     }
 
     /// Lets every node hold what it reads first in an epoch, as far as it has room.
     fn divide(&mut self, epoch: Epoch) {
-        let has_room = |nodes: &[Node]| nodes.iter().any(|node| node.free() >= self.least);
         let is_covered = || {
             let held = self.holders.0.iter().zip(self.sizes.iter());
-            held.into_iter().all(|(node, len)| *node != NOBODY || len.0 == 0)
+            held.into_iter().all(|(node, len)| *node != NO_NODE || len.0 == 0)
         };
-        if !has_room(&self.nodes) || is_covered() {
+        if !self.has_room() || is_covered() {
             return;
         }
         let Some(order) = self.order.epoch(epoch) else { return };
         for step in (0..self.order.steps_in(epoch)).map(Step) {
             self.divide_step(&order, step);
-            if !self.nodes.iter().any(|node| node.free() >= self.least) {
+            if !self.has_room() {
                 return;
             }
         }
+    }
+
+    /// Whether a node has room for the shortest sample.
+    fn has_room(&self) -> bool {
+        self.nodes.iter().any(|node| node.free() >= self.least)
     }
 
     fn divide_step(&mut self, order: &EpochOrder, step: Step) {
@@ -187,14 +191,14 @@ impl Partition {
         for rank in (0..world.ranks()).map(Rank) {
             let number = rank.0 / world.ranks_per_node;
             let Some(node) = self.nodes.get_mut(number as usize) else { continue };
-            let number = u16::try_from(number).unwrap_or(NOBODY);
-            if number == NOBODY {
+            let number = u16::try_from(number).unwrap_or(NO_NODE);
+            if number == NO_NODE {
                 continue;
             }
             for sample in order.batch(rank, step).map(|sample| sample.0 as usize) {
                 let len = self.sizes[sample];
                 let room = Space::rounded(len).0;
-                if len.0 > 0 && holders[sample] == NOBODY && node.free() >= room {
+                if len.0 > 0 && holders[sample] == NO_NODE && node.free() >= room {
                     holders[sample] = number;
                     node.used += room;
                 }

@@ -203,19 +203,19 @@ pub enum Event {
         generation: u32,
         /// The first epoch that it holds for.
         from: Epoch,
-        /// What it sets.
+        /// The room for look-ahead and the depth of staging from then on.
         points: SetPoints,
     },
     /// The manager says which nodes there are from an epoch on.
     Membership(Membership),
     /// A node answers requests for what it holds, and faster than the cold store.
     PeerFound {
-        /// The node.
+        /// The node that may be asked.
         node: NodeId,
     },
     /// A node does not answer any more, or is slower than the cold store: what it holds is read cold.
     PeerLost {
-        /// The node.
+        /// The node that is not asked.
         node: NodeId,
     },
     /// Batches may be staged less far ahead from now on, or farther again.

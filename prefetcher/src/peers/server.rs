@@ -134,7 +134,7 @@ impl Server {
         Ok(Self { shared, address, stop })
     }
 
-    /// Where it listens.
+    /// The address at which it listens, with the port that the system gave it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

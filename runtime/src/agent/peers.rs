@@ -60,7 +60,7 @@ const PATIENCE: u32 = 8;
 pub(super) struct Admission {
     pub(super) secret: [u8; 32],
     pub(super) incarnation: u64,
-    /// Where it listens.
+    /// The address of this host at which other nodes reach it.
     pub(super) host: IpAddr,
     pub(super) network: JobNetwork,
 }

@@ -12,7 +12,7 @@ use crate::{
 /// The place of a process of `tierfeed run` in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// The node.
+    /// The node that the process works for.
     pub node: NodeId,
     /// The ranks that it starts.
     pub task: Task,
@@ -25,7 +25,7 @@ pub enum Task {
     Node,
     /// One rank; the launcher started a process for each rank of the node.
     Rank {
-        /// The rank.
+        /// The rank that it starts.
         rank: Rank,
         /// The number of it on its node. Process 0 holds the agent.
         local: u32,

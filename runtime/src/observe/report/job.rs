@@ -51,7 +51,7 @@ pub struct NodeSummary {
 /// The waits of a rank for its batches, without decoding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankWaits {
-    /// The rank.
+    /// The number of the rank in the job.
     pub rank: u32,
     /// Batches that it took.
     pub batches: u64,
