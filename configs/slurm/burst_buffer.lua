@@ -37,7 +37,7 @@ function slurm_bb_setup(job_id, uid, gid, pool, bb_size, job_script)
     local file = job_file(job_script)
     if file == nil then return slurm.ERROR, "no #BB_LUA tierfeed" end
     local analyze = TIERFEED .. " analyze " .. quoted(file) .. " 2>&1"
-    local user = string.format("setpriv --reuid=%d --regid=%d --clear-groups ", uid, gid)
+    local user = string.format("setpriv --reuid=%d --regid=%d --init-groups ", uid, gid)
     local process = io.popen("cd / && " .. user .. analyze .. "; echo \"code $?\"", "r")
     local said = process:read("*a")
     process:close()

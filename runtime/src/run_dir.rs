@@ -85,6 +85,8 @@ pub enum LockOwner {
     Agent,
     /// The manager of the job.
     Manager,
+    /// `tierfeed run`, on its node.
+    Run,
 }
 
 impl LockOwner {
@@ -92,6 +94,7 @@ impl LockOwner {
         match self {
             Self::Agent => "agent",
             Self::Manager => "manager",
+            Self::Run => "run",
         }
     }
 }

@@ -60,6 +60,8 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
     // Before any file of a run in progress is touched.
     let manager_lock = (seat.node == FIRST).then(|| dirs.job.lock(LockOwner::Manager));
     let _manager_lock = manager_lock.transpose().map_err(Failure::input)?;
+    // A second run in this directory must neither take the sockets of the first nor join its manager.
+    let _run_lock = dirs.node.lock(LockOwner::Run).map_err(Failure::input)?;
     if seat.node == FIRST {
         meeting::forget_failed(&dirs.job);
     }

@@ -15,7 +15,6 @@ fn job_of(nodes: u32) -> Fixture {
     let one = format!("nodes: 1, ranks_per_node: {RANKS}");
     let several = format!("nodes: {nodes}, ranks_per_node: {RANKS}");
     assert!(text.contains(&one));
-    // What two nodes need of one host must fit.
     fs::write(fixture.job(), text.replace(&one, &several)).unwrap();
     fixture
 }
@@ -240,4 +239,45 @@ fn a_first_node_that_cannot_index_the_dataset_ends_those_that_wait_for_it() {
     assert_ne!(code, 0);
     second.ends_with(code);
     assert!(second.errors().contains("the first node ended with code"), "{}", second.errors());
+}
+
+#[test]
+fn a_first_node_that_failed_before_the_others_came_ends_them_too() {
+    let fixture = job_of(NODES);
+    fs::rename(fixture.path("data"), fixture.path("gone")).unwrap();
+    let first = on_node(&fixture, 0, 0).output().unwrap();
+    let code = first.status.code().unwrap();
+    assert_ne!(code, 0);
+    // Clocks of file systems have ticks.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut second = Running::start(&mut on_node(&fixture, 1, 0));
+    second.ends_with(code);
+    assert!(second.errors().contains("the first node ended with code"), "{}", second.errors());
+}
+
+#[test]
+fn a_second_run_in_the_directory_of_a_live_one_is_refused_and_the_first_goes_on() {
+    let fixture = job_of(NODES);
+    let mut live = [0, 1].map(|node| Running::start(&mut on_node(&fixture, node, 30_000)));
+    eventually("batches arrive", || fixture.lines() > 4);
+    for node in 0..NODES {
+        let second = on_node(&fixture, node, 0).output().unwrap();
+        assert_ended(&second, 2);
+        let errors = String::from_utf8_lossy(&second.stderr);
+        assert!(errors.contains("works in this run directory"), "{errors}");
+    }
+    live.iter_mut().for_each(|node| node.ends_with(0));
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len());
+}
+
+#[test]
+fn ranks_that_end_well_after_a_signal_end_every_process_of_their_node_well() {
+    let fixture = job_of(NODES);
+    let script = "trap 'exit 0' TERM; echo $RANK >>ready; sleep 600 & wait";
+    let mut ranks = as_ranks(&fixture, &["sh".as_ref(), "-c".as_ref(), script.as_ref()]);
+    let ready = || fs::read_to_string(fixture.path("ready")).unwrap_or_default();
+    eventually("all ranks are there", || ready().lines().count() == ranks.len());
+    ranks.iter().for_each(|rank| rank.signal("-TERM"));
+    ranks.iter_mut().for_each(|rank| rank.ends_with(0));
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::SystemTime};
 
 use anyhow::anyhow;
-use tierfeed_core::fleet::launch::{Identity, Seat, Task};
+use tierfeed_core::fleet::launch::{Identity, Launcher, Seat, Task};
 use tierfeed_runtime::run_dir::RunDir;
 use tierfeed_workload_analyzer::Job;
 
@@ -15,8 +15,8 @@ use crate::{arguments::Run, environment, failure::Failure};
 pub(super) struct Dirs {
     pub(super) job: RunDir,
     pub(super) node: RunDir,
-    /// When this node began, by the clock of the file system.
-    pub(super) arrived: SystemTime,
+    /// When this node began, by the clock of the file system; `None` in a directory that only this run has.
+    pub(super) arrived: Option<SystemTime>,
 }
 
 impl Dirs {
@@ -29,11 +29,13 @@ impl Dirs {
         let given = arguments.run_dir.clone();
         if job.world.nodes == 1 && seat.task == Task::Node {
             let job_dir = environment::new_run_dir(given, &job.name)?;
-            return Self::of(job_dir.clone(), job_dir);
+            return Ok(Self { job: job_dir.clone(), node: job_dir, arrived: None });
         }
         if seat.node == FIRST && given.is_none() {
             environment::prune_runs();
         }
+        // Slurm never gives a job, step and restart their numbers again.
+        let is_of_one_run = given.is_none() && identity.launcher() == Some(Launcher::Slurm);
         let met_at = meeting::typed(arguments.place.manager.as_ref())?;
         let shared = environment::shared_run_dir(given, &job.name, identity, met_at.as_deref())?;
         let job_dir = shared.ok_or_else(|| {
@@ -48,11 +50,8 @@ impl Dirs {
             1 => job_dir.clone(),
             _ => RunDir::create(&node).map_err(Failure::input)?,
         };
-        Self::of(job_dir, node_dir)
-    }
-
-    fn of(job: RunDir, node: RunDir) -> Result<Self, Failure> {
-        let arrived = meeting::arrival(&node).map_err(Failure::work)?;
-        Ok(Self { job, node, arrived })
+        let arrived = if is_of_one_run { None } else { Some(meeting::arrival(&node_dir)) };
+        let arrived = arrived.transpose().map_err(Failure::work)?;
+        Ok(Self { job: job_dir, node: node_dir, arrived })
     }
 }

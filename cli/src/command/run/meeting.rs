@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use nix::{ifaddrs::getifaddrs, unistd::gethostname};
 use tierfeed_core::{fleet::training::Stage, id::NodeId};
 use tierfeed_runtime::{
@@ -89,11 +89,11 @@ impl Meeting {
     }
 
     /// Looks for the first node until it answers. A first node that failed since this one `arrived` is not waited
-    /// for.
+    /// for; without a time, one that failed at any time.
     pub(super) async fn find(
         self,
         job_dir: &RunDir,
-        arrived: SystemTime,
+        arrived: Option<SystemTime>,
         within: Duration,
     ) -> Result<Found, Failure> {
         let (began, mut is_said) = (Instant::now(), false);
@@ -170,12 +170,12 @@ pub(super) fn arrival(node_dir: &RunDir) -> io::Result<SystemTime> {
     time
 }
 
-/// The exit code of the first node, if it failed since then: an earlier run may have failed here too.
-fn failed_since(job_dir: &RunDir, then: SystemTime) -> Option<u8> {
+/// The exit code of the first node, if it failed since then. Without a time the directory is of this run alone.
+fn failed_since(job_dir: &RunDir, then: Option<SystemTime>) -> Option<u8> {
     let path = job_dir.failed();
     let failed_at = fs::metadata(&path).ok()?.modified().ok()?;
     let code = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
-    (failed_at >= then).then_some(code)
+    then.is_none_or(|then| failed_at >= then).then_some(code)
 }
 
 async fn attempt(address: String, token: Token) -> anyhow::Result<Found> {
@@ -230,20 +230,18 @@ pub(super) fn typed(address: Option<&Address>) -> Result<Option<String>, Failure
     }
 }
 
-/// The index that the first node built, for the agent of a node. Where the nodes do not share the directory,
-/// each builds its own.
-pub(super) fn share_index(job_dir: &RunDir, node_dir: &RunDir) -> anyhow::Result<()> {
+/// The index that the first node built, for the agent of a node. Where it cannot be linked, the agent takes it
+/// from the manager.
+pub(super) fn share_index(job_dir: &RunDir, node_dir: &RunDir) {
     let (from, to) = (job_dir.index(), node_dir.index());
     if from == to || !from.exists() {
-        return Ok(());
+        return;
     }
-    if to.exists() {
-        fs::remove_file(&to).with_context(|| to.display().to_string())?;
+    // An error means that there is none.
+    let _ = fs::remove_file(&to);
+    if let Err(error) = fs::hard_link(&from, &to) {
+        tracing::debug!(path = %to.display(), %error, "the index is not linked");
     }
-    if fs::hard_link(&from, &to).is_err() {
-        fs::copy(&from, &to).with_context(|| to.display().to_string())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ impl NodeRun<'_> {
         others: Option<OtherTasks>,
         signals: &mut Signals,
     ) -> Result<(Ending, Option<Report>), Failure> {
-        share_index(&self.dirs.job, &self.dirs.node).map_err(Failure::Work)?;
+        share_index(&self.dirs.job, &self.dirs.node);
         let run_dir = self.dirs.node.clone();
         let settings = agent::Settings {
             manager: control.address.clone(),

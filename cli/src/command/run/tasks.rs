@@ -174,7 +174,12 @@ async fn train(
     };
     let grace = Duration::from_nanos(arguments.grace.0);
     let ending = trainers.wait(signals, grace, told).await?;
-    let said = format!("ended {}\n", ending.code());
+    let code = match ending {
+        // The rank ended well after the signal.
+        Ending::Stopped(_, None) => 0,
+        _ => ending.code(),
+    };
+    let said = format!("ended {code}\n");
     if let Err(error) = timeout(SAID_WITHIN, writer.write_all(said.as_bytes())).await {
         tracing::debug!(%error, "the first process of this node does not listen");
     }
