@@ -59,8 +59,12 @@ impl Network {
 
     /// Runs a task on the threads. [`Self::stop`] drops it, also if it was called before.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let task = until_stopped(self.is_stopped.subscribe(), task);
-        drop(self.handle.spawn(task));
+        self.spawner().spawn(task);
+    }
+
+    /// What starts tasks on the threads and does not keep them, for tasks that start others.
+    pub(crate) fn spawner(&self) -> Spawner {
+        Spawner { handle: self.handle.clone(), is_stopped: self.is_stopped.subscribe() }
     }
 
     pub(crate) fn handle(&self) -> &Handle {
@@ -75,6 +79,20 @@ impl Network {
     /// Ends all tasks, also those that are started later.
     pub fn stop(&self) {
         self.is_stopped.send_replace(true);
+    }
+}
+
+/// Starts tasks on the threads of a [`Network`].
+#[derive(Debug, Clone)]
+pub(crate) struct Spawner {
+    handle: Handle,
+    is_stopped: watch::Receiver<bool>,
+}
+
+impl Spawner {
+    /// As [`Network::spawn`].
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(until_stopped(self.is_stopped.clone(), task)));
     }
 }
 

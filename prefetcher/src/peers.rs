@@ -221,7 +221,7 @@ pub enum Event {
 pub struct Asked {
     /// Names it in its answer.
     pub id: AskId,
-    /// The node that asks, as it proved.
+    /// The node that asks, as it says; it proved that it belongs to the job.
     pub peer: NodeId,
     /// The generation of the plan that the peer works by.
     pub generation: u64,
@@ -251,7 +251,7 @@ pub struct LinkFigures {
     pub peer: NodeId,
     /// Connections that are open.
     pub connections: usize,
-    /// Bytes that were asked for and have not arrived.
+    /// Bytes of the requests that are not over, those that have arrived included.
     pub in_flight: Bytes,
     /// The most that may be in flight: twice the product of rate and round trip, within limits.
     pub window: Bytes,

@@ -248,8 +248,6 @@ fn a_first_node_that_failed_before_the_others_came_ends_them_too() {
     let first = on_node(&fixture, 0, 0).output().unwrap();
     let code = first.status.code().unwrap();
     assert_ne!(code, 0);
-    // Clocks of file systems have ticks.
-    std::thread::sleep(std::time::Duration::from_millis(20));
     let mut second = Running::start(&mut on_node(&fixture, 1, 0));
     second.ends_with(code);
     assert!(second.errors().contains("the first node ended with code"), "{}", second.errors());
@@ -280,4 +278,22 @@ fn ranks_that_end_well_after_a_signal_end_every_process_of_their_node_well() {
     eventually("all ranks are there", || ready().lines().count() == ranks.len());
     ranks.iter().for_each(|rank| rank.signal("-TERM"));
     ranks.iter_mut().for_each(|rank| rank.ends_with(0));
+}
+
+#[test]
+fn the_nodes_of_a_run_read_from_each_other() {
+    let fixture = job_of(NODES);
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    fs::write(fixture.job(), format!("{text}policy: partitioned\n")).unwrap();
+    // An epoch takes longer than nodes need to find each other.
+    let start = |node| Running::start(&mut on_node(&fixture, node, 300_000));
+    for mut node in [0, 1].map(start) {
+        node.ends_with(0);
+    }
+    let log = fixture.log();
+    assert_eq!(assert_complete_on(&log, NODES), log.len());
+    for node in 0..NODES {
+        let report = report_of_node(&fixture, node);
+        assert!(report["peer_read_bytes"].as_u64() > Some(0), "node {node}: {report:#}");
+    }
 }

@@ -61,15 +61,12 @@ impl Training {
 
     /// Notes the stage of a node, and tells it about the others.
     pub fn handle_stage(&mut self, node: NodeId, stage: Stage, now: Nanoseconds) -> Outlook {
-        self.first_heard.get_or_insert(now);
         if node.0 < self.nodes {
+            self.first_heard.get_or_insert(now);
             self.heard.insert(node, (stage, now));
-        }
-        match stage {
-            Stage::Ended { code } if code != 0 => {
+            if let Stage::Ended { code: code @ 1.. } = stage {
                 self.ends_with.get_or_insert(code);
             }
-            Stage::Ended { .. } | Stage::Running => (),
         }
         Outlook { ends_with: self.ends_with, is_over: self.is_over(now) }
     }
@@ -151,9 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_the_job_does_not_have_delays_nothing() {
+    fn a_node_that_the_job_does_not_have_delays_and_ends_nothing() {
         let mut training = Training::new(1, PATIENCE);
         training.handle_stage(NodeId(4), Stage::Running, at(0));
+        let told = training.handle_stage(NodeId(4), Stage::Ended { code: 7 }, at(0));
+        assert_eq!((told.ends_with, told.is_over), (None, false));
         let told = training.handle_stage(NodeId(0), Stage::Ended { code: 0 }, at(1));
         assert!(told.is_over);
     }

@@ -108,8 +108,16 @@ impl Partition {
         }
     }
 
-    /// Takes note of a membership. One that holds for epochs which are divided already divides them anew.
+    /// Takes note of a membership. One that holds for epochs which are divided already divides them anew. A later
+    /// one for the same epochs takes its place, also for those that were told of both.
     pub fn follow(&mut self, membership: Membership) {
+        let replaces = |new: &Membership, old: &Membership| {
+            new.generation > old.generation && new.from <= old.from
+        };
+        if self.memberships.iter().any(|known| replaces(known, &membership)) {
+            return;
+        }
+        self.memberships.retain(|known| !replaces(&membership, known));
         if membership.from < self.next {
             self.next = self.order.start.epoch;
         }
@@ -150,7 +158,7 @@ impl Partition {
                     continue;
                 }
                 *is_emptied =
-                    node.used > 0 && (member.process != node.process || member.room.0 == 0);
+                    node.used > 0 && (member.process != node.process || member.room.0 < node.used);
                 let used = if *is_emptied { 0 } else { node.used };
                 *node = Node { process: member.process, room: member.room.0, used };
             }
@@ -282,11 +290,31 @@ mod tests {
                     .collect();
                 let used: u64 =
                     held.iter().map(|sample| Space::rounded(sizes[sample.0 as usize]).0).sum();
-                let room = first[node as usize].0.max(second[node as usize].0).max(900);
+                // A later membership for the same epochs takes the place of the first.
+                let told = [&first].into_iter().filter(|_| from > 0);
+                let told = told.chain([&second].into_iter().filter(|_| from <= through));
+                let mut room = told.map(|nodes| nodes[node as usize]).filter(|(_, process)| *process > 0);
+                let room = room.next_back().map_or(if node == 1 { 900 } else { 0 }, |(room, _)| room);
                 prop_assert!(used <= room, "invariant 1: node {} holds {} of {}", node, used, room);
                 let read = read(node);
                 prop_assert!(held.iter().all(|sample| read.contains(sample)), "invariant 1");
             }
+        }
+
+        #[test]
+        fn who_was_told_of_a_membership_that_another_replaced_computes_the_same(
+            samples in 6_u32..80,
+            (first, second, third) in (any_nodes(), any_nodes(), any_nodes()),
+            from in 1_u32..5,
+        ) {
+            let sizes: Arc<[Bytes]> = (0..samples).map(|_| Bytes(64)).collect();
+            let new = || Partition::new(order(samples, 3, 1), Arc::clone(&sizes), NodeId(1), Bytes(900));
+            let log = [(0, 0, first), (1, from, second), (2, from, third)];
+            let log = log.map(|(generation, from, nodes)| membership(generation, from, &nodes));
+            let (mut told_of_both, mut told_late) = (new(), new());
+            log.iter().cloned().for_each(|it| told_of_both.follow(it));
+            [0, 2].into_iter().for_each(|it| told_late.follow(log[it].clone()));
+            prop_assert_eq!(told_of_both.after(Epoch(7)), told_late.after(Epoch(7)));
         }
 
         #[test]

@@ -83,7 +83,7 @@ impl Configs {
 /// Never: the name is a constant.
 #[must_use]
 pub fn server_name() -> ServerName<'static> {
-    ServerName::try_from("manager").expect("it is a name of DNS")
+    ServerName::try_from("tierfeed").expect("it is a name of DNS")
 }
 
 /// The key pair of a secret, with its public key as the certificate.

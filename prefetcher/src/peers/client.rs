@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    network::Network,
+    network::{Network, Spawner},
     peers::{Access, ClientCounters, Failure, LinkFigures, Outcome, Read, counters::ClientTotals},
 };
 
@@ -63,13 +63,15 @@ pub struct Client {
     /// Peers with reads since the last flush.
     unflushed: Mutex<BTreeSet<NodeId>>,
     stop: watch::Sender<bool>,
+    /// Held here and by no task, so that no thread of it ends it.
+    _network: Arc<Network>,
 }
 
 /// What all tasks of a client share.
 pub(crate) struct Shared {
     access: Access,
     settings: ClientSettings,
-    network: Arc<Network>,
+    spawner: Spawner,
     peers: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
     totals: ClientTotals,
     /// Signalled when a request begins to wait for a connection.
@@ -85,7 +87,7 @@ impl Client {
         let shared = Arc::new(Shared {
             access,
             settings,
-            network,
+            spawner: network.spawner(),
             peers: RwLock::default(),
             totals: ClientTotals::default(),
             waiting: Notify::new(),
@@ -93,7 +95,7 @@ impl Client {
         });
         let watched = Arc::clone(&shared);
         shared.spawn(async move { watched.expire_waiting().await });
-        Self { shared, unflushed: Mutex::default(), stop }
+        Self { shared, unflushed: Mutex::default(), stop, _network: network }
     }
 
     /// From now on `peer` listens at `address`, as the process `incarnation`. If it was elsewhere, or another
@@ -179,7 +181,7 @@ impl Shared {
     /// Runs a task until the client is dropped.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopped = self.stopped.clone();
-        self.network.spawn(async move {
+        self.spawner.spawn(async move {
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|is_stopped| *is_stopped) => {}

@@ -144,9 +144,13 @@ impl Server {
     pub fn answer(&self, id: AskId, answer: Answer) {
         let waiting = self.shared.asked().remove(&id);
         let sent = outgoing::Sent::new(id, &self.shared);
-        if let Some(Waiting { wire, answers }) = waiting {
+        match waiting {
             // As many fit as a connection has requests; if it is lost, the answer is dropped, which says so.
-            drop(answers.try_send(Outgoing::new(wire, answer, sent)));
+            Some(Waiting { wire, answers }) => {
+                drop(answers.try_send(Outgoing::new(wire, answer, sent)));
+            }
+            // The views end before `sent` says so.
+            None => drop(answer),
         }
     }
 
@@ -217,7 +221,8 @@ impl Unproved {
         let shared = Arc::clone(shared);
         let task = self.tasks.spawn(async move {
             let proved = async { handshake::accept(Channel::plain(stream)?, &shared.access).await };
-            timeout(shared.settings.proved_within, proved).await.ok()?.ok()
+            let proved = timeout(shared.settings.proved_within, proved).await.ok()?;
+            proved.inspect_err(|error| tracing::debug!(%error, "a process is no peer")).ok()
         });
         self.oldest_first.push_back(task);
     }

@@ -137,8 +137,14 @@ async fn admission(
     let told = client.peers(agent.node, agent.incarnation, &report).await;
     let secret = match told {
         Ok(PeersAnswer::Same { secret: Some(secret) }) => secret,
-        Ok(_) => {
+        Ok(PeersAnswer::Same { secret: None }) => {
             tracing::warn!("the manager has no token, so nodes do not read from each other");
+            return None;
+        }
+        Ok(PeersAnswer::Changed(_) | PeersAnswer::Unknown) => {
+            tracing::warn!(
+                "the manager told no secret of the job; this node does not read from others"
+            );
             return None;
         }
         Err(error) => {

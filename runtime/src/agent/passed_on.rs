@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tierfeed_dataset::{Dataset, Index};
+use tierfeed_dataset::{Dataset, Index, index::IndexError};
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -28,6 +28,8 @@ const LOOKED_AT: usize = 64;
 enum NotPassedOn {
     #[error("{0}")]
     Call(#[from] CallError),
+    #[error(transparent)]
+    Place(#[from] IndexError),
     #[error("the manager has no file of it")]
     None,
     #[error("{}: {source}", .path.display())]
@@ -68,6 +70,7 @@ async fn try_bring(
     path: &Path,
     expected: u64,
 ) -> Result<u64, NotPassedOn> {
+    Index::check_place(dataset, path)?;
     let incoming = Incoming::beside(path)?;
     let mut file = File::create(&incoming.0).map_err(|source| incoming.failed(source))?;
     let mut offset = 0;
@@ -101,8 +104,7 @@ fn accept(
     expected: u64,
 ) -> Result<(), NotPassedOn> {
     let index = dataset::reopen(dataset, &incoming.0, expected).ok_or(NotPassedOn::Damaged)?;
-    let is_placed_well = Index::check_place(dataset, path).is_ok();
-    if !is_placed_well || !index.has_objects_as_indexed(LOOKED_AT) {
+    if !index.has_objects_as_indexed(LOOKED_AT) {
         return Err(NotPassedOn::OtherObjects);
     }
     fs::rename(&incoming.0, path).map_err(|source| incoming.failed(source))

@@ -8,7 +8,7 @@ use tierfeed_core::{
     id::{Epoch, NodeId},
     order::Spec,
     session::{self, SetPoints},
-    simulator::{Machine, Model, simulate_recorded},
+    simulator::{Model, simulate_recorded},
     units::Bytes,
 };
 use tierfeed_workload_analyzer::{Job, demand::Demand};
@@ -158,7 +158,8 @@ impl Recorded {
     ) -> Replay {
         let settings =
             session::Settings { node: NodeId(self.node), ..site.session(job, sizes, order) };
-        let outcome = simulate_recorded(&settings, &Machine::from(model), &self.points());
+        let outcome =
+            simulate_recorded(&settings, &super::machine(&settings, model), &self.points());
         let digest = format!("{:016x}", outcome.decisions);
         let of_run = run_digest(report, self.node);
         Replay {

@@ -72,6 +72,7 @@ impl Meeting {
         let listener = Listener::tcp(&listen, &token).await.map_err(Failure::input)?;
         let bound = listener.tcp_address().map_err(Failure::work)?;
         let bound = bound.ok_or_else(|| Failure::Work(anyhow!("no network address")))?;
+        let own = own_address(bound);
         let addresses = match self.address {
             Some(address) => vec![address],
             None => addresses(bound.port()),
@@ -80,12 +81,7 @@ impl Meeting {
         Rendezvous { addresses, token: token.clone() }
             .write(&job_dir.rendezvous())
             .map_err(Failure::work)?;
-        let own = if bound.ip().is_unspecified() {
-            SocketAddr::from((Ipv4Addr::LOCALHOST, bound.port()))
-        } else {
-            bound
-        };
-        Ok((listener, own.to_string(), token))
+        Ok((listener, own, token))
     }
 
     /// Looks for the first node until it answers. A first node that failed since this one `arrived` is not waited
@@ -200,6 +196,13 @@ fn to_listen_at(address: &str) -> String {
     }
 }
 
+/// Where this host reaches its own manager: at an address that others may reach too, because by it the agent
+/// chooses where it listens for them.
+fn own_address(bound: SocketAddr) -> String {
+    let found = if bound.ip().is_unspecified() { addresses(bound.port()) } else { Vec::new() };
+    found.into_iter().next().unwrap_or_else(|| bound.to_string())
+}
+
 /// Every address of this host, those that other hosts may reach first.
 fn addresses(port: u16) -> Vec<String> {
     let name = gethostname().ok().and_then(|name| name.into_string().ok());
@@ -253,6 +256,15 @@ mod tests {
         assert_eq!(to_listen_at("node7:7070"), "0.0.0.0:7070");
         assert_eq!(to_listen_at("10.0.0.7:7070"), "10.0.0.7:7070");
         assert_eq!(to_listen_at("[::1]:7070"), "[::1]:7070");
+    }
+
+    #[test]
+    fn the_first_node_is_reached_as_others_reach_it() {
+        let port = 7070;
+        let own = own_address(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
+        assert_eq!(Some(&own), addresses(port).first());
+        let bound = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 7), port));
+        assert_eq!(own_address(bound), "10.0.0.7:7070");
     }
 
     #[test]

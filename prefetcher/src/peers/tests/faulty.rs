@@ -1,6 +1,6 @@
 //! Peers that have the secret, and break the protocol or end in the middle of it.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{net::TcpListener, time::Duration};
 
 use tierfeed_core::id::SampleId;
 
@@ -38,7 +38,7 @@ fn client_of(fault: Fault) -> Client {
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let network = network();
-    let spawner = Arc::clone(&network);
+    let spawner = network.spawner();
     network.spawn(async move {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         while let Ok((stream, _)) = listener.accept().await {

@@ -168,6 +168,10 @@ impl Facts<'_> {
         for (tier, link) in self.progress.tiers_busy.iter().enumerate() {
             *busy.entry(self.tier_name(tier)).or_default() += seconds(link.time());
         }
+        let peers = self.progress.peers_busy.time();
+        if peers.0 > 0 {
+            busy.insert("peers", seconds(peers));
+        }
         busy
     }
 
