@@ -2,9 +2,10 @@
 //!
 //! A batch that lies `n` batches behind the one that a rank took last is needed `n` steps after that was
 //! taken; the first one that it asks for is needed at once. The duration of a step, without waiting, is
-//! observed as a moving average. A rank for which there is none yet is assumed to be as fast as the others;
-//! before there is any, a step takes a nanosecond, which puts batches in the order of the job. A rank that
-//! never asked for a batch comes after all that did.
+//! observed as a moving average. A rank for which there is none yet is assumed to be as fast as the others.
+//! Before there is any, a step takes longer than ranks start apart, so that batches which are equally many
+//! steps away are equally urgent: what is fetched ahead for a rank that started does not delay the first
+//! batches of those that start after it. A rank that never asked for a batch comes after all that did.
 
 use alloc::{vec, vec::Vec};
 
@@ -36,6 +37,9 @@ const OUT_OF_ORDER: u64 = 16;
 /// The deadline of a rank that has not asked for any batch: after all others.
 const UNREQUESTED: Nanoseconds = Nanoseconds(u64::MAX / 2);
 
+/// A step before one was observed.
+const STEP_ASSUMED: Nanoseconds = Nanoseconds(60_000_000_000);
+
 /// The weight of a new step time in the moving average is one part in this many.
 const SMOOTHED_OVER: u64 = 4;
 
@@ -44,7 +48,8 @@ const SMOOTHED_OVER: u64 = 4;
 struct RankPace {
     /// The number of the batch that the rank took last, or is assumed to have taken.
     taken: u64,
-    taken_at: Option<Nanoseconds>,
+    /// The number of a batch, and when it was needed: the one that was taken last, or that it jumped to.
+    needed: Option<(u64, Nanoseconds)>,
     /// The batch whose delivery was observed last, and when.
     observed: Option<(u64, Nanoseconds)>,
     /// The highest number that it asked for.
@@ -69,11 +74,11 @@ impl Deadlines {
     /// When a batch is expected to be asked for.
     pub(super) fn of(&self, batch: BatchNumber) -> Nanoseconds {
         let pace = &self.ranks[self.index(batch.rank)];
-        let step_time = pace.step_time.or(self.step_time).map_or(1, |time| time.0);
-        let ahead = batch.number.saturating_sub(pace.taken).saturating_mul(step_time);
-        let behind = pace.taken.saturating_sub(batch.number).saturating_mul(step_time);
-        let taken_at = pace.taken_at.unwrap_or(UNREQUESTED);
-        Nanoseconds(taken_at.0.saturating_add(ahead).saturating_sub(behind))
+        let Nanoseconds(step_time) = pace.step_time.or(self.step_time).unwrap_or(STEP_ASSUMED);
+        let (number, Nanoseconds(at)) = pace.needed.unwrap_or((pace.taken, UNREQUESTED));
+        let ahead = batch.number.saturating_sub(number).saturating_mul(step_time);
+        let behind = number.saturating_sub(batch.number).saturating_mul(step_time);
+        Nanoseconds(at.saturating_add(ahead).saturating_sub(behind))
     }
 
     /// Notes that a rank asks for a batch. If it is the first, or far off what was expected, the
@@ -84,10 +89,9 @@ impl Deadlines {
         let farthest = pace.asked.max(pace.taken);
         let is_near =
             batch.number <= farthest + OUT_OF_ORDER && batch.number + OUT_OF_ORDER >= pace.taken;
-        if !is_near || pace.taken_at.is_none() {
-            let step_time = pace.step_time.or(self.step_time).map_or(1, |time| time.0);
+        if !is_near || pace.needed.is_none() {
             pace.taken = batch.number.saturating_sub(1);
-            pace.taken_at = Some(Nanoseconds(now.0.saturating_sub(step_time)));
+            pace.needed = Some((batch.number, now));
             pace.asked = batch.number;
         }
         pace.asked = pace.asked.max(batch.number);
@@ -110,7 +114,7 @@ impl Deadlines {
         }
         pace.observed = Some((batch.number, now));
         pace.taken = batch.number;
-        pace.taken_at = Some(now);
+        pace.needed = Some((batch.number, now));
     }
 
     /// Notes that no trainer reads for a rank any more.
@@ -164,6 +168,18 @@ mod tests {
         assert_eq!(deadlines.of(other), Nanoseconds(30_000));
         deadlines.detached(Rank(4));
         assert!(deadlines.of(batch(1)) > deadlines.of(other));
+    }
+
+    #[test]
+    fn who_asks_first_does_not_delay_the_first_batches_of_who_asks_later() {
+        let mut deadlines = Deadlines::new(Rank(4), 2);
+        deadlines.requested(batch(1), Nanoseconds(30_000));
+        deadlines.delivered(batch(1), Nanoseconds(70_000), Nanoseconds(40_000));
+        let other = |number| BatchNumber { rank: Rank(5), number };
+        deadlines.requested(other(1), Nanoseconds(80_000));
+        assert_eq!(deadlines.of(other(1)), Nanoseconds(80_000));
+        assert!(deadlines.of(other(1)) < deadlines.of(batch(2)));
+        assert!(deadlines.of(other(2)) < deadlines.of(batch(3)));
     }
 
     #[test]
