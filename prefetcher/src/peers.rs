@@ -88,10 +88,12 @@ pub enum Failure {
     /// The client knows no address of the peer.
     #[error("the peer has no address")]
     Unknown,
-    /// No connection: nothing listens there, the host does not answer, or an earlier attempt failed just now.
+    /// No connection: nothing listens there, the host does not answer, the peer has as many connections as it may,
+    /// or an earlier attempt failed just now.
     #[error("the peer accepts no connection")]
     Refused,
-    /// The process at the address has another secret, is another node, or speaks another protocol.
+    /// The process at the address has another secret, is another node or another process of it, or speaks another
+    /// protocol.
     #[error("the process at the address of the peer could not prove that it is the peer")]
     Stranger,
     /// The connection was lost.

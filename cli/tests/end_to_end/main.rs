@@ -35,5 +35,6 @@ mod run_dirs;
 mod schedule;
 mod scratch;
 mod staging;
+mod strangers;
 mod users;
 mod waits;

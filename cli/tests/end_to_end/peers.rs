@@ -11,7 +11,7 @@ use crate::{
     fixture::{EPOCHS, Fixture, Running, assert_ended, eventually, expected_log_of, trainer},
 };
 
-const SAMPLES: u32 = 400;
+pub(crate) const SAMPLES: u32 = 400;
 
 /// A step of the training; with 50 steps an epoch takes longer than nodes need to find each other.
 const STEP_US: u32 = 40_000;
@@ -22,7 +22,7 @@ struct Nodes {
 }
 
 /// A job of `nodes` nodes of one rank each, whose caches hold a fifth of the dataset each.
-fn nodes(nodes: u32, policy: &str) -> Nodes {
+pub(crate) fn job_of(nodes: u32, policy: &str) -> Fixture {
     let fixture = Fixture::new();
     for number in 100..SAMPLES {
         let class = fixture.path("data").join(format!("class{}", number % 4));
@@ -39,7 +39,11 @@ fn nodes(nodes: u32, policy: &str) -> Nodes {
         .replace("size: 1280 KiB,", "size: 2 MiB,");
     let lines: Vec<_> = text.lines().filter(|line| !line.contains("scratch:")).collect();
     fs::write(fixture.job(), lines.join("\n")).unwrap();
-    let cluster = Cluster::of(fixture, Vec::new());
+    fixture
+}
+
+fn nodes(nodes: u32, policy: &str) -> Nodes {
+    let cluster = Cluster::of(job_of(nodes, policy), Vec::new());
     let agents = (0..nodes).map(|node| agent(&cluster, node)).collect();
     let nodes = Nodes { cluster, agents };
     eventually("all agents join", || {

@@ -32,7 +32,16 @@ const CONNECTIONS_MAX: usize = 4;
 /// Reads that wait for a connection are checked for their deadline so often.
 const TICK: Duration = Duration::from_millis(5);
 
-/// The times of a client.
+/// From a connection attempt to the proofs of both ends.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a peer may send nothing while something is expected of it.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
+/// How long a connection is kept without a request.
+const IDLE_FOR: Duration = Duration::from_secs(60);
+
+/// The limits of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSettings {
     /// The most connections to one peer.
@@ -49,9 +58,9 @@ impl Default for ClientSettings {
     fn default() -> Self {
         Self {
             connections_max: CONNECTIONS_MAX,
-            connect_within: Duration::from_secs(2),
-            silent_after: Duration::from_secs(3),
-            idle_for: Duration::from_secs(60),
+            connect_within: CONNECT_WITHIN,
+            silent_after: SILENT_AFTER,
+            idle_for: IDLE_FOR,
         }
     }
 }

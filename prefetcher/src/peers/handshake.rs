@@ -9,8 +9,10 @@ use crate::peers::{
     channel::Channel,
 };
 
-/// What the last message of a handshake says: that the client was accepted.
+/// What the last message of a handshake says: that the client was accepted, or that the server has no room for
+/// one more.
 const ACCEPTED: u8 = 1;
+const FULL: u8 = 2;
 
 /// A connection whose ends have proved themselves.
 #[derive(Debug)]
@@ -29,8 +31,10 @@ pub(crate) struct Proved {
 pub(crate) enum HandshakeError {
     #[error("the other end could not prove that it has the secret of the job")]
     NotProved,
-    #[error("the other end is another node")]
-    OtherNode,
+    #[error("the other end is another node, or another process of it")]
+    OtherProcess,
+    #[error("the other end has no room for one more connection")]
+    Full,
     #[error("the connection was lost: {0}")]
     Lost(#[source] io::Error),
 }
@@ -45,11 +49,12 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// The end that connected to `expected`.
+/// The end that connected to the process `incarnation` of `node`.
 pub(crate) async fn connect(
     mut channel: Channel,
     access: &Access,
-    expected: NodeId,
+    node: NodeId,
+    incarnation: u64,
 ) -> Result<Proved, HandshakeError> {
     channel = protected(channel, access, Role::Client).await?;
     let own = access.greeting().ok_or_else(|| io::Error::other("no random source"))?;
@@ -60,25 +65,25 @@ pub(crate) async fn connect(
     if !access.is_proof(&shown, Role::Server, &own, &server) {
         return Err(HandshakeError::NotProved);
     }
-    if server.node != expected {
-        return Err(HandshakeError::OtherNode);
+    if (server.node, server.incarnation) != (node, incarnation) {
+        return Err(HandshakeError::OtherProcess);
     }
     channel.send_all(&access.proof(Role::Client, &own, &server)).await?;
-    let mut accepted = [0];
-    channel.receive_all(&mut accepted).await?;
-    if accepted != [ACCEPTED] {
-        return Err(HandshakeError::NotProved);
+    let mut verdict = [0];
+    channel.receive_all(&mut verdict).await?;
+    match verdict {
+        [ACCEPTED] => {}
+        [FULL] => return Err(HandshakeError::Full),
+        _ => return Err(HandshakeError::NotProved),
     }
     let sent = access.tags(Role::Client, &own, &server);
     let received = access.tags(Role::Server, &own, &server);
     Ok(Proved { channel, node: server.node, sent, received })
 }
 
-/// The end that accepted a connection.
-pub(crate) async fn accept(
-    mut channel: Channel,
-    access: &Access,
-) -> Result<Proved, HandshakeError> {
+/// The end that accepted a connection. The other end still waits for [`Proved::accept`] or
+/// [`Proved::turn_away`].
+pub(crate) async fn prove(mut channel: Channel, access: &Access) -> Result<Proved, HandshakeError> {
     channel = protected(channel, access, Role::Server).await?;
     let client = receive_greeting(&mut channel).await?;
     let own = access.greeting().ok_or_else(|| io::Error::other("no random source"))?;
@@ -89,10 +94,24 @@ pub(crate) async fn accept(
     if !access.is_proof(&shown, Role::Client, &client, &own) {
         return Err(HandshakeError::NotProved);
     }
-    channel.send_all(&[ACCEPTED]).await?;
     let sent = access.tags(Role::Server, &client, &own);
     let received = access.tags(Role::Client, &client, &own);
     Ok(Proved { channel, node: client.node, sent, received })
+}
+
+impl Proved {
+    /// Tells the client that it may ask.
+    pub(crate) async fn accept(&mut self) -> Result<(), HandshakeError> {
+        Ok(self.channel.send_all(&[ACCEPTED]).await?)
+    }
+
+    /// Tells the client that there is no room for it.
+    pub(crate) async fn turn_away(mut self) -> HandshakeError {
+        match self.channel.send_all(&[FULL]).await {
+            Ok(()) => HandshakeError::Full,
+            Err(error) => error.into(),
+        }
+    }
 }
 
 /// The connection, encrypted unless the network is private.

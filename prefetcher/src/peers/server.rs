@@ -17,7 +17,7 @@ use std::{
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    sync::{mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -28,7 +28,7 @@ use crate::{
         Access, Answer, AskId, Event, ServerCounters,
         channel::Channel,
         counters::{ServerTotals, add},
-        handshake::{self, Proved},
+        handshake::{self, HandshakeError, Proved},
     },
 };
 
@@ -46,6 +46,12 @@ const BACKLOG: i32 = 4096;
 
 /// The pause after a connection could not be accepted, as without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// From a connection to the proof of its other end.
+const PROVED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a connection may take no byte while some are to be sent.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// The limits of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +71,8 @@ impl Default for ServerSettings {
         Self {
             connections_max: CONNECTIONS_MAX,
             unproved_max: UNPROVED_MAX,
-            proved_within: Duration::from_secs(2),
-            stuck_after: Duration::from_secs(10),
+            proved_within: PROVED_WITHIN,
+            stuck_after: STUCK_AFTER,
         }
     }
 }
@@ -83,6 +89,8 @@ pub struct Server {
 pub(crate) struct Shared {
     access: Access,
     settings: ServerSettings,
+    /// For connections whose other end has proved itself.
+    slots: Arc<Semaphore>,
     event: Box<dyn Fn(Event) + Send + Sync>,
     next: AtomicU64,
     asked: Mutex<BTreeMap<AskId, Waiting>>,
@@ -117,6 +125,7 @@ impl Server {
         let shared = Arc::new(Shared {
             access,
             settings,
+            slots: Arc::new(Semaphore::new(settings.connections_max)),
             event: Box::new(event),
             next: AtomicU64::new(0),
             asked: Mutex::default(),
@@ -176,6 +185,16 @@ impl Shared {
         AskId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Has the other end prove itself, and tells it whether there is room for it.
+    async fn prove(&self, stream: TcpStream) -> Result<Accepted, HandshakeError> {
+        let mut proved = handshake::prove(Channel::plain(stream)?, &self.access).await?;
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            return Err(proved.turn_away().await);
+        };
+        proved.accept().await?;
+        Ok((proved, slot))
+    }
+
     /// Accepts connections for ever; all of them end with this task.
     async fn accept(self: Arc<Self>, listener: TcpListener) {
         let mut unproved = Unproved::new(self.settings.unproved_max);
@@ -187,11 +206,15 @@ impl Shared {
                     Err(_) => sleep(ACCEPT_PAUSE).await,
                 },
                 Some(proved) = unproved.next() => match proved {
-                    Some(proved) if serving.len() < self.settings.connections_max => {
+                    Some((proved, slot)) => {
                         add(&self.totals.accepted, 1);
-                        serving.spawn(connection::serve(Arc::clone(&self), proved));
+                        let shared = Arc::clone(&self);
+                        serving.spawn(async move {
+                            connection::serve(shared, proved).await;
+                            drop(slot);
+                        });
                     }
-                    _ => add(&self.totals.refused, 1),
+                    None => add(&self.totals.refused, 1),
                 },
                 Some(_) = serving.join_next() => {}
             }
@@ -199,9 +222,12 @@ impl Shared {
     }
 }
 
+/// A connection that may be served, and its place among them.
+type Accepted = (Proved, OwnedSemaphorePermit);
+
 /// Connections whose other end has not proved itself, oldest first.
 struct Unproved {
-    tasks: JoinSet<Option<Proved>>,
+    tasks: JoinSet<Option<Accepted>>,
     oldest_first: std::collections::VecDeque<tokio::task::AbortHandle>,
     max: usize,
 }
@@ -220,15 +246,15 @@ impl Unproved {
         }
         let shared = Arc::clone(shared);
         let task = self.tasks.spawn(async move {
-            let proved = async { handshake::accept(Channel::plain(stream)?, &shared.access).await };
-            let proved = timeout(shared.settings.proved_within, proved).await.ok()?;
-            proved.inspect_err(|error| tracing::debug!(%error, "a process is no peer")).ok()
+            let accepted =
+                timeout(shared.settings.proved_within, shared.prove(stream)).await.ok()?;
+            accepted.inspect_err(|error| tracing::debug!(%error, "a process is no peer")).ok()
         });
         self.oldest_first.push_back(task);
     }
 
     /// The outcome of the next one that ended; `None` without any.
-    async fn next(&mut self) -> Option<Option<Proved>> {
+    async fn next(&mut self) -> Option<Option<Accepted>> {
         // One that was aborted has not proved itself either.
         Some(self.tasks.join_next().await?.ok().flatten())
     }

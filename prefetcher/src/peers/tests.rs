@@ -110,6 +110,62 @@ fn ends_at_its_deadline(protection: Protection) {
 }
 
 #[test]
+fn late_bytes_are_dropped_on_a_connection_that_others_still_need() {
+    PROTECTIONS.into_iter().for_each(late_bytes_are_dropped);
+}
+
+fn late_bytes_are_dropped(protection: Protection) {
+    let lens = [300_000, 200_000];
+    let node = Node::silent(&lens, protection);
+    let settings = ClientSettings { connections_max: 1, ..ClientSettings::default() };
+    let client = Client::start(network(), protection(&SECRET, OURS, 1), settings);
+    client.set_peer(THEIRS, node.server().address(), 1);
+    let (late, in_time) = (Staging::of(&lens), Staging::of(&lens));
+    let ended = late.start(&client, 7, Duration::from_millis(50));
+    let waiting = in_time.start(&client, 7, LATER);
+    assert_eq!(ended.outcomes(), [Outcome::Failed(Failure::Timeout); 2]);
+    node.wait_for(|node| node.asked.load(Ordering::Acquire) == 2);
+    node.answer_kept();
+    assert!(waiting.outcomes().iter().all(|it| matches!(it, Outcome::Held { .. })));
+    for (sample, len) in (0..).zip(lens) {
+        assert_eq!(in_time.bytes(sample), sample_bytes(sample, len));
+        assert!(late.bytes(sample).iter().all(|byte| *byte == 0), "written after its end");
+    }
+    let counters = client.counters();
+    assert_eq!(counters.connected, 1, "it was the same connection");
+    assert_eq!(counters.received_bytes, 2 * lens.iter().sum::<u64>(), "the late ones came");
+}
+
+#[test]
+fn a_server_without_room_says_so_and_is_asked_again() {
+    for protection in PROTECTIONS {
+        let node = Node::with_room_for(1, protection);
+        let read = |client: &Client| Staging::of(&[1000]).read_all(client, 7, LATER)[0];
+        let first = node.client();
+        assert!(matches!(read(&first), Outcome::Held { .. }));
+        let second = node.client();
+        assert_eq!(read(&second), Outcome::Failed(Failure::Refused));
+        assert_eq!(second.counters().connected, 0);
+        node.wait_for(|node| node.server().counters().refused == 1);
+        drop(first);
+        node.wait_for(|_| matches!(read(&second), Outcome::Held { .. }));
+        assert_eq!(node.server().counters().accepted, 2);
+    }
+}
+
+#[test]
+fn another_process_of_a_peer_is_a_stranger() {
+    let node = Node::restarted(&[1000], 1);
+    let client = node.client();
+    client.set_peer(THEIRS, node.server().address(), 2);
+    let read = || Staging::of(&[1000]).read_all(&client, 7, LATER)[0];
+    assert_eq!(read(), Outcome::Failed(Failure::Stranger));
+    assert_eq!(node.asked.load(Ordering::Acquire), 0);
+    client.set_peer(THEIRS, node.server().address(), 1);
+    assert!(matches!(read(), Outcome::Held { .. }));
+}
+
+#[test]
 fn reads_of_a_peer_that_is_gone_fail_and_it_is_found_when_it_comes_back() {
     let node = Node::holding(&[1000]);
     let client = node.client();
@@ -119,7 +175,7 @@ fn reads_of_a_peer_that_is_gone_fail_and_it_is_found_when_it_comes_back() {
     let lost = read();
     assert!(matches!(lost, Outcome::Failed(Failure::Closed | Failure::Refused)), "{lost:?}");
     assert_eq!(read(), Outcome::Failed(Failure::Refused));
-    let node = Node::holding(&[1000]);
+    let node = Node::restarted(&[1000], 2);
     client.set_peer(THEIRS, node.server().address(), 2);
     assert!(matches!(read(), Outcome::Held { .. }), "at its new address at once");
 }

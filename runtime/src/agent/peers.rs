@@ -110,13 +110,28 @@ struct Record {
     failed: AtomicU64,
 }
 
+/// Whether a node is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Asked,
+    /// Not before then: it failed, or it is slower than the cold store.
+    Paused(Nanoseconds, PauseReason),
+    /// The manager knows no address of it.
+    Gone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PauseReason {
+    Failing,
+    Slow,
+}
+
 /// Another node.
 #[derive(Debug)]
 struct Peer {
     process: u64,
     record: Arc<Record>,
-    is_asked: bool,
-    retry_at: Nanoseconds,
+    standing: Standing,
     pause: Nanoseconds,
     pauses: u64,
     sent: Bytes,
@@ -128,8 +143,7 @@ impl Peer {
         Self {
             process,
             record: Arc::default(),
-            is_asked: false,
-            retry_at: Nanoseconds(0),
+            standing: Standing::Asked,
             pause: PAUSE_MIN,
             pauses: 0,
             sent: Bytes(0),
@@ -137,11 +151,22 @@ impl Peer {
         }
     }
 
+    /// Another process works as the node; what was counted of it goes on.
+    fn restart(&mut self, process: u64) {
+        self.record.failures.store(0, Ordering::Relaxed);
+        (self.process, self.standing) = (process, Standing::Asked);
+        (self.pause, self.link) = (PAUSE_MIN, None);
+    }
+
+    fn is_asked(&self) -> bool {
+        self.standing == Standing::Asked
+    }
+
     /// Does not ask it for a while.
-    fn pause(&mut self, now: Nanoseconds) {
-        self.is_asked = false;
+    fn pause(&mut self, now: Nanoseconds, reason: PauseReason) {
+        let until = Nanoseconds(now.0.saturating_add(self.pause.0));
+        self.standing = Standing::Paused(until, reason);
         self.pauses += 1;
-        self.retry_at = Nanoseconds(now.0.saturating_add(self.pause.0));
         self.pause = Nanoseconds(self.pause.0.saturating_mul(2)).min(PAUSE_MAX);
     }
 }
@@ -241,22 +266,28 @@ impl Peers {
             if node == self.node {
                 continue;
             }
-            let is_same = self.nodes.get(&node).is_some_and(|peer| peer.process == told.process);
-            match told.address.parse::<SocketAddr>() {
-                Ok(address) => {
+            let there = self.nodes.get_mut(&node);
+            match (told.address.parse::<SocketAddr>(), there) {
+                (Ok(address), there) => {
                     self.client.set_peer(node, address, told.process);
-                    if !is_same {
-                        let peer = Peer { is_asked: true, ..Peer::new(told.process) };
-                        self.nodes.insert(node, peer);
-                        events.push(SessionEvent::PeerFound { node });
+                    match there {
+                        Some(peer)
+                            if peer.process == told.process && peer.standing != Standing::Gone =>
+                        {
+                            continue;
+                        }
+                        Some(peer) => peer.restart(told.process),
+                        None => drop(self.nodes.insert(node, Peer::new(told.process))),
                     }
+                    events.push(SessionEvent::PeerFound { node });
                 }
-                Err(_) if self.nodes.remove(&node).is_some() => {
+                (Err(_), Some(peer)) if peer.standing != Standing::Gone => {
+                    peer.standing = Standing::Gone;
                     self.client.remove_peer(node);
                     events.push(SessionEvent::PeerLost { node });
                     tracing::info!(peer = node.0, "a node is gone; what it holds is read cold");
                 }
-                Err(_) => {}
+                (Err(_), _) => {}
             }
         }
         let is_new = |it: &Membership| it.generation > before;
@@ -285,7 +316,8 @@ impl Peers {
 
     /// Asks a node for a sample, with the next [`Self::flush`].
     fn read(&mut self, op: OpId, sample: SampleId, from: NodeId, target: Target) {
-        let Some(peer) = self.nodes.get(&from) else {
+        let Some(peer) = self.nodes.get(&from).filter(|peer| peer.standing != Standing::Gone)
+        else {
             return self.completions.push(op, Err(Fault::Vanished));
         };
         let len = target.len();
@@ -329,8 +361,8 @@ impl Peers {
         let mut events = Vec::new();
         for (node, peer) in &mut self.nodes {
             let failures = peer.record.failures.load(Ordering::Relaxed);
-            if peer.is_asked && failures >= FAILURES_MAX {
-                peer.pause(now);
+            if peer.is_asked() && failures >= FAILURES_MAX {
+                peer.pause(now, PauseReason::Failing);
                 tracing::warn!(peer = node.0, failures, "a node does not answer; it is read cold");
                 events.push(SessionEvent::PeerLost { node: *node });
             }
@@ -348,18 +380,23 @@ impl Peers {
             let Some(peer) = self.nodes.get_mut(&node) else { continue };
             peer.link = Some(link);
             let is_slow = link.rate.zip(cold).is_some_and(|(rate, cold)| rate < cold);
-            if peer.is_asked && is_slow {
-                peer.pause = PAUSE_MAX;
-                peer.pause(now);
-                tracing::info!(peer = node.0, rate = ?link.rate, ?cold, "slower than the cold store");
-                events.push(SessionEvent::PeerLost { node });
-            } else if !peer.is_asked && peer.retry_at <= now {
-                peer.is_asked = true;
-                // One more failure is enough.
-                peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
-                events.push(SessionEvent::PeerFound { node });
-            } else if peer.is_asked && peer.record.failures.load(Ordering::Relaxed) == 0 {
-                peer.pause = PAUSE_MIN;
+            match peer.standing {
+                Standing::Asked if is_slow => {
+                    peer.pause = PAUSE_MAX;
+                    peer.pause(now, PauseReason::Slow);
+                    tracing::info!(peer = node.0, rate = ?link.rate, ?cold, "slower than the cold store");
+                    events.push(SessionEvent::PeerLost { node });
+                }
+                Standing::Paused(until, _) if until <= now => {
+                    peer.standing = Standing::Asked;
+                    // One more failure is enough.
+                    peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
+                    events.push(SessionEvent::PeerFound { node });
+                }
+                Standing::Asked if peer.record.failures.load(Ordering::Relaxed) == 0 => {
+                    peer.pause = PAUSE_MIN;
+                }
+                _ => {}
             }
         }
         events
@@ -485,8 +522,9 @@ mod tests {
     fn a_node_that_fails_is_not_asked_for_longer_and_longer() {
         let mut peer = Peer::new(7);
         let pauses = [0; 8].map(|_| {
-            peer.pause(Nanoseconds(0));
-            peer.retry_at.0 / 1_000_000_000
+            peer.pause(Nanoseconds(0), PauseReason::Failing);
+            let Standing::Paused(until, _) = peer.standing else { panic!("it is asked") };
+            until.0 / 1_000_000_000
         });
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
     }

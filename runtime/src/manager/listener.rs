@@ -11,6 +11,10 @@ use tokio::net::TcpListener;
 use super::ManagerError;
 use crate::transport::{local_socket::LocalListener, mutual_tls::Credentials, token::Token};
 
+/// Connections that wait to be accepted: with a short queue, idle ones that come in thousands would make an agent
+/// wait for the next attempt of its kernel, which is a second later.
+const BACKLOG: i32 = 4096;
+
 /// The listening socket of a manager.
 #[derive(Debug)]
 pub enum Listener {
@@ -40,6 +44,8 @@ impl Listener {
     pub async fn tcp(address: &str, token: &Token) -> Result<Self, ManagerError> {
         let failed = |source| ManagerError::Listen { address: address.to_owned(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
+        // A second call changes the length of the queue.
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
         Ok(Self::Tcp(listener, Credentials::of(token)))
     }
 

@@ -7,8 +7,12 @@ use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::MappedRange;
 use tokio::net::TcpStream;
 
-/// Bytes that are received at once, before they are decrypted: several records.
+/// Bytes that a client receives at once, before they are decrypted: several records.
 const INCOMING_BYTES: usize = 256 << 10;
+
+/// The same of a server, to which only requests come, and of both while they shake hands: the other end may be
+/// anyone.
+const INCOMING_BYTES_MIN: usize = 4 << 10;
 
 /// Bytes that may wait encrypted until the socket takes them.
 const UNSENT_BYTES_MAX: usize = 512 << 10;
@@ -116,10 +120,17 @@ impl Tls {
         }
     }
 
+    fn incoming_bytes(&self) -> usize {
+        match &self.connection {
+            Connection::Client(_) if !self.connection.is_handshaking() => INCOMING_BYTES,
+            _ => INCOMING_BYTES_MIN,
+        }
+    }
+
     /// Decrypts the next record.
     fn process(&mut self, stream: &TcpStream) -> io::Result<()> {
         if self.from == self.to {
-            self.incoming.resize(INCOMING_BYTES, 0);
+            self.incoming.resize(self.incoming_bytes(), 0);
             self.to = stream.try_read(&mut self.incoming)?;
             self.from = 0;
             if self.to == 0 {

@@ -19,7 +19,7 @@ use crate::peers::{
     channel::Channel,
     client::{
         Shared,
-        peer::{Peer, Request},
+        peer::{Peer, Place, Request},
     },
     counters::add,
     handshake::{self, HandshakeError, Proved},
@@ -85,12 +85,12 @@ impl Connection {
     /// Connects, and asks until there is nothing to ask for some time, or the connection fails.
     pub(crate) async fn run(self) {
         let Self { shared, peer } = self;
-        let Some((address, life)) = peer.address() else {
+        let Some(Place { address, incarnation, life }) = peer.place() else {
             return peer.closed();
         };
         let connected = async {
             let channel = Channel::plain(TcpStream::connect(address).await?)?;
-            handshake::connect(channel, &shared.access, peer.id).await
+            handshake::connect(channel, &shared.access, peer.id, incarnation).await
         };
         let failure = match timeout(shared.settings.connect_within, connected).await {
             Ok(Ok(proved)) => {
@@ -101,8 +101,8 @@ impl Connection {
                 peer.closed();
                 return shared.launch(&peer);
             }
-            Ok(Err(HandshakeError::Lost(_))) | Err(_) => Failure::Refused,
-            Ok(Err(HandshakeError::NotProved | HandshakeError::OtherNode)) => Failure::Stranger,
+            Ok(Err(HandshakeError::Lost(_) | HandshakeError::Full)) | Err(_) => Failure::Refused,
+            Ok(Err(HandshakeError::NotProved | HandshakeError::OtherProcess)) => Failure::Stranger,
         };
         shared.fail(peer.refused(life, Instant::now()), failure);
         shared.launch(&peer);

@@ -61,6 +61,16 @@ pub(crate) struct Request {
     pub(crate) bytes: u64,
 }
 
+/// Where a peer listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    /// The process that listens there.
+    pub(crate) incarnation: u64,
+    /// Of connections there.
+    pub(crate) life: u64,
+}
+
 /// Whether to open a connection.
 #[derive(Debug)]
 pub(crate) enum Connect {
@@ -120,10 +130,11 @@ impl Peer {
         reads
     }
 
-    /// Where it listens, and the life of connections there.
-    pub(crate) fn address(&self) -> Option<(SocketAddr, u64)> {
+    /// Where it listens; `None` if it was removed.
+    pub(crate) fn place(&self) -> Option<Place> {
         let state = self.lock();
-        state.address.map(|(address, _)| (address, state.life))
+        let life = state.life;
+        state.address.map(|(address, incarnation)| Place { address, incarnation, life })
     }
 
     pub(crate) fn is_alive(&self, life: u64) -> bool {

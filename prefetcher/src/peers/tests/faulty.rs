@@ -45,7 +45,8 @@ fn client_of(fault: Fault) -> Client {
             spawner.spawn(async move {
                 let access = Access::private(&SECRET, THEIRS, 1);
                 let channel = Channel::plain(stream).unwrap();
-                let proved = handshake::accept(channel, &access).await.unwrap();
+                let mut proved = handshake::prove(channel, &access).await.unwrap();
+                proved.accept().await.unwrap();
                 answer(proved, fault).await;
             });
         }
@@ -155,7 +156,7 @@ fn a_client_that_closes_in_the_middle_costs_the_server_nothing() {
                 let stream = tokio::net::TcpStream::connect(node.server().address()).await.unwrap();
                 let access = Access::private(&SECRET, OURS, 1);
                 let channel = Channel::plain(stream).unwrap();
-                let mut proved = handshake::connect(channel, &access, THEIRS).await.unwrap();
+                let mut proved = handshake::connect(channel, &access, THEIRS, 1).await.unwrap();
                 let mut head = Vec::new();
                 let header =
                     Header { kind: Kind::Ask, id: 0, generation: 7, count: 32, within_ms: 1000 };

@@ -90,20 +90,37 @@ impl std::ops::Deref for Node {
 
 impl Node {
     pub(super) fn holding(lens: &[u64]) -> Self {
-        Self::start(lens, None, Access::private)
+        Self::protected(lens, Access::private)
     }
 
     pub(super) fn protected(lens: &[u64], protection: Protection) -> Self {
-        Self::start(lens, None, protection)
+        Self::start(lens, None, protection, 1, ServerSettings::default())
     }
 
     /// A node that does not answer before [`Owner::answer_kept`].
     pub(super) fn silent(lens: &[u64], protection: Protection) -> Self {
-        Self::start(lens, Some(Vec::new()), protection)
+        Self::start(lens, Some(Vec::new()), protection, 1, ServerSettings::default())
     }
 
-    fn start(lens: &[u64], kept: Option<Vec<Asked>>, protection: Protection) -> Self {
-        let access = protection(&SECRET, THEIRS, 1);
+    /// Another process of the node.
+    pub(super) fn restarted(lens: &[u64], incarnation: u64) -> Self {
+        Self::start(lens, None, Access::private, incarnation, ServerSettings::default())
+    }
+
+    /// A node with room for so many connections.
+    pub(super) fn with_room_for(connections_max: usize, protection: Protection) -> Self {
+        let settings = ServerSettings { connections_max, ..ServerSettings::default() };
+        Self::start(&[1000], None, protection, 1, settings)
+    }
+
+    fn start(
+        lens: &[u64],
+        kept: Option<Vec<Asked>>,
+        protection: Protection,
+        incarnation: u64,
+        settings: ServerSettings,
+    ) -> Self {
+        let access = protection(&SECRET, THEIRS, incarnation);
         let region = region(lens.iter().sum());
         let mut places = BTreeMap::new();
         for ((sample, len), offset) in (0..).zip(lens).zip(offsets(lens)) {
@@ -122,7 +139,6 @@ impl Node {
         });
         let (events, inbox) = mpsc::channel();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let settings = ServerSettings::default();
         let event = move |event| drop(events.send(event));
         let server = Server::start(&network(), access, settings, listener, event).unwrap();
         assert!(state.server.set(server).is_ok());
