@@ -45,6 +45,7 @@ if [ "$dose" = short ]; then
   bench dlcache --patterns quick
   bench agents
 else
+  bench chaos --nodes 4 --minutes 6
   part models scripts/model.sh long
   part 'large permutations' cargo nextest run -p tierfeed-core --features large_vectors large
   part criterion cargo bench -p tierfeed-benchmarks

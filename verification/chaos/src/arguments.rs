@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_harness::output::FolderAndFormat;
 
-/// A live training of two ranks into which faults are injected: kills, stops, full and lost tiers, memory
-/// pressure, a cold store that fails.
+/// A live training into which faults are injected: kills, stops, full and lost tiers, memory pressure, a cold
+/// store that fails, links that drop packets.
 #[derive(Debug, Parser)]
 #[command(
     max_term_width = 100,
@@ -48,6 +48,10 @@ pub(crate) struct ChaosArguments {
     /// Of the faults: the same number draws the same faults again [default: another one each time].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
+    /// Nodes of the job: with several, each has one rank, and nodes read from each other what one of them holds.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) nodes: u32,
     /// How much memory is taken away at a time, and the memory limit of the agent's control group.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub(crate) pressure: Bytes,
@@ -99,6 +103,10 @@ pub(crate) struct TrainerArguments {
     /// How long a step computes.
     #[arg(long, value_name = "TIME")]
     pub(crate) step: Nanoseconds,
+    /// The folder with the number of steps that each rank has made: no rank begins one before all have made as
+    /// many, as with an all-reduce [default: each rank for itself].
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) steps: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -15,10 +15,10 @@ use crate::{
     interference::Interference,
     outcome::Outcome,
     record,
-    role::{RANKS, Role},
     settings::Settings,
     supervisor::{Supervisor, tail},
-    testbed::Testbed,
+    testbed::{Setup, Testbed},
+    traffic::Traffic,
 };
 
 /// Files of the dataset.
@@ -38,23 +38,32 @@ const DRAWN_MIN: u64 = 3;
 /// in [`Outcome::violations`].
 pub(crate) fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let memory = Some(settings.pressure);
-        let testbed = Testbed::make(folder, FILES, settings.server.as_deref(), memory)?;
+        let testbed = Testbed::make(
+            folder,
+            Setup {
+                world: settings.world,
+                files: FILES,
+                server: settings.server.as_deref(),
+                memory: Some(settings.pressure),
+            },
+        )?;
         let mut outcome = empty_outcome(settings, &testbed);
         let shared_before = shared_memory();
         let clock = Clock::start();
-        let mut supervisor = Supervisor::new(settings.programs.clone(), clock, STEP);
+        let mut supervisor =
+            Supervisor::new(settings.programs.clone(), settings.world, clock, STEP);
         let mut controller = Controller::new(settings, &testbed, clock);
         match controller.run(&mut supervisor, say) {
             Ok(()) => outcome.violations.extend(untested(&controller)),
             Err(error) => {
                 outcome.violations.push(format!("{error:#}"));
-                for role in Role::all() {
+                for role in settings.world.roles() {
                     say(&format!("end of the log of {}:\n{}", role.name(), tail(&testbed, role)));
                 }
             }
         }
-        outcome.starts = Role::all().map(|role| (role.name(), supervisor.starts(role))).collect();
+        let roles = settings.world.roles();
+        outcome.starts = roles.map(|role| (role.name(), supervisor.starts(role))).collect();
         outcome.excused = std::mem::take(&mut supervisor.excused);
         outcome.panics = std::mem::take(&mut supervisor.panics);
         outcome.failed_calls = std::mem::take(&mut supervisor.failed_calls);
@@ -85,6 +94,9 @@ fn empty_outcome(settings: &Settings, testbed: &Testbed) -> Outcome {
         failed_calls: BTreeMap::new(),
         starts: BTreeMap::new(),
         recovery_s_max: 0.0,
+        costs: BTreeMap::new(),
+        undisturbed: Traffic::default(),
+        quiet: Traffic::default(),
         interference: Interference::default(),
         excused: Vec::new(),
         growth: Vec::new(),
@@ -107,7 +119,7 @@ impl Outcome {
     fn add_records(&mut self, testbed: &Testbed) -> anyhow::Result<()> {
         let index = Index::open(&testbed.manager_dir().join("dataset.index"))?;
         let order = Job::load(&testbed.job())?.order(index.len())?;
-        let paths: Vec<PathBuf> = (0..RANKS).map(|rank| testbed.record(rank)).collect();
+        let paths: Vec<PathBuf> = testbed.world.ranks().map(|rank| testbed.record(rank)).collect();
         let records: Vec<_> = (0..).map(Rank).zip(paths.iter().map(PathBuf::as_path)).collect();
         let compared = record::compare(&order, &records)?;
         self.batches = compared.batches;
@@ -128,11 +140,16 @@ impl Outcome {
         self.faults.clone_from(&controller.injected);
         self.fault_count = self.faults.values().sum();
         self.recovery_s_max = seconds(controller.recovery_max);
+        self.costs.clone_from(&controller.costs);
+        self.undisturbed = controller.undisturbed;
+        self.quiet = controller.quiet;
         self.interference = controller.interference.clone();
         self.violations.extend(controller.violations.iter().cloned());
         let measurements = &controller.measurements;
         self.growth = Growth::of_all(measurements);
-        self.violations.extend(self.growth.iter().flat_map(Growth::excess));
+        self.violations.extend(
+            self.growth.iter().flat_map(|it| it.excess(controller.testbed.world.nodes - 1)),
+        );
         self.violations.extend(measurements.iter().filter_map(Measurement::leak).take(10));
     }
 
@@ -146,7 +163,7 @@ impl Outcome {
                 self.violations.push(what);
             }
         }
-        self.memory_given_back = given_back(&testbed.agent_dir().join("report.json"));
+        self.memory_given_back = given_back(&testbed.agent_dir(0).join("report.json"));
         if pressures >= DRAWN_MIN && self.memory_given_back == 0 {
             let what = format!("memory was short {pressures} times, and the agent gave none back");
             self.violations.push(what);

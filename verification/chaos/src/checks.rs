@@ -17,6 +17,9 @@ const MEMORY_GROWTH_MAX: u64 = 12 << 20;
 /// Connections and files of the dataset are opened and closed all the time.
 const DESCRIPTOR_GROWTH_MAX: u64 = 8;
 
+/// Connections to another node and from it, each made when it is needed and closed when it is idle.
+const CONNECTIONS_PER_PEER: u64 = 8;
+
 /// The windows of a disk tier and the bounce buffers of its threads, each made when it is first needed.
 const FILE_GROWTH_MAX: u64 = 16;
 
@@ -115,11 +118,12 @@ impl Growth {
         Some(Self { role: role.to_owned(), over_s, first, last })
     }
 
-    /// Sentences about what grew more than it may.
-    pub(crate) fn excess(&self) -> Vec<String> {
+    /// Sentences about what grew more than it may beside so many other nodes.
+    pub(crate) fn excess(&self, peers: u32) -> Vec<String> {
+        let descriptors_max = DESCRIPTOR_GROWTH_MAX + u64::from(peers) * CONNECTIONS_PER_PEER;
         let limits = [
             ("bytes", self.first.memory_bytes, self.last.memory_bytes, MEMORY_GROWTH_MAX),
-            ("descriptors", self.first.descriptors, self.last.descriptors, DESCRIPTOR_GROWTH_MAX),
+            ("descriptors", self.first.descriptors, self.last.descriptors, descriptors_max),
             ("files", self.first.files, self.last.files, FILE_GROWTH_MAX),
             ("threads", self.first.threads, self.last.threads, THREAD_GROWTH_MAX),
         ];
@@ -159,7 +163,7 @@ pub(crate) fn leftovers(testbed: &Testbed, shared_before: &BTreeSet<String>) -> 
     for tier in [testbed.scratch(), testbed.storage()] {
         found.extend(names(&tier).map(|name| format!("{name} is left in tier {}", tier.display())));
     }
-    for run_dir in [testbed.agent_dir(), testbed.manager_dir()] {
+    for run_dir in testbed.run_dirs() {
         let is_kept = |name: &String| KEPT_FILES.contains(&name.as_str());
         let left = names(&run_dir).filter(|name| !is_kept(name));
         found.extend(left.map(|name| format!("{name} is left in {}", run_dir.display())));
@@ -215,6 +219,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
+    use crate::{role::World, testbed::Setup};
 
     fn measurement(role: &str, incarnation: u32, at_s: f64, memory: u64) -> Measurement {
         let memory_bytes = memory << 20;
@@ -232,8 +237,8 @@ mod tests {
         let growth = Growth::of_all(&measurements);
         let [agent, manager] = growth.as_slice() else { panic!("{growth:?}") };
         assert_eq!((agent.first.memory_bytes >> 20, agent.last.memory_bytes >> 20), (20, 140));
-        assert_eq!(agent.excess().len(), 1, "{:?}", agent.excess());
-        assert_eq!((manager.role.as_str(), manager.excess().len()), ("manager", 0));
+        assert_eq!(agent.excess(0).len(), 1, "{:?}", agent.excess(0));
+        assert_eq!((manager.role.as_str(), manager.excess(0).len()), ("manager", 0));
     }
 
     #[test]
@@ -248,7 +253,7 @@ mod tests {
             let mut measurements: Vec<_> =
                 (0..3).map(|_| measurement("agent", 1, 0.0, 1)).collect();
             grow(&mut measurements[2].held);
-            assert_eq!(Growth::of_all(&measurements)[0].excess().len(), 1);
+            assert_eq!(Growth::of_all(&measurements)[0].excess(0).len(), 1);
         }
     }
 
@@ -277,15 +282,17 @@ mod tests {
     #[test]
     fn files_and_processes_that_are_left_behind_are_found() {
         let folder = tempfile::tempdir().unwrap();
-        let testbed = Testbed::make(folder.path(), 3, None, None).unwrap();
+        let world = World::ONE_NODE;
+        let setup = Setup { world, files: 3, server: None, memory: None };
+        let testbed = Testbed::make(folder.path(), setup).unwrap();
         let shared = shared_memory();
-        for run_dir in [testbed.agent_dir(), testbed.manager_dir()] {
+        for run_dir in testbed.run_dirs() {
             fs::create_dir(&run_dir).unwrap();
             KEPT_FILES.iter().for_each(|name| fs::write(run_dir.join(name), "").unwrap());
         }
         assert_eq!(leftovers(&testbed, &shared), Vec::<String>::new());
         for place in
-            [testbed.scratch(), testbed.storage(), testbed.agent_dir(), testbed.manager_dir()]
+            [testbed.scratch(), testbed.storage(), testbed.agent_dir(0), testbed.manager_dir()]
         {
             fs::write(place.join("forgotten"), "").unwrap();
             let found = leftovers(&testbed, &shared);
@@ -322,7 +329,7 @@ mod tests {
     fn equal_measurements_show_no_growth() {
         let measurements: Vec<Measurement> =
             (0_u32..9).map(|it| measurement("agent", 1, f64::from(it), 100)).collect();
-        assert_eq!(Growth::of_all(&measurements)[0].excess(), Vec::<String>::new());
+        assert_eq!(Growth::of_all(&measurements)[0].excess(0), Vec::<String>::new());
     }
 
     #[test]

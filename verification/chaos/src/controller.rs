@@ -1,7 +1,7 @@
 //! Controls a campaign: injects faults in rounds, ends them, waits until every rank is served again, and
 //! measures the resources of all processes.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
@@ -10,18 +10,20 @@ use tierfeed_harness::clock::pause;
 use crate::{
     checks::{Measurement, seconds},
     clock::Clock,
-    fault::{Kind, Schedule, Selection},
+    fault::{Fault, Kind, Schedule, Selection},
     footprint,
     injector::Injector,
     interference::{self, Interference, RecordLengths},
+    pace::{Cost, Costs, Pace},
     record,
     recovery::{Effect, Recovery},
-    role::{RANKS, Role},
+    role::Role,
     settings::Settings,
     silent_connections::SilentConnections,
     supervisor::{Exits, Supervisor, tail},
     testbed::Testbed,
-    tier_usage::TierUsage,
+    tier_usage::{TierUsage, metrics},
+    traffic::Traffic,
 };
 
 const POLL_EVERY: Duration = Duration::from_millis(10);
@@ -37,6 +39,15 @@ const TWELFTHS: [u32; 3] = [5, 5, 2];
 
 /// The time between two measurements in the phase without faults.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
+
+/// On several nodes, the traffic before the first fault is measured over this time.
+const UNDISTURBED: Duration = Duration::from_secs(5);
+
+/// The rate before a fault is measured over this time.
+const RATE_OVER: Duration = Duration::from_secs(2);
+
+/// How often the rate is looked at after a fault.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Every rank gets batches from the agent again within this time after all faults ended.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
@@ -68,6 +79,12 @@ pub(crate) struct Controller<'a> {
     pub(crate) recovery_max: Duration,
     /// The waits of trainers beside a hostile client.
     pub(crate) interference: Interference,
+    /// What faults cost that were injected alone, by kind.
+    pub(crate) costs: BTreeMap<&'static str, Costs>,
+    /// Where the bytes of batches of all nodes came from before the first fault.
+    pub(crate) undisturbed: Traffic,
+    /// The same in the phase without faults, after all.
+    pub(crate) quiet: Traffic,
     /// Violations of promises, found between rounds.
     pub(crate) violations: Vec<String>,
 }
@@ -87,6 +104,9 @@ impl<'a> Controller<'a> {
             pressures: 0,
             recovery_max: Duration::ZERO,
             interference: Interference::default(),
+            costs: BTreeMap::new(),
+            undisturbed: Traffic::default(),
+            quiet: Traffic::default(),
             violations: Vec::new(),
         }
     }
@@ -99,9 +119,15 @@ impl<'a> Controller<'a> {
     ) -> anyhow::Result<()> {
         supervisor.start_all(self.testbed)?;
         self.recover(supervisor)?;
+        if self.testbed.world.nodes > 1 {
+            let before = self.traffic()?;
+            self.pass(UNDISTURBED, supervisor)?;
+            self.undisturbed = self.traffic()?.since(before);
+        }
         let [all, survived, none] = TWELFTHS.map(|twelfths| self.settings.time * twelfths / 12);
         for (selection, time) in [(Selection::All, all), (Selection::AgentSurvives, survived)] {
             let mut schedule = Schedule::new(self.settings.seed, selection, &self.possible);
+            let mut alone = Schedule::alone(self.settings.seed, selection, &self.possible);
             let begin = self.clock.now();
             self.pressures = 0;
             while self.clock.since(begin) < time {
@@ -110,7 +136,10 @@ impl<'a> Controller<'a> {
                 }
                 self.end_faults(supervisor)?;
                 self.recover(supervisor)?;
-                self.measure_interference(supervisor)?;
+                match self.testbed.world.nodes {
+                    1 => self.measure_interference(supervisor)?,
+                    _ => self.measure_cost(alone.draw(), supervisor)?,
+                }
                 say(&format!("{} faults so far", self.injected.values().sum::<u64>()));
             }
         }
@@ -121,10 +150,68 @@ impl<'a> Controller<'a> {
     /// Lets the ranks train without faults, and measures the resources of all processes.
     fn measure_all(&mut self, time: Duration, supervisor: &mut Supervisor) -> anyhow::Result<()> {
         let begin = self.clock.now();
+        let before = self.traffic()?;
         while self.clock.since(begin) < time {
             self.pass(MEASURE_EVERY, supervisor)?;
-            Role::all().try_for_each(|role| self.measure(role, supervisor))?;
+            self.testbed.world.roles().try_for_each(|role| self.measure(role, supervisor))?;
         }
+        self.quiet = self.traffic()?.since(before);
+        Ok(())
+    }
+
+    /// What was read for batches on all nodes.
+    fn traffic(&self) -> anyhow::Result<Traffic> {
+        let of_node = |node| Ok(Traffic::parse(&metrics(&self.observe_socket(node))?));
+        self.testbed
+            .world
+            .nodes()
+            .map(of_node)
+            .try_fold(Traffic::default(), |sum, it| it.map(|it: Traffic| sum.and(it)))
+    }
+
+    fn observe_socket(&self, node: u32) -> PathBuf {
+        self.testbed.agent_dir(node).join("observe.sock")
+    }
+
+    /// Injects a fault alone, and measures how long the training takes until it is at the full rate again.
+    fn measure_cost(&mut self, fault: Fault, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+        let mut pace = Pace::watch(self.testbed)?;
+        self.pass(RATE_OVER, supervisor)?;
+        pace.look(self.clock.now())?;
+        #[expect(clippy::cast_precision_loss, reason = "a few batches")]
+        let rate = pace.batches() as f64 / seconds(RATE_OVER);
+        let mut pace = Pace::watch(self.testbed)?;
+        let begin = self.clock.now();
+        *self.drawn.entry(fault.kind.name()).or_default() += 1;
+        if !self.begin(fault, supervisor)? {
+            return Ok(());
+        }
+        let mut end = None;
+        let back_at = loop {
+            self.pass(LOOK_EVERY, supervisor)?;
+            let now = self.clock.now();
+            pace.look(now)?;
+            if self.active.is_empty() {
+                let end = *end.get_or_insert(now);
+                match pace.full_since(rate).filter(|since| *since >= end) {
+                    Some(since) => break since,
+                    None if now > end + RECOVERY_MAX => {
+                        let kind = fault.kind.name();
+                        bail!("{kind}: not at the full rate {RECOVERY_MAX:?} after its end");
+                    }
+                    None => {}
+                }
+            }
+        };
+        let (end, now) = (end.unwrap_or(back_at), self.clock.now());
+        #[expect(clippy::cast_precision_loss, reason = "a few batches")]
+        let used = Duration::from_secs_f64(pace.batches() as f64 / rate);
+        self.costs.entry(fault.kind.name()).or_default().add(Cost {
+            lasted: end.saturating_sub(begin),
+            back: back_at.saturating_sub(end),
+            lost: now.saturating_sub(begin).saturating_sub(used),
+            alone: pace.alone(),
+        });
         Ok(())
     }
 
@@ -147,8 +234,8 @@ impl<'a> Controller<'a> {
     }
 
     fn tier_usage(&self, role: Role) -> anyhow::Result<Option<TierUsage>> {
-        let socket = || self.testbed.agent_dir().join("observe.sock");
-        (role == Role::Agent).then(|| TierUsage::read(&socket())).transpose()
+        let Role::Agent(node) = role else { return Ok(None) };
+        TierUsage::read(&self.observe_socket(node)).map(Some)
     }
 
     /// Runs a hostile client and silent connections beside the trainers, and compares their waits with those
@@ -190,13 +277,19 @@ impl<'a> Controller<'a> {
         if fault.kind.ends_agent() && self.active.iter().any(|it| it.recovery.needs_agent()) {
             return self.pass(fault.pause, supervisor);
         }
-        let address = supervisor.address();
-        if let Some(recovery) = self.injector(address.as_deref()).inject(fault, supervisor)? {
-            self.pressures += u64::from(fault.kind == Kind::MemoryShort);
-            let until = self.clock.now() + fault.duration;
-            self.active.push(Active { kind: fault.kind, until, recovery });
-        }
+        self.begin(fault, supervisor)?;
         self.pass(fault.pause, supervisor)
+    }
+
+    /// Injects a fault, if that is possible now.
+    fn begin(&mut self, fault: Fault, supervisor: &mut Supervisor) -> anyhow::Result<bool> {
+        let address = supervisor.address();
+        let recovery = self.injector(address.as_deref()).inject(fault, supervisor)?;
+        let Some(recovery) = recovery else { return Ok(false) };
+        self.pressures += u64::from(fault.kind == Kind::MemoryShort);
+        let until = self.clock.now() + fault.duration;
+        self.active.push(Active { kind: fault.kind, until, recovery });
+        Ok(true)
     }
 
     /// Lets time pass: ends faults that are over, and restarts processes that were killed.
@@ -236,7 +329,8 @@ impl<'a> Controller<'a> {
     fn recover(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
         let begin = self.clock.now();
         let served = |testbed: &Testbed| -> Vec<u64> {
-            (0..RANKS).map(|rank| record::served(&testbed.record(rank))).collect()
+            let ranks = testbed.world.ranks();
+            ranks.map(|rank| record::served(&testbed.record(rank))).collect()
         };
         let before = served(self.testbed);
         while served(self.testbed).iter().zip(&before).any(|(now, before)| now <= before) {
@@ -250,14 +344,16 @@ impl<'a> Controller<'a> {
         // Until here they kept the sockets of killed trainers open, and the agent had to cope with that.
         supervisor.kill_orphans();
         self.pass(SETTLE, supervisor)?;
-        self.measure(Role::Agent, supervisor)
+        let agents = self.testbed.world.nodes().map(Role::Agent);
+        agents.into_iter().try_for_each(|agent| self.measure(agent, supervisor))
     }
 
     /// Ends trainers, agent and manager in this order, which must all succeed.
     fn stop(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
         fs::write(self.testbed.stop(), "")?;
-        let trainers = (0..RANKS).map(Role::Trainer);
-        for role in trainers.chain([Role::Agent, Role::Manager]) {
+        let world = self.testbed.world;
+        let (trainers, agents) = (world.ranks().map(Role::Trainer), world.nodes().map(Role::Agent));
+        for role in trainers.chain(agents).chain([Role::Manager]) {
             if !matches!(role, Role::Trainer(_)) {
                 supervisor.signal(role, Signal::SIGTERM)?;
             }

@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn every_failpoint_is_selected_within_its_bounds_of_passes() {
         for (role, has_bucket, places) in [
-            (Role::Agent, false, &OF_AGENT[..]),
-            (Role::Agent, true, &OF_AGENT_WITH_BUCKET),
+            (Role::Agent(0), false, &OF_AGENT[..]),
+            (Role::Agent(0), true, &OF_AGENT_WITH_BUCKET),
             (Role::Manager, false, &OF_MANAGER),
         ] {
             let failpoints =
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn only_exits_of_a_panic_count_as_panics() {
-        let failpoint = || Failpoint::select(Role::Agent, false, 0);
+        let failpoint = || Failpoint::select(Role::Agent(0), false, 0);
         let (panicked, slow, killed, failed) = (failpoint(), failpoint(), failpoint(), failpoint());
         assert!(panicked.note_exit(ExitStatus::from_raw(EXIT_CODE << 8)));
         panicked.note_kill();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tierfeed_core::latency_quantiles::Draws;
 
 use crate::{
-    role::RANKS,
+    role::World,
     testbed::{Disk, Source, Testbed},
 };
 
@@ -14,6 +14,9 @@ const PRESSURE_MIN: Duration = Duration::from_secs(2);
 
 /// Attaching strace takes a moment, and some calls are seldom made.
 const FAILING_MIN: Duration = Duration::from_secs(1);
+
+/// Longer than a read from another node may take.
+const OUTAGE_MIN: Duration = Duration::from_secs(2);
 
 /// The kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +44,14 @@ pub(crate) enum Kind {
     AgentCallsFail,
     ManagerCallsFail,
     SilentPeers,
+    LinkDrops,
+    HostCutOff,
+    LinkSlow,
 }
 
 impl Kind {
     /// Every kind, in the order of the report.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::AgentKilled,
         Self::TrainerKilled,
         Self::ManagerKilled,
@@ -69,6 +75,9 @@ impl Kind {
         Self::AgentCallsFail,
         Self::ManagerCallsFail,
         Self::SilentPeers,
+        Self::LinkDrops,
+        Self::HostCutOff,
+        Self::LinkSlow,
     ];
 
     /// The name in reports.
@@ -97,6 +106,9 @@ impl Kind {
             Self::AgentCallsFail => "agent calls fail",
             Self::ManagerCallsFail => "manager calls fail",
             Self::SilentPeers => "silent connections",
+            Self::LinkDrops => "nodes parted",
+            Self::HostCutOff => "host cut off",
+            Self::LinkSlow => "link slow",
         }
     }
 
@@ -105,18 +117,42 @@ impl Kind {
         matches!(self, Self::AgentKilled | Self::TierLost | Self::AgentPanics)
     }
 
+    /// Whether this fault is injected alone too, on several nodes, to measure what it costs.
+    pub(crate) const fn may_be_alone(self) -> bool {
+        let is_of_process = matches!(
+            self,
+            Self::AgentKilled
+                | Self::AgentStopped
+                | Self::ManagerKilled
+                | Self::ManagerStopped
+                | Self::TrainerKilled
+        );
+        is_of_process || self.is_of_network()
+    }
+
+    /// Whether this fault is one of the network between hosts.
+    pub(crate) const fn is_of_network(self) -> bool {
+        matches!(self, Self::LinkDrops | Self::HostCutOff | Self::LinkSlow)
+    }
+
     /// Why this fault cannot be injected in this campaign, or `None` if it can.
     pub(crate) fn obstacle(self, testbed: &Testbed) -> Option<String> {
-        match (self, &testbed.disk, &testbed.source, &testbed.cgroup) {
-            (Self::TierFull, Disk::Shared { reason }, ..)
-            | (Self::MemoryShort, .., Err(reason)) => Some(reason.clone()),
-            (Self::StoreRefuses, _, Source::Files, _) => {
+        let has_one_node = testbed.world.nodes == 1;
+        match (self, &testbed.disk, &testbed.source) {
+            (Self::TierFull, Disk::Shared { reason }, _) => Some(reason.clone()),
+            (Self::TierLost, Disk::Shared { reason }, _) if !has_one_node => Some(reason.clone()),
+            (Self::MemoryShort, ..) if has_one_node => testbed.cgroup.as_ref().err().cloned(),
+            (Self::MemoryShort | Self::HostileClient, ..) if !has_one_node => {
+                Some("one node is tested with it".to_owned())
+            }
+            (Self::StoreRefuses, _, Source::Files) => {
                 Some("files have no server that could refuse; --source bucket has one".to_owned())
             }
             (Self::AgentPanics | Self::ManagerPanics, ..) if !cfg!(debug_assertions) => {
                 Some("this build has no failpoints; a build with debug assertions has".to_owned())
             }
             (Self::AgentCallsFail | Self::ManagerCallsFail, ..) => testbed.calls.clone().err(),
+            (kind, ..) if kind.is_of_network() => testbed.network.as_ref().err().cloned(),
             _ => None,
         }
     }
@@ -128,6 +164,19 @@ pub(crate) enum Selection {
     All,
     /// Those that the agent survives, so that the growth of one process can be measured.
     AgentSurvives,
+}
+
+impl Selection {
+    fn has(self, kind: Kind) -> bool {
+        self == Self::All || !kind.ends_agent()
+    }
+
+    const fn stream(self) -> u64 {
+        match self {
+            Self::All => 0,
+            Self::AgentSurvives => 1,
+        }
+    }
 }
 
 /// An endless schedule of faults: each kind once, in random order, then all of them again.
@@ -143,13 +192,15 @@ impl Schedule {
     /// The schedule of a seed, of the kinds that are possible. Each selection has its own stream of draws, so
     /// that the length of one does not change the other.
     pub(crate) fn new(seed: u64, selection: Selection, possible: &[Kind]) -> Self {
-        let stream = match selection {
-            Selection::All => 0,
-            Selection::AgentSurvives => 1,
-        };
-        let is_selected = |kind: &Kind| selection == Selection::All || !kind.ends_agent();
+        let kinds = possible.iter().copied().filter(|it| selection.has(*it)).collect();
+        Self { kinds, draws: Draws::of(seed, selection.stream()), left: Vec::new() }
+    }
+
+    /// As [`Self::new`], of those kinds that are injected alone.
+    pub(crate) fn alone(seed: u64, selection: Selection, possible: &[Kind]) -> Self {
+        let is_selected = |it: &Kind| selection.has(*it) && it.may_be_alone();
         let kinds = possible.iter().copied().filter(is_selected).collect();
-        Self { kinds, draws: Draws::of(seed, stream), left: Vec::new() }
+        Self { kinds, draws: Draws::of(seed, selection.stream() + 2), left: Vec::new() }
     }
 
     /// The next fault of the schedule.
@@ -163,6 +214,7 @@ impl Schedule {
         let min = match kind {
             Kind::MemoryShort => PRESSURE_MIN,
             Kind::AgentCallsFail | Kind::ManagerCallsFail => FAILING_MIN,
+            _ if kind.is_of_network() => OUTAGE_MIN,
             _ => Duration::ZERO,
         };
         let duration = min + Duration::from_millis(100 + below(draws, 2400) as u64);
@@ -185,8 +237,18 @@ pub(crate) struct Fault {
 
 impl Fault {
     /// The rank that it affects.
-    pub(crate) fn rank(self) -> u32 {
-        u32::try_from(self.target % u64::from(RANKS)).expect("below the number of ranks")
+    pub(crate) fn rank(self, world: World) -> u32 {
+        self.below(world.ranks().end)
+    }
+
+    /// The node that it affects.
+    pub(crate) fn node(self, world: World) -> u32 {
+        self.below(world.nodes)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(self, end: u32) -> u32 {
+        u32::try_from(self.target % u64::from(end)).expect("below a small number")
     }
 }
 

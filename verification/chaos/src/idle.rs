@@ -10,9 +10,9 @@ use crate::{
     clock::Clock,
     footprint::cpu_time,
     record,
-    role::{RANKS, Role},
+    role::{Role, World},
     supervisor::{Exits, Supervisor},
-    testbed::Testbed,
+    testbed::{Setup, Testbed},
 };
 
 /// Share of a core that an idle agent may use.
@@ -62,11 +62,13 @@ pub(crate) struct Outcome {
 /// If the folder cannot be written, or a process cannot be started or ends.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
-        let testbed = Testbed::make(folder, FILES, None, None)?;
+        let world = World::ONE_NODE;
+        let setup = Setup { world, files: FILES, server: None, memory: None };
+        let testbed = Testbed::make(folder, setup)?;
         let clock = Clock::start();
-        let mut supervisor = Supervisor::new(settings.programs.clone(), clock, STEP);
+        let mut supervisor = Supervisor::new(settings.programs.clone(), world, clock, STEP);
         supervisor.start_all(&testbed)?;
-        while (0..RANKS).any(|rank| record::served(&testbed.record(rank)) == 0) {
+        while world.ranks().any(|rank| record::served(&testbed.record(rank)) == 0) {
             supervisor.restart_killed(&testbed, Exits::Unexpected)?;
             pause(POLL_EVERY);
         }
@@ -75,10 +77,10 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
             let time = supervisor.pid(role).and_then(cpu_time);
             time.with_context(|| format!("{} does not run any more", role.name()))
         };
-        let (begin, agent, manager) = (clock.now(), cpu(Role::Agent)?, cpu(Role::Manager)?);
+        let (begin, agent, manager) = (clock.now(), cpu(Role::Agent(0))?, cpu(Role::Manager)?);
         pause(settings.time);
         let time = clock.since(begin).as_secs_f64();
-        let agent = cpu(Role::Agent)?.saturating_sub(agent).as_secs_f64();
+        let agent = cpu(Role::Agent(0))?.saturating_sub(agent).as_secs_f64();
         let manager = cpu(Role::Manager)?.saturating_sub(manager).as_secs_f64();
         Ok(Outcome {
             time_s: time,
@@ -95,11 +97,12 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 pub(crate) fn table(outcome: &Outcome) -> String {
     let percent = |of: f64| 100.0 * of / outcome.time_s;
     format!(
-        "idle for {:.0} s with {RANKS} trainers attached: agent {:.2} % of a core, manager {:.2} %; \
+        "idle for {:.0} s with {ranks} trainers attached: agent {:.2} % of a core, manager {:.2} %; \
          at most {:.0} %\n",
         outcome.time_s,
         percent(outcome.agent_cpu_s),
         percent(outcome.manager_cpu_s),
-        100.0 * outcome.share_max
+        100.0 * outcome.share_max,
+        ranks = World::ONE_NODE.ranks().len(),
     )
 }

@@ -59,36 +59,39 @@ impl Injector<'_> {
         fault: Fault,
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<Option<Recovery>> {
+        let (rank, node) = (fault.rank(self.testbed.world), fault.node(self.testbed.world));
+        let (trainer, agent) = (Role::Trainer(rank), Role::Agent(node));
         let kill = |supervisor: &mut Supervisor, role| supervisor.kill(role, fault.duration);
         let killed = |is_killed: bool| is_killed.then_some(Recovery::None);
         Ok(match fault.kind {
-            Kind::AgentKilled => killed(kill(supervisor, Role::Agent)?),
-            Kind::TrainerKilled => killed(kill(supervisor, Role::Trainer(fault.rank()))?),
+            Kind::AgentKilled => killed(kill(supervisor, agent)?),
+            Kind::TrainerKilled => killed(kill(supervisor, trainer)?),
             Kind::ManagerKilled => killed(kill(supervisor, Role::Manager)?),
-            Kind::AgentStopped => stop(supervisor, Role::Agent)?,
-            Kind::TrainerStopped => stop(supervisor, Role::Trainer(fault.rank()))?,
+            Kind::AgentStopped => stop(supervisor, agent)?,
+            Kind::TrainerStopped => stop(supervisor, trainer)?,
             Kind::ManagerStopped => stop(supervisor, Role::Manager)?,
             Kind::TierFull => self.fill_tier()?,
             Kind::TierLost => self.lose_tier(fault, supervisor)?,
             Kind::MemoryTaken => Some(Recovery::Kill(self.hog(fault)?)),
             Kind::MemoryShort => self.limit_memory(supervisor)?,
-            Kind::MemoryLent => self.borrow(),
+            Kind::MemoryLent => self.borrow(node),
             Kind::ObjectsVanished | Kind::ObjectsCut | Kind::ObjectStalled => self.damage(fault)?,
             Kind::StoreRefuses => self.fail_store(StoreFault::Refuse, &[])?,
             Kind::TrainerOrphaned => self.orphan(fault)?,
-            Kind::SecondAgent => match supervisor.age(Role::Agent) {
-                Some(age) if age > STARTUP_MAX && !supervisor.has_failpoint(Role::Agent) => {
-                    Some(Recovery::ExpectRefusal(supervisor.second_agent(self.testbed)?))
+            Kind::SecondAgent => match supervisor.age(agent) {
+                Some(age) if age > STARTUP_MAX && !supervisor.has_failpoint(agent) => {
+                    Some(Recovery::ExpectRefusal(supervisor.second_agent(self.testbed, node)?))
                 }
                 _ => None,
             },
-            Kind::AgentPanics => self.panic(Role::Agent, fault, supervisor)?,
+            Kind::AgentPanics => self.panic(agent, fault, supervisor)?,
             Kind::ManagerPanics => self.panic(Role::Manager, fault, supervisor)?,
-            Kind::AgentCallsFail => self.fail_calls(Role::Agent, fault, supervisor)?,
+            Kind::AgentCallsFail => self.fail_calls(agent, fault, supervisor)?,
             Kind::ManagerCallsFail => self.fail_calls(Role::Manager, fault, supervisor)?,
             Kind::SilentPeers => {
                 Some(Recovery::Close(SilentConnections::open(self.testbed, self.manager)))
             }
+            Kind::LinkDrops | Kind::HostCutOff | Kind::LinkSlow => self.disturb_network(fault)?,
             Kind::HostileClient => {
                 Some(Recovery::Kill(self.hostile(fault.target, fault.duration)?))
             }
@@ -123,6 +126,29 @@ impl Injector<'_> {
         Ok(Some(Recovery::EndSyscallFaults(SyscallFaults::begin(role, pid, log, fault.target)?)))
     }
 
+    /// Drops packets between two nodes, or between a host and all others, or slows the link of a node.
+    fn disturb_network(&self, fault: Fault) -> anyhow::Result<Option<Recovery>> {
+        let Ok(network) = &self.testbed.network else { return Ok(None) };
+        let node = fault.node(self.testbed.world);
+        let nodes = self.testbed.world.nodes;
+        let pairs = match fault.kind {
+            Kind::LinkSlow => {
+                return Ok(network.slow(node)?.then_some(Recovery::RestoreRate(node)));
+            }
+            Kind::LinkDrops => {
+                let distance =
+                    1 + u32::try_from(fault.target / u64::from(nodes) % u64::from(nodes - 1))?;
+                vec![pair(node, (node + distance) % nodes)]
+            }
+            _ => {
+                let host = fault.below(nodes + 1);
+                (0..=nodes).filter(|it| *it != host).map(|it| pair(host, it)).collect()
+            }
+        };
+        let cut = network.cut(&pairs)?;
+        Ok((!cut.is_empty()).then_some(Recovery::Join(cut)))
+    }
+
     fn fill_tier(&self) -> anyhow::Result<Option<Recovery>> {
         let filler = self.testbed.filler();
         if self.testbed.disk != Disk::Own || filler.exists() {
@@ -146,7 +172,7 @@ impl Injector<'_> {
         supervisor: &mut Supervisor,
     ) -> anyhow::Result<Option<Recovery>> {
         let (to, from) = (self.testbed.scratch(), self.testbed.scratch().with_extension("gone"));
-        if from.exists() || !supervisor.kill(Role::Agent, fault.duration / 2)? {
+        if from.exists() || !supervisor.kill(Role::Agent(0), fault.duration / 2)? {
             return Ok(None);
         }
         fs::rename(&to, &from)?;
@@ -164,7 +190,7 @@ impl Injector<'_> {
     /// Lowers the memory limit of the agent's control group to what is used and a headroom, which is larger
     /// for an agent that starts.
     fn limit_memory(&self, supervisor: &Supervisor) -> anyhow::Result<Option<Recovery>> {
-        let (Ok(cgroup), Some(age)) = (&self.testbed.cgroup, supervisor.age(Role::Agent)) else {
+        let (Ok(cgroup), Some(age)) = (&self.testbed.cgroup, supervisor.age(Role::Agent(0))) else {
             return Ok(None);
         };
         cgroup.lower_limit(if age < STARTUP_MAX { Phase::Starting } else { Phase::Running })?;
@@ -174,7 +200,7 @@ impl Injector<'_> {
     /// Tells a trainer to start a process that keeps its socket open, as a forked loader worker does. The
     /// trainer does so when it runs and is connected to an agent, which may take a while.
     fn orphan(&self, fault: Fault) -> anyhow::Result<Option<Recovery>> {
-        let rank = fault.rank();
+        let rank = fault.rank(self.testbed.world);
         let (fork, number) = (self.testbed.fork(rank), self.testbed.orphan(rank));
         // Another fault may wait for this trainer.
         if fork.exists() || number.exists() {
@@ -220,8 +246,8 @@ impl Injector<'_> {
     }
 
     /// Borrows memory of a tier, which the cache must give up.
-    fn borrow(&self) -> Option<Recovery> {
-        let socket = self.testbed.agent_dir().join("agent.sock");
+    fn borrow(&self, node: u32) -> Option<Recovery> {
+        let socket = self.testbed.agent_dir(node).join("agent.sock");
         let client = MemoryClient::connect(&socket, LOAN_PATIENCE).ok()?;
         client.allocate(LOAN, LOAN_PATIENCE).ok()?;
         Some(Recovery::ReturnLoan(Box::new(client)))
@@ -252,6 +278,10 @@ impl Injector<'_> {
 
 fn stop(supervisor: &mut Supervisor, role: Role) -> anyhow::Result<Option<Recovery>> {
     Ok(supervisor.signal(role, Signal::SIGSTOP)?.then_some(Recovery::Continue(role)))
+}
+
+fn pair(one: u32, other: u32) -> (u32, u32) {
+    (one.min(other), one.max(other))
 }
 
 fn put_half(object: &Path, aside: &Path) -> anyhow::Result<()> {

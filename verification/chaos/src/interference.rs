@@ -16,7 +16,7 @@ use crate::{
     hostile_client::Tally,
     injector::Injector,
     record::{self, Entry, Origin},
-    role::RANKS,
+    role::World,
     silent_connections::{self, SilentConnections},
     testbed::Testbed,
 };
@@ -59,7 +59,7 @@ impl RecordLengths {
     /// The lengths at this moment.
     pub(crate) fn now(testbed: &Testbed) -> anyhow::Result<Self> {
         let lines = |rank| Ok(record::read(&testbed.record(rank))?.len());
-        (0..RANKS).map(lines).collect::<anyhow::Result<_>>().map(Self)
+        testbed.world.ranks().map(lines).collect::<anyhow::Result<_>>().map(Self)
     }
 
     /// The batches that every rank used since.
@@ -84,8 +84,9 @@ impl Injector<'_> {
     pub(crate) fn hostile(&self, seed: u64, time: Duration) -> anyhow::Result<Child> {
         let mut hostile = Command::new(&self.programs.own);
         hostile.args(["hostile", "--seed", &seed.to_string()]);
-        hostile.arg("--socket").arg(self.testbed.agent_dir().join("agent.sock"));
-        hostile.args(["--rank", &RANKS.to_string(), "--time", &format!("{} ms", time.as_millis())]);
+        hostile.arg("--socket").arg(self.testbed.agent_dir(0).join("agent.sock"));
+        let rank = self.testbed.world.ranks().end;
+        hostile.args(["--rank", &rank.to_string(), "--time", &format!("{} ms", time.as_millis())]);
         if let Some(manager) = self.manager {
             hostile.args(["--manager", manager]);
         }
@@ -105,7 +106,7 @@ impl Interference {
         let silent = silent.len();
         self.silent_min = if self.count == 0 { silent } else { self.silent_min.min(silent) };
         let mut violations = Vec::new();
-        for targets in [testbed.manager_targets(), testbed.agent_targets()] {
+        for targets in [testbed.manager_targets(), testbed.agent_targets(0)] {
             match silent_connections::scrape(clock, &targets) {
                 Ok(took) if took <= silent_connections::ANSWER_MAX => {
                     self.answer_s_max = self.answer_s_max.max(took.as_secs_f64());
@@ -179,7 +180,7 @@ fn violations_of(entries: &[(u32, Entry)], before: Duration, tally: &Tally) -> V
             ));
         }
     }
-    for rank in 0..RANKS {
+    for rank in World::ONE_NODE.ranks() {
         if !entries.iter().any(|(of, _)| *of == rank) {
             violations
                 .push(format!("rank {rank} used no batch for {TIME:?} beside a hostile client"));

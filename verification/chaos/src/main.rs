@@ -1,4 +1,4 @@
-//! Injects faults into a live training of two ranks, and checks that no byte, sample or order is wrong.
+//! Injects faults into a live training, and checks that no byte, sample or order is wrong.
 //! `tierfeed-bench chaos` starts it.
 //!
 //! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active
@@ -10,6 +10,10 @@
 //! hostile client and silent connections alone, which must not delay them. A campaign has three phases: all
 //! faults; those that the agent survives, which shows how its process grows; and none, which shows how all
 //! processes grow.
+//!
+//! With several nodes each is a host of its own, and links between them drop packets or slow down; after
+//! every round one fault is injected alone, and it is measured how long the training takes to be at the full
+//! rate again.
 //!
 //! The draws follow from the seed alone, so a seed that failed can be repeated. At which moment a fault meets
 //! the processes depends on the machine.
@@ -31,16 +35,20 @@ mod idle;
 mod injector;
 mod interference;
 mod memory_cgroup;
+mod network;
 mod outcome;
+mod pace;
 mod record;
 mod recovery;
 mod role;
 mod settings;
 mod silent_connections;
+mod steps;
 mod supervisor;
 mod syscall_faults;
 mod testbed;
 mod tier_usage;
+mod traffic;
 mod trainer;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -70,7 +78,11 @@ fn main() -> ExitCode {
 }
 
 fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
-    let ChaosArguments { minutes, seed, pressure, source, server, output } = arguments;
+    let ChaosArguments { minutes, seed, nodes, pressure, source, server, output } = arguments;
+    if nodes > 1 && source == Source::Bucket {
+        let what = "--nodes above 1 with --source bucket: the server answers on one node only";
+        return Err(Failure::Input(anyhow!("{what}; leave one of them out")));
+    }
     let server = match source {
         Source::Files => None,
         Source::Bucket => Some(programs::s3_server(server)?),
@@ -80,6 +92,7 @@ fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
         folder: output.folder(),
         time: Duration::from_secs(60 * minutes),
         seed: seed.unwrap_or_else(environment::seed),
+        world: role::World::of(nodes),
         pressure,
         server,
     };
@@ -111,7 +124,7 @@ fn watch_idle(arguments: &IdleArguments) -> Result<(), Failure> {
 }
 
 fn train(arguments: TrainerArguments) -> Result<(), Failure> {
-    let TrainerArguments { sums, record, stop, fork, orphan, step } = arguments;
+    let TrainerArguments { sums, record, stop, fork, orphan, step, steps } = arguments;
     let path = |name| environment::required(name).map(PathBuf::from);
     let settings = trainer::Settings {
         rank: environment::rank()?,
@@ -124,6 +137,7 @@ fn train(arguments: TrainerArguments) -> Result<(), Failure> {
         fork,
         orphan,
         step: Duration::from_nanos(step.0),
+        steps,
     };
     trainer::train(&settings).map_err(Failure::Work)
 }

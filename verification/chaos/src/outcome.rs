@@ -4,7 +4,12 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde::Serialize;
 
-use crate::{checks::Growth, interference::Interference, role::Role};
+use crate::{
+    checks::Growth,
+    interference::Interference,
+    pace::{self, Costs},
+    traffic::Traffic,
+};
 
 /// What came of a campaign, as it is printed in JSON.
 #[derive(Debug, Serialize)]
@@ -37,6 +42,12 @@ pub(crate) struct Outcome {
     pub(crate) starts: BTreeMap<String, u32>,
     /// The longest time until every rank was served again after all faults ended, in seconds.
     pub(crate) recovery_s_max: f64,
+    /// On several nodes: what faults cost that were injected alone, by kind.
+    pub(crate) costs: BTreeMap<&'static str, Costs>,
+    /// On several nodes: where the bytes of their batches came from before the first fault.
+    pub(crate) undisturbed: Traffic,
+    /// The same in the phase without faults, after all.
+    pub(crate) quiet: Traffic,
     /// The waits of trainers while one client was hostile and no fault was active.
     #[serde(rename = "sieges")]
     pub(crate) interference: Interference,
@@ -122,13 +133,27 @@ pub(crate) fn table(outcome: &Outcome) -> String {
     ] {
         _ = writeln!(text, "{what}: {counts}");
     }
-    text.push_str(&interference_line(&outcome.interference));
+    if outcome.interference.count > 0 {
+        text.push_str(&interference_line(&outcome.interference));
+    }
+    if !outcome.costs.is_empty() {
+        text.push_str("faults alone:\n");
+        text.push_str(&pace::table(&outcome.costs));
+    }
+    for (when, traffic) in [("before", outcome.undisturbed), ("after", outcome.quiet)] {
+        let percent = |bytes| 1e2 * traffic.share(bytes);
+        let (cold, peers) = (percent(traffic.cold), percent(traffic.peer));
+        _ = writeln!(
+            text,
+            "{when} all faults: {cold:.1} % read cold, {peers:.1} % from other nodes"
+        );
+    }
     for line in &outcome.excused {
         _ = writeln!(text, "an agent did not start without its tier: {line}");
     }
     _ = writeln!(text, "memory given back {} times", outcome.memory_given_back);
     outcome.growth.iter().for_each(|it| text.push_str(&growth_line(it)));
-    if !outcome.growth.iter().any(|it| it.role == Role::Agent.name()) {
+    if !outcome.growth.iter().any(|it| it.role.starts_with("agent")) {
         text.push_str("no agent ran long enough to measure growth\n");
     }
     match outcome.violations.len() {

@@ -57,6 +57,10 @@ pub(crate) enum Recovery {
     Close(#[expect(dead_code, reason = "held for its drop")] SilentConnections),
     /// A process was started with a failpoint, and panicked by now.
     Panic { role: Role, failpoint: Failpoint },
+    /// Packets between these hosts are not dropped any more.
+    Join(Vec<(u32, u32)>),
+    /// The link of this host gets its rate back.
+    RestoreRate(u32),
     /// System calls of a process work again.
     EndSyscallFaults(SyscallFaults),
     /// A second agent, which must have been refused.
@@ -126,6 +130,12 @@ impl Recovery {
                 Source::Files => (),
             },
             Self::Kill(child) => drop(kill(child)?),
+            Self::Join(pairs) => {
+                testbed.network.as_ref().map_or(Ok(()), |network| network.join(&pairs))?;
+            }
+            Self::RestoreRate(host) => {
+                testbed.network.as_ref().map_or(Ok(()), |network| network.restore_rate(host))?;
+            }
             Self::Panic { role, failpoint } => match failpoint.state() {
                 State::Panicked => (),
                 State::Preempted => return Ok(Effect::None),

@@ -5,6 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::programs::Programs;
 
+use crate::role::World;
+
 /// Programs, place, length and faults of a campaign.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -16,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) time: Duration,
     /// The seed of the faults.
     pub(crate) seed: u64,
+    /// Nodes and ranks of the job.
+    pub(crate) world: World,
     /// How much memory is taken at a time, and the memory limit of the agent's control group.
     pub(crate) pressure: Bytes,
     /// The S3 server that the dataset is read from, or `None` to read files.

@@ -29,8 +29,9 @@ pub(crate) struct SilentConnections(Vec<TcpStream>);
 impl SilentConnections {
     /// Connects as often as is accepted: a process that is stopped or gone accepts no more.
     pub(crate) fn open(testbed: &Testbed, manager: Option<&str>) -> Self {
-        let metrics = [testbed.agent_targets(), testbed.manager_targets()];
-        let metrics = metrics.iter().filter_map(|targets| address_in(targets).ok());
+        let agents = testbed.world.nodes().map(|node| testbed.agent_targets(node));
+        let targets = agents.chain([testbed.manager_targets()]);
+        let metrics = targets.filter_map(|targets| address_in(&targets).ok());
         let manager = manager.and_then(|it| it.parse().ok()).map(|it| (it, TO_MANAGER));
         let mut silent = Vec::new();
         for (address, count) in manager.into_iter().chain(metrics.map(|it| (it, TO_METRICS))) {

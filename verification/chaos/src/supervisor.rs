@@ -1,9 +1,10 @@
-//! Starts the processes under test, a manager, an agent and a trainer for each rank, and restarts each after
+//! Starts the processes under test, a manager, an agent on each node and a trainer for each rank, and restarts each after
 //! it was killed, as job scripts and supervisors do.
 
 use std::{
     collections::BTreeMap,
     fs::{self, OpenOptions},
+    net::SocketAddr,
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use tierfeed_harness::{clock::pause, programs::Programs};
 use crate::{
     clock::Clock,
     failpoint::Failpoint,
-    role::{RANKS, Role},
+    role::{Role, World},
     testbed::Testbed,
 };
 
@@ -73,7 +74,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(crate) fn new(programs: Programs, clock: Clock, step: Duration) -> Self {
+    pub(crate) fn new(programs: Programs, world: World, clock: Clock, step: Duration) -> Self {
         let process = |role| Process {
             role,
             child: None,
@@ -82,7 +83,7 @@ impl Supervisor {
             failpoint: None,
             next_failpoint: None,
         };
-        let processes = Role::all().map(process).collect();
+        let processes = world.roles().map(process).collect();
         Self {
             programs,
             clock,
@@ -104,10 +105,12 @@ impl Supervisor {
             fs::read_to_string(&file).is_ok_and(|it| it.ends_with('\n'))
         })?;
         self.address = Some(fs::read_to_string(&file)?.trim().to_owned());
-        self.start(testbed, Role::Agent)?;
-        let file = testbed.agent_dir().join("trainer.json");
-        self.wait("the agent listens", || file.exists())?;
-        for rank in 0..RANKS {
+        for node in testbed.world.nodes() {
+            self.start(testbed, Role::Agent(node))?;
+        }
+        let mut files = testbed.world.nodes().map(|it| testbed.agent_dir(it).join("trainer.json"));
+        self.wait("the agents listen", || files.all(|file| file.exists()))?;
+        for rank in testbed.world.ranks() {
             self.start(testbed, Role::Trainer(rank))?;
         }
         Ok(())
@@ -116,7 +119,7 @@ impl Supervisor {
     /// Restarts the processes that were killed. Fails if one ended by itself.
     pub(crate) fn restart_killed(&mut self, testbed: &Testbed, exits: Exits) -> anyhow::Result<()> {
         let now = self.clock.now();
-        for role in Role::all() {
+        for role in testbed.world.roles() {
             let process = self.process(role);
             if let Some(child) = &mut process.child
                 && let Some(status) = child.try_wait()?
@@ -129,7 +132,7 @@ impl Supervisor {
                     *self.panics.entry(failpoint.place()).or_default() += 1;
                     continue;
                 }
-                if role != Role::Agent || exits == Exits::Unexpected {
+                if !matches!(role, Role::Agent(_)) || exits == Exits::Unexpected {
                     bail!("{} ended with {status}:\n{}", role.name(), tail(testbed, role));
                 }
                 self.excused
@@ -240,9 +243,9 @@ impl Supervisor {
         }
     }
 
-    /// Starts another agent for the same node, which must be refused.
-    pub(crate) fn second_agent(&self, testbed: &Testbed) -> anyhow::Result<Child> {
-        let mut command = self.command(testbed, Role::Agent)?;
+    /// Starts another agent for a node, which must be refused.
+    pub(crate) fn second_agent(&self, testbed: &Testbed, node: u32) -> anyhow::Result<Child> {
+        let mut command = self.command(testbed, Role::Agent(node))?;
         Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
     }
 
@@ -266,27 +269,26 @@ impl Supervisor {
     }
 
     fn command(&self, testbed: &Testbed, role: Role) -> anyhow::Result<Command> {
-        let mut command = match (&testbed.cgroup, role) {
-            (Ok(cgroup), Role::Agent) => cgroup.command(&self.programs.tierfeed),
-            _ => Command::new(&self.programs.tierfeed),
-        };
+        let mut command = testbed.command(role, &self.programs.tierfeed)?;
+        let any_port = SocketAddr::new(testbed.address(role), 0).to_string();
         command.env_remove("TIERFEED_RUN_DIR").env("TIERFEED_LOG", "info");
         match role {
             Role::Manager => {
-                let listen = self.address.as_deref().unwrap_or("127.0.0.1:0");
+                let listen = self.address.as_deref().unwrap_or(&any_port);
                 command.arg("manager").arg(testbed.job()).args(["--listen", listen]);
                 command.arg("--run-dir").arg(testbed.manager_dir());
-                command.args(["--metrics", "127.0.0.1:0"]);
+                command.args(["--metrics", &any_port]);
             }
-            Role::Agent => {
+            Role::Agent(node) => {
                 let address = self.address.as_deref().context("no manager was started")?;
                 command.args(["agent", "--manager", address]);
                 command.arg("--token-file").arg(testbed.manager_dir().join("token"));
-                command.arg("--run-dir").arg(testbed.agent_dir());
-                command.args(["--metrics", "127.0.0.1:0"]);
+                command.arg("--run-dir").arg(testbed.agent_dir(node));
+                command.args(["--node", &node.to_string(), "--metrics", &any_port]);
             }
             Role::Trainer(rank) => {
-                command.arg("exec").arg("--run-dir").arg(testbed.agent_dir()).arg("--");
+                let run_dir = testbed.agent_dir(testbed.world.node_of(rank));
+                command.arg("exec").arg("--run-dir").arg(run_dir).arg("--");
                 command.arg(&self.programs.own).arg("trainer");
                 command.arg("--sums").arg(testbed.sums());
                 command.arg("--record").arg(testbed.record(rank));
@@ -295,6 +297,9 @@ impl Supervisor {
                 command.arg("--orphan").arg(testbed.orphan(rank));
                 command.arg("--step").arg(format!("{} us", self.step.as_micros()));
                 command.env("TIERFEED_RANK", rank.to_string());
+                if testbed.world.nodes > 1 {
+                    command.arg("--steps").arg(testbed.steps());
+                }
             }
         }
         Ok(command)

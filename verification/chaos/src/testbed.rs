@@ -1,9 +1,10 @@
 //! The testbed of a campaign: a folder with dataset, checksums, job and tiers, into which all processes write,
-//! a control group for the agent, and a bucket if there is one.
+//! a control group for the agent, a bucket if there is one, and the network of several nodes.
 
 use std::{
     fmt::Write as _,
     fs,
+    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -16,17 +17,23 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     bucket::{Bucket, PREFIX},
     memory_cgroup::MemoryCgroup,
-    role::RANKS,
+    network::{self, Network},
+    role::{Role, World},
+    steps::Steps,
     syscall_faults::SyscallFaults,
 };
-
-/// Ranks of the job, including the one of the hostile client.
-const JOB_RANKS: u32 = RANKS + 1;
 
 /// More epochs than a training of an hour completes.
 const EPOCHS: u32 = 20_000;
 
 const CHUNK: &str = "256 KiB";
+
+/// Four nodes hold more than the dataset of 300 files together, and each of them half of it.
+const TIERS_OF_SEVERAL_NODES: &str = "policy: partitioned
+tiers:
+  main-memory: { size: 14 MiB }
+  cxl-memory: { size: 10 MiB, emulate: { latency: 350 ns, bandwidth: 20 GB/s } }
+";
 const SCRATCH_DISK: &str = "size=12m,mode=700";
 /// What fits on the RAM disk, and a little more, in bytes.
 pub(crate) const SCRATCH_DISK_BYTES: usize = 16 << 20;
@@ -52,10 +59,25 @@ pub(crate) enum Source {
     Bucket(Bucket),
 }
 
+/// What a testbed is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup<'a> {
+    pub(crate) world: World,
+    /// Files of the dataset.
+    pub(crate) files: u64,
+    /// The program of the S3 server that the job reads from, or `None` to read files.
+    pub(crate) server: Option<&'a Path>,
+    /// The limit of the agent's control group, or `None` for no group.
+    pub(crate) memory: Option<Bytes>,
+}
+
 /// Everything that the processes under test use.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     pub(crate) folder: PathBuf,
+    pub(crate) world: World,
+    /// The network of the nodes, or why there is none.
+    pub(crate) network: Result<Network, String>,
     pub(crate) disk: Disk,
     pub(crate) source: Source,
     /// Whether system calls can be made to fail here, or why not.
@@ -67,35 +89,45 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Makes `count` files of 20 to 200 KB, their checksums, a RAM disk and the job. With the program of
-    /// a `server` the job reads them from a bucket. `memory` limits the control group of the agent.
-    pub(crate) fn make(
-        folder: &Path,
-        count: u64,
-        server: Option<&Path>,
-        memory: Option<Bytes>,
-    ) -> anyhow::Result<Self> {
+    /// Makes files of 20 to 200 KB, their checksums and the job; for one node a RAM disk and a control group,
+    /// for several a network, into which this thread and the processes that it starts are moved.
+    pub(crate) fn make(folder: &Path, setup: Setup<'_>) -> anyhow::Result<Self> {
+        let Setup { world, files: count, server, memory } = setup;
         let data = folder.join("data");
         files::write_image_folder(&data, count)?;
         let mut testbed = Self {
             folder: folder.to_owned(),
+            world,
+            network: match world.nodes {
+                1 => Err("one node has no links to others; --nodes 4 has some".to_owned()),
+                nodes => Network::make(nodes + 1).map_err(|error| format!("no network: {error:#}")),
+            },
             disk: Disk::Own,
             source: match server {
                 Some(program) => Source::Bucket(Bucket::serve(program, &data)?),
                 None => Source::Files,
             },
-            cgroup: memory.ok_or_else(String::new).and_then(|limit| {
-                MemoryCgroup::make(limit).map_err(|error| format!("no control group: {error}"))
-            }),
+            cgroup: match memory.filter(|_| world.nodes == 1) {
+                None => Err("no control group was asked for".to_owned()),
+                Some(limit) => {
+                    MemoryCgroup::make(limit).map_err(|error| format!("no control group: {error}"))
+                }
+            },
             calls: SyscallFaults::obstacle().map_or(Ok(()), Err),
             objects: objects_in(&data)?,
         };
-        for role in ["logs", "aside", "scratch", "storage"] {
-            fs::create_dir(testbed.path(role)).with_context(|| role.to_owned())?;
+        for name in ["logs", "aside", "scratch", "storage"] {
+            fs::create_dir(testbed.path(name)).with_context(|| name.to_owned())?;
         }
         testbed.write_sums()?;
-        testbed.disk = mount(&testbed.path("scratch"));
-        fs::create_dir(testbed.scratch())?;
+        if world.nodes == 1 {
+            testbed.disk = mount(&testbed.path("scratch"));
+            fs::create_dir(testbed.scratch())?;
+        } else {
+            Steps::make(&testbed.steps(), world.ranks())?;
+            let reason = "tiers of several nodes are in memory".to_owned();
+            testbed.disk = Disk::Shared { reason };
+        }
         fs::write(testbed.job(), testbed.job_text())?;
         Ok(testbed)
     }
@@ -142,17 +174,50 @@ impl Testbed {
         self.path("logs").join(name)
     }
 
-    pub(crate) fn agent_dir(&self) -> PathBuf {
-        self.path("agent")
+    /// The folder in which ranks that keep step say how many steps they have made.
+    pub(crate) fn steps(&self) -> PathBuf {
+        self.path("steps")
+    }
+
+    /// The host of the manager, which is none of the nodes.
+    pub(crate) fn manager_host(&self) -> u32 {
+        self.world.nodes
+    }
+
+    /// A command where a role runs: on its host, or here.
+    pub(crate) fn command(&self, role: Role, program: &Path) -> anyhow::Result<Command> {
+        match (&self.network, &self.cgroup, role) {
+            (Ok(network), _, Role::Manager) => network.command(self.manager_host(), program),
+            (Ok(network), _, Role::Agent(node)) => network.command(node, program),
+            (Err(_), Ok(cgroup), Role::Agent(_)) => Ok(cgroup.command(program)),
+            _ => Ok(Command::new(program)),
+        }
+    }
+
+    /// The address at which a role listens: that of its host, or of this one.
+    pub(crate) fn address(&self, role: Role) -> IpAddr {
+        match (&self.network, role) {
+            (Ok(_), Role::Manager) => network::address(self.manager_host()).into(),
+            (Ok(_), Role::Agent(node)) => network::address(node).into(),
+            _ => Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    pub(crate) fn agent_dir(&self, node: u32) -> PathBuf {
+        self.path(&Role::Agent(node).name())
+    }
+
+    pub(crate) fn run_dirs(&self) -> impl Iterator<Item = PathBuf> {
+        self.world.nodes().map(|node| self.agent_dir(node)).chain([self.manager_dir()])
     }
 
     pub(crate) fn manager_dir(&self) -> PathBuf {
         self.path("manager")
     }
 
-    /// The file in which the agent tells Prometheus the address of its metrics.
-    pub(crate) fn agent_targets(&self) -> PathBuf {
-        self.agent_dir().join("prometheus.json")
+    /// The file in which the agent of a node tells Prometheus the address of its metrics.
+    pub(crate) fn agent_targets(&self, node: u32) -> PathBuf {
+        self.agent_dir(node).join("prometheus.json")
     }
 
     /// As [`Self::agent_targets`], of the manager.
@@ -184,15 +249,14 @@ impl Testbed {
     }
 
     fn job_text(&self) -> String {
-        let scratch = match self.disk {
-            // A share, so that the tier follows what is free on its disk.
-            Disk::Own => "reserve: 60 %",
-            Disk::Shared { .. } => "size: 6 MiB",
-        };
+        let World { nodes, ranks_per_node, spare_ranks } = self.world;
+        let ranks = ranks_per_node + spare_ranks;
         let source = match &self.source {
             Source::Files => format!(
-                "{}\n  emulate: {{ latency: 1 ms, bandwidth: 200 MB/s }}",
-                self.path("data").display()
+                "{}\n  emulate: {{ latency: 1 ms, bandwidth: {} }}",
+                self.path("data").display(),
+                // A node that is slower than the cold store is not asked.
+                if nodes == 1 { "200 MB/s" } else { "20 MB/s" },
             ),
             Source::Bucket(store) => {
                 let endpoint = store.endpoint();
@@ -204,9 +268,21 @@ impl Testbed {
              dataset:\n  format: image-folder\n  source: {source}\n\
              order: {{ shuffle: torch-distributed, seed: 42, epochs: {EPOCHS} }}\n\
              batch_size: 8\n\
-             world: {{ nodes: 1, ranks_per_node: {JOB_RANKS} }}\n\
+             world: {{ nodes: {nodes}, ranks_per_node: {ranks} }}\n\
              chunk: {CHUNK}\n\
-             tiers:\n\
+             {}",
+            if nodes == 1 { self.tiers_of_one_node() } else { TIERS_OF_SEVERAL_NODES.to_owned() },
+        )
+    }
+
+    fn tiers_of_one_node(&self) -> String {
+        let scratch = match self.disk {
+            // A share, so that the tier follows what is free on its disk.
+            Disk::Own => "reserve: 60 %",
+            Disk::Shared { .. } => "size: 6 MiB",
+        };
+        format!(
+            "tiers:\n\
              \x20 main-memory: {{ size: 14 MiB }}\n\
              \x20 cxl-memory: {{ size: 6 MiB, emulate: {{ latency: 350 ns, bandwidth: 20 GB/s }} }}\n\
              \x20 scratch: {{ {scratch}, path: {path} }}\n\

@@ -1,4 +1,4 @@
-//! What the tiers of an agent hold according to its metrics, for comparison with what the kernel says.
+//! The metrics of an agent: what its tiers hold, for comparison with what the kernel says.
 
 use std::{
     io::{Read as _, Write as _},
@@ -26,21 +26,25 @@ pub(crate) struct TierUsage {
 }
 
 impl TierUsage {
-    /// Reads the metrics of the agent at `socket`.
+    /// What the metrics of the agent at `socket` say.
     pub(crate) fn read(socket: &Path) -> anyhow::Result<Self> {
-        let mut stream =
-            UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-        Self::parse(&answer).context("the metrics have no bytes of tiers")
+        Self::parse(&metrics(socket)?).context("the metrics have no bytes of tiers")
     }
 
     fn parse(metrics: &str) -> Option<Self> {
         let held_bytes = sum(metrics, "tierfeed_tier_held_bytes{")?;
         Some(Self { held_bytes, allowed_bytes: sum(metrics, "tierfeed_tier_capacity_bytes{")? })
     }
+}
+
+/// The metrics of the agent at `socket`, as Prometheus gets them.
+pub(crate) fn metrics(socket: &Path) -> anyhow::Result<String> {
+    let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// The sum over all lines that begin with `name`; `None` if there are none, or a value is no whole number.

@@ -37,7 +37,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     clock::Clock,
     cold_reader::ColdReader,
-    record::{Entry, Origin, last_entry},
+    record::{self, Entry, Origin, last_entry},
+    steps::Steps,
 };
 
 /// An agent that does not answer for so long hangs: the trainer continues without it.
@@ -53,6 +54,9 @@ const ALONE_MAX: u32 = 16;
 const UNREADABLE_MAX: Duration = Duration::from_secs(60);
 
 const RETRY_EVERY: Duration = Duration::from_millis(50);
+
+/// How often a rank looks whether the others have made as many steps.
+const EVEN_EVERY: Duration = Duration::from_millis(2);
 
 /// In each cycle of `HOLD_CYCLE` x `HELD_MAX` batches, `HELD_MAX` are held together.
 const HOLD_CYCLE: u64 = 24;
@@ -84,6 +88,8 @@ pub(crate) struct Settings {
     pub(crate) orphan: PathBuf,
     /// How long a step computes.
     pub(crate) step: Duration,
+    /// The folder in which ranks that keep step say how many steps they have made.
+    pub(crate) steps: Option<PathBuf>,
 }
 
 /// Trains until the stop file is there or the order ends.
@@ -142,6 +148,7 @@ impl Training<'_> {
         let mut feed = Feed::new(self.settings.socket.clone(), rank, self.order);
         let mut epoch: Option<(BatchId, EpochOrder)> = None;
         let mut held: VecDeque<Held> = VecDeque::new();
+        let mut steps = self.steps()?;
         while let Some(batch) = next
             && !self.settings.stop.exists()
         {
@@ -151,6 +158,9 @@ impl Training<'_> {
             };
             let samples: Vec<SampleId> = drawn.batch(rank, batch.step).collect();
             epoch = Some((batch, drawn));
+            if !self.await_even(steps.as_ref())? {
+                break;
+            }
             self.fork_if_requested(feed.client.as_deref())?;
             let begin = self.clock.now();
             let taken = feed.take(batch)?;
@@ -173,9 +183,29 @@ impl Training<'_> {
                     pause(self.settings.step);
                 }
             }
+            steps.as_mut().map_or(Ok(()), Steps::add)?;
             next = self.order.after(batch);
         }
         held.drain(..).try_for_each(|it| self.release(&it))
+    }
+
+    /// The steps of this rank, if it keeps step: those that it recorded.
+    fn steps(&self) -> anyhow::Result<Option<Steps>> {
+        let Some(folder) = &self.settings.steps else { return Ok(None) };
+        let made = record::read(&self.settings.record)?.len() as u64;
+        Ok(Some(Steps::open(folder, self.settings.rank, made)?))
+    }
+
+    /// Waits until all ranks have made as many steps. Returns `false` if the training is to end instead.
+    fn await_even(&self, steps: Option<&Steps>) -> anyhow::Result<bool> {
+        let Some(steps) = steps else { return Ok(true) };
+        while !steps.are_even()? {
+            if self.settings.stop.exists() {
+                return Ok(false);
+            }
+            pause(EVEN_EVERY);
+        }
+        Ok(true)
     }
 
     /// Checks that the batch did not change while it was held, and releases it.
@@ -390,7 +420,6 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record;
 
     /// Trains two batches of four files without an agent, with checksums that `change` has changed.
     fn trained(change: fn(&mut Vec<u64>)) -> (anyhow::Result<()>, Vec<Entry>) {
@@ -424,6 +453,7 @@ mod tests {
             fork: path("fork"),
             orphan: path("orphan"),
             step: Duration::ZERO,
+            steps: None,
         });
         (outcome, record::read(&path("record")).unwrap())
     }
