@@ -74,6 +74,7 @@ pub(crate) struct IndexedJob {
     text: JobText,
     start_marker: PathBuf,
     schedule_log: PathBuf,
+    memberships: PathBuf,
     index_file: PathBuf,
     index: Arc<Index>,
     order: Spec,
@@ -152,6 +153,7 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         text,
         start_marker: run_dir.start_marker(),
         schedule_log: run_dir.schedule_log(),
+        memberships: run_dir.memberships(),
         index_file,
         index: Arc::new(index),
         order,
@@ -233,6 +235,7 @@ impl IndexedJob {
             index: self.index_file.clone(),
             start_marker: self.start_marker.clone(),
             schedule_log: self.schedule_log.clone(),
+            memberships: self.memberships.clone(),
         }
     }
 

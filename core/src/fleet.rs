@@ -34,7 +34,10 @@ pub mod training;
 mod ledger;
 mod message;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
 
 pub use ledger::{Denial, Ledger};
 pub use message::{
@@ -49,10 +52,14 @@ use self::{
 use crate::{
     id::{Epoch, NodeId},
     order::Spec,
-    retention::policy,
+    retention::{partition::Membership, policy},
     session::Observed,
     units::Nanoseconds,
 };
+
+/// A node that an earlier manager knew, and that this one has not heard of in this time, is gone. Agents try to
+/// register again at least every 30 s.
+const UNHEARD_MAX: Nanoseconds = Nanoseconds(60_000_000_000);
 
 /// Settings that all nodes of a job share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +115,8 @@ pub struct Fleet {
     settings: Settings,
     nodes: BTreeMap<NodeId, Node>,
     members: Members,
+    /// The time of the first tick.
+    began: Option<Nanoseconds>,
     is_draining: bool,
     is_over: bool,
     notices: VecDeque<Notice>,
@@ -121,10 +130,24 @@ impl Fleet {
             settings,
             nodes: BTreeMap::new(),
             members: Members::new(settings.order),
+            began: None,
             is_draining: false,
             is_over: false,
             notices: VecDeque::new(),
         }
+    }
+
+    /// Goes on with the memberships that an earlier manager of the job made, in their order.
+    #[must_use]
+    pub fn resume(mut self, memberships: Vec<Membership>) -> Self {
+        self.members.resume(memberships);
+        self
+    }
+
+    /// The memberships of the nodes that share what they hold.
+    #[must_use]
+    pub fn memberships(&self) -> &[Membership] {
+        &self.members.peers().memberships
     }
 
     /// What all nodes share.
@@ -288,6 +311,11 @@ impl Fleet {
             }
         }
         self.forget_peers();
+        let began = *self.began.get_or_insert(now);
+        if now.0.saturating_sub(began.0) > UNHEARD_MAX.0 && !self.is_draining {
+            let unheard: Vec<NodeId> = self.members.unheard().collect();
+            unheard.into_iter().for_each(|node| self.members.handle_gone(node));
+        }
         self.note_if_over();
     }
 

@@ -45,6 +45,7 @@ use crate::{
     },
     rpc::{JobText, wire},
     run_dir::{
+        memberships::{self, MembershipWriter},
         schedule_log::{ScheduleLog, ScheduleRecord},
         start_marker::{MarkerWriter, StartMarker},
     },
@@ -110,6 +111,8 @@ pub struct Settings {
     pub start_marker: PathBuf,
     /// The path of the log of schedules ([`crate::run_dir::schedule_log`]).
     pub schedule_log: PathBuf,
+    /// The path of the memberships ([`crate::run_dir::memberships`]).
+    pub memberships: PathBuf,
 }
 
 /// Why a manager ended with an error.
@@ -143,6 +146,7 @@ pub struct Manager {
     job: String,
     marker: MarkerWriter,
     log: ScheduleLog,
+    memberships: MembershipWriter,
     /// The latest generation of its schedule that each node applied.
     applied: BTreeMap<NodeId, Option<u32>>,
     fleet: Fleet,
@@ -180,12 +184,19 @@ impl Manager {
         let patience =
             Patience { lost_after: settings.fleet.lost_after, absent_after: ABSENT_AFTER };
         let begun = StartMarker::new(&settings.job.text, settings.job.index_fingerprint);
+        let known = match StartMarker::index_of(&settings.start_marker, &settings.job.text) {
+            Some(index) if index == settings.job.index_fingerprint => {
+                memberships::read(&settings.memberships, begun)
+            }
+            _ => Vec::new(),
+        };
         Self {
             job: settings.job.name,
             marker: MarkerWriter::new(settings.start_marker, begun),
             log: ScheduleLog::start(settings.schedule_log),
+            memberships: MembershipWriter::start(settings.memberships, begun, known.clone()),
             applied: BTreeMap::new(),
-            fleet: Fleet::new(settings.fleet),
+            fleet: Fleet::new(settings.fleet).resume(known),
             terms: settings.terms,
             peer_secret: None,
             available: BTreeMap::new(),
@@ -235,7 +246,11 @@ impl Manager {
         let closing = timeout(CLOSED_WITHIN, &mut self.server);
         let noting = timeout(MARKER_WITHIN, self.marker.end());
         let logging = timeout(MARKER_WITHIN, self.log.end());
-        let (closed, noted, logged) = tokio::join!(closing, noting, logging);
+        let keeping = timeout(MARKER_WITHIN, self.memberships.end());
+        let (closed, noted, logged, kept) = tokio::join!(closing, noting, logging, keeping);
+        if kept.is_err() {
+            tracing::warn!("the run directory does not answer; the memberships lack the latest");
+        }
         if logged.is_err() {
             tracing::warn!("the run directory does not answer; the log of schedules lacks its end");
         }
@@ -287,6 +302,7 @@ impl Manager {
                 }
             }
         }
+        self.memberships.note(self.fleet.memberships());
         while let Some(notice) = self.fleet.poll_notice() {
             self.counters.count_notice(&notice);
             self.announce(notice);

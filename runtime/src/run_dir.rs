@@ -9,6 +9,7 @@
 //! `$XDG_RUNTIME_DIR` is not used: it is removed when the user logs out, and jobs outlive that.
 
 pub mod history;
+pub mod memberships;
 pub mod rendezvous;
 pub mod schedule_log;
 pub mod start_marker;
@@ -201,6 +202,12 @@ impl RunDir {
     #[must_use]
     pub fn schedule_log(&self) -> PathBuf {
         self.path.join("schedules.jsonl")
+    }
+
+    /// The memberships of the nodes that share what they hold ([`memberships`]).
+    #[must_use]
+    pub fn memberships(&self) -> PathBuf {
+        self.path.join("memberships.json")
     }
 
     /// The marker that the job has started ([`start_marker`]).

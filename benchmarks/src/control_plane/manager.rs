@@ -114,6 +114,7 @@ fn settings(folder: &Path) -> ManagerSettings {
         meeting_port: 0,
         index: folder.join("index"),
         schedule_log: folder.join("schedules.jsonl"),
+        memberships: folder.join("memberships.json"),
     }
 }
 

@@ -166,3 +166,26 @@ fn a_node_that_is_killed_costs_its_share_and_no_batch() {
         assert!(report["peer_read_bytes"].as_u64().unwrap() > 0, "{report:#}");
     }
 }
+
+#[test]
+fn a_manager_that_is_restarted_knows_who_holds_what_and_costs_no_node_its_peers() {
+    let mut nodes = nodes(3, "partitioned");
+    let mut trainers = nodes.trainers();
+    eventually("the second epoch", || nodes.cluster.fixture.lines() >= 3 * 24);
+    let kept = nodes.cluster.fixture.path("manager/memberships.json");
+    let before = fs::read(&kept).unwrap();
+    nodes.cluster.restart_manager();
+    eventually("all agents join again", || {
+        nodes.cluster.status()["joined"].as_array().unwrap().len() == nodes.agents.len()
+    });
+    trainers.iter_mut().for_each(|trainer| trainer.ends_with(0));
+    nodes.assert_complete();
+    assert_eq!(fs::read(&kept).unwrap(), before, "nothing has changed for nodes that go on");
+    let reports = nodes.reports();
+    assert!(reports.iter().all(|report| report["self_read_batches"] == 0));
+    for agent in &mut nodes.agents {
+        let log = agent.errors();
+        assert!(log.contains("registered with the manager again"), "{log}");
+        assert!(!log.contains("a node is gone"), "{log}");
+    }
+}

@@ -3,8 +3,11 @@
 //!
 //! Each node says where it answers and how much it holds. A change makes the next generation of the
 //! [`Membership`], which holds from the first epoch that no node has divided yet ([`crate::retention::partition`]).
-//! Nodes that were told late, or by a manager that knows less because it was restarted, ask each other in vain
-//! for some samples and read them cold.
+//! Nodes that were told late ask each other in vain for some samples and read them cold.
+//!
+//! A manager that is restarted goes on with the memberships of the one before ([`Members::resume`]): who holds
+//! what follows from all of them. Of a node that it has not heard of yet it says nothing; one that stays away is
+//! gone.
 
 use alloc::{string::String, vec, vec::Vec};
 
@@ -31,9 +34,9 @@ pub struct PeerReport {
 /// Where a node answers, and as which process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// Host and port; empty if it is gone or was never there.
+    /// Host and port; empty if it is gone or was never heard of.
     pub address: String,
-    /// The process.
+    /// The process; zero if it was never heard of.
     pub process: u64,
 }
 
@@ -71,6 +74,17 @@ impl Members {
         }
     }
 
+    /// Goes on with the memberships that an earlier manager of the job made, in their order.
+    pub fn resume(&mut self, memberships: Vec<Membership>) {
+        let is_whole = |it: &Membership| it.nodes.len() == self.nodes.len();
+        let Some(last) = memberships.last().filter(|_| memberships.iter().all(is_whole)) else {
+            return;
+        };
+        self.nodes = last.nodes.to_vec();
+        self.peers.generation = last.generation;
+        self.peers.memberships = memberships;
+    }
+
     /// What all nodes are told.
     #[must_use]
     pub fn peers(&self) -> &Peers {
@@ -81,7 +95,8 @@ impl Members {
     pub fn handle_report(&mut self, node: NodeId, process: u64, report: PeerReport) {
         let PeerReport { address, room, generation, divided } = report;
         self.divided = self.divided.max(divided);
-        // Of an earlier manager, whose numbers go on.
+        // Of an earlier manager, whose numbers go on: what it said last may not be known.
+        let is_behind = generation > self.peers.generation;
         self.peers.generation = self.peers.generation.max(generation);
         let at = node.0 as usize;
         let (Some(member), Some(known)) =
@@ -90,22 +105,41 @@ impl Members {
             return;
         };
         let (now, told) = (Member { room, process }, PeerAddress { address, process });
-        if told.address.is_empty() || (*member == now && *known == told) {
+        if told.address.is_empty() || (*member == now && *known == told && !is_behind) {
             return;
         }
+        let is_same = *member == now && !is_behind;
         (*member, *known) = (now, told);
-        self.change();
+        if is_same {
+            // As when it registers with a restarted manager: the others learn its address again.
+            self.peers.generation += 1;
+        } else {
+            self.change();
+        }
+    }
+
+    /// The nodes of an earlier manager that did not come back to this one.
+    pub fn unheard(&self) -> impl Iterator<Item = NodeId> {
+        let nodes = (0..).map(NodeId).zip(self.nodes.iter().zip(&self.peers.addresses));
+        let is_unheard = |(member, known): (&Member, &PeerAddress)| {
+            member.room > Bytes(0) && known.address.is_empty()
+        };
+        nodes.filter(move |(_, node)| is_unheard(*node)).map(|(node, _)| node)
     }
 
     /// Takes note that a node is gone.
     pub fn handle_gone(&mut self, node: NodeId) {
         let at = node.0 as usize;
-        let Some(known) = self.peers.addresses.get_mut(at).filter(|it| !it.address.is_empty())
+        let (Some(member), Some(known)) =
+            (self.nodes.get_mut(at), self.peers.addresses.get_mut(at))
         else {
             return;
         };
-        known.address.clear();
-        self.nodes[at].room = Bytes(0);
+        if known.address.is_empty() && member.room == Bytes(0) {
+            return;
+        }
+        *known = PeerAddress { address: String::new(), process: member.process };
+        member.room = Bytes(0);
         self.change();
     }
 
@@ -194,5 +228,52 @@ mod tests {
         assert_eq!(members.peers().generation, 10);
         assert_eq!(log(&members), [(3, vec![10, 0, 0])]);
         assert_eq!(members.peers().memberships[0].nodes[1].process, 0, "nothing is known of it");
+    }
+
+    #[test]
+    fn a_restarted_manager_changes_nothing_for_nodes_that_go_on() {
+        let mut before = members();
+        (0..3).for_each(|node| before.handle_report(NodeId(node), 7, report(10, 0)));
+        before.handle_report(NodeId(1), 8, report(10, 3));
+        let mut members = members();
+        members.resume(before.peers().memberships.clone());
+        assert_eq!(log(&members), [(0, vec![10; 3]), (4, vec![10; 3])]);
+        assert_eq!(members.unheard().count(), 3);
+        let unknown = PeerAddress::default();
+        assert!(members.peers().addresses.iter().all(|it| *it == unknown), "none has come yet");
+        for (node, process) in [(0, 7), (1, 8)] {
+            let told = PeerReport { generation: 4, ..report(10, 5) };
+            members.handle_report(NodeId(node), process, told);
+        }
+        assert_eq!(members.peers().memberships, before.peers().memberships);
+        assert_eq!(members.peers().generation, 6, "the addresses are news");
+        assert_eq!(members.unheard().collect::<Vec<_>>(), [NodeId(2)]);
+        members.handle_gone(NodeId(2));
+        assert_eq!(log(&members).last(), Some(&(6, vec![10, 10, 0])));
+        let gone = PeerAddress { address: String::new(), process: 7 };
+        assert_eq!(members.peers().addresses[2], gone, "told from one that was never heard of");
+        assert_eq!(members.unheard().count(), 0);
+    }
+
+    #[test]
+    fn what_the_manager_before_said_last_and_did_not_note_is_said_again() {
+        let mut before = members();
+        (0..3).for_each(|node| before.handle_report(NodeId(node), 7, report(10, 0)));
+        let noted = before.peers().memberships.clone();
+        before.handle_report(NodeId(1), 8, report(10, 3));
+        let mut members = members();
+        members.resume(noted);
+        members.handle_report(NodeId(0), 7, PeerReport { generation: 4, ..report(10, 5) });
+        assert_eq!(log(&members), [(0, vec![10; 3]), (6, vec![10; 3])]);
+        members.handle_report(NodeId(1), 8, PeerReport { generation: 4, ..report(10, 5) });
+        assert_eq!(members.peers().memberships[1].nodes[1].process, 8);
+    }
+
+    #[test]
+    fn memberships_of_another_job_are_not_resumed() {
+        let mut members = members();
+        let nodes = [Member::default(); 2].into_iter().collect();
+        members.resume(vec![Membership { generation: 9, from: Epoch(0), nodes }]);
+        assert_eq!(members.peers().generation, 0);
     }
 }

@@ -162,6 +162,12 @@ impl Client {
         peers.values().map(|peer| peer.figures()).collect()
     }
 
+    /// Measures the rate of a peer anew, as that of a peer that was not asked for a while.
+    pub fn forget_rate(&self, node: NodeId) {
+        let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
+        peers.get(&node).into_iter().for_each(|peer| peer.forget_rate());
+    }
+
     /// What was done since the start.
     #[must_use]
     pub fn counters(&self) -> ClientCounters {

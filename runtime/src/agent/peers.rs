@@ -43,7 +43,14 @@ const ASKED_MAX: usize = 4096;
 /// Reads of a node that fail one after the other before it is not asked any more.
 const FAILURES_MAX: u32 = 4;
 
-/// For how long a node is not asked after it failed: at first, and at most.
+/// The rate of a node is compared with that of the cold store after so many measurements since it is asked.
+const JUDGED_AFTER: u32 = 4;
+
+/// A node is slower than the cold store below this share of its rate, in percent: what is measured fluctuates, and
+/// what a node sends the cold store need not.
+const SLOW_BELOW_PERCENT: u64 = 75;
+
+/// For how long a node is not asked after it failed or was slow: at first, and at most.
 const PAUSE_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
 const PAUSE_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
 
@@ -171,6 +178,27 @@ impl Peer {
     }
 }
 
+/// A node beside the cold store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Too little was measured.
+    Open,
+    Slow,
+    Fast,
+}
+
+fn verdict(link: &LinkFigures, cold: Option<BytesPerSecond>) -> Verdict {
+    match (link.rate, cold) {
+        _ if link.measurements < JUDGED_AFTER => Verdict::Open,
+        (Some(rate), Some(cold))
+            if u128::from(rate.0) * 100 < u128::from(cold.0) * u128::from(SLOW_BELOW_PERCENT) =>
+        {
+            Verdict::Slow
+        }
+        _ => Verdict::Fast,
+    }
+}
+
 /// When a read is late that waits behind `awaited` bytes.
 fn late_after(link: &LinkFigures, awaited: Bytes) -> Duration {
     let (Some(rate), Some(round_trip)) = (link.rate, link.round_trip) else { return LATE_MAX };
@@ -281,6 +309,8 @@ impl Peers {
                     }
                     events.push(SessionEvent::PeerFound { node });
                 }
+                // A manager that was restarted has not heard of it yet.
+                (Err(_), _) if told.process == 0 => {}
                 (Err(_), Some(peer)) if peer.standing != Standing::Gone => {
                     peer.standing = Standing::Gone;
                     self.client.remove_peer(node);
@@ -379,10 +409,9 @@ impl Peers {
             let node = link.peer;
             let Some(peer) = self.nodes.get_mut(&node) else { continue };
             peer.link = Some(link);
-            let is_slow = link.rate.zip(cold).is_some_and(|(rate, cold)| rate < cold);
+            let verdict = verdict(&link, cold);
             match peer.standing {
-                Standing::Asked if is_slow => {
-                    peer.pause = PAUSE_MAX;
+                Standing::Asked if verdict == Verdict::Slow => {
                     peer.pause(now, PauseReason::Slow);
                     tracing::info!(peer = node.0, rate = ?link.rate, ?cold, "slower than the cold store");
                     events.push(SessionEvent::PeerLost { node });
@@ -391,9 +420,13 @@ impl Peers {
                     peer.standing = Standing::Asked;
                     // One more failure is enough.
                     peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
+                    self.client.forget_rate(node);
                     events.push(SessionEvent::PeerFound { node });
                 }
-                Standing::Asked if peer.record.failures.load(Ordering::Relaxed) == 0 => {
+                Standing::Asked
+                    if verdict == Verdict::Fast
+                        && peer.record.failures.load(Ordering::Relaxed) == 0 =>
+                {
                     peer.pause = PAUSE_MIN;
                 }
                 _ => {}
@@ -505,6 +538,7 @@ mod tests {
             in_flight: Bytes(0),
             window: Bytes(0),
             rate: rate.map(BytesPerSecond),
+            measurements: JUDGED_AFTER,
             round_trip: Some(Nanoseconds(round_trip)),
         }
     }
@@ -516,6 +550,16 @@ mod tests {
         assert_eq!(late(Some(1_000_000_000), 100_000, 1_000_000), LATE_MIN);
         assert_eq!(late(Some(1_000_000_000), 0, 100_000_000), Duration::from_millis(800));
         assert_eq!(late(Some(1), 0, 100), LATE_MAX);
+    }
+
+    #[test]
+    fn a_node_is_slow_when_it_was_measured_often_enough_and_clearly_below_the_cold_store() {
+        let judged = |rate, cold| verdict(&link(Some(rate), 1000), Some(BytesPerSecond(cold)));
+        assert_eq!(judged(74, 100), Verdict::Slow);
+        assert_eq!(judged(75, 100), Verdict::Fast);
+        assert_eq!(verdict(&link(Some(1), 1000), None), Verdict::Fast);
+        let few = LinkFigures { measurements: JUDGED_AFTER - 1, ..link(Some(1), 1000) };
+        assert_eq!(verdict(&few, Some(BytesPerSecond(100))), Verdict::Open);
     }
 
     #[test]

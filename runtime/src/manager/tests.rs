@@ -53,6 +53,7 @@ fn settings(start_marker: PathBuf) -> Settings {
         meeting_port: 0,
         index: start_marker.with_extension("index"),
         schedule_log: start_marker.with_extension("jsonl"),
+        memberships: start_marker.with_extension("json"),
         start_marker,
     }
 }

@@ -30,13 +30,14 @@ const THREAD_GROWTH_MAX: u64 = 16;
 const CHUNKS_IN_FLIGHT: u64 = 1 << 20;
 
 /// Files that may stay in a run directory: a restarted process uses them again.
-const KEPT_FILES: [&str; 11] = [
+const KEPT_FILES: [&str; 12] = [
     "agent.lock",
     "manager.lock",
     "begun",
     "dataset.index",
     "metrics.token",
     "manager.address",
+    "memberships.json",
     "report.html",
     "report.json",
     "token",

@@ -24,6 +24,7 @@ pub(crate) struct Link {
     arrived: u64,
     /// Bytes a second.
     rate: Option<f64>,
+    measurements: u32,
     /// Seconds.
     round_trip: Option<f64>,
 }
@@ -63,6 +64,7 @@ impl Link {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
             let rate = self.arrived as f64 / busy.as_secs_f64();
             self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / 4.0));
+            self.measurements = self.measurements.saturating_add(1);
             (self.arrived, self.busy) = (0, Duration::ZERO);
             self.busy_since = self.busy_since.map(|_| now);
         }
@@ -84,6 +86,16 @@ impl Link {
         // A shorter one holds at once, a longer one may be the peer's delay.
         let before = self.round_trip.unwrap_or(time);
         self.round_trip = Some(time.min(before + (time - before) / 8.0));
+    }
+
+    /// The rate is measured anew: what was measured long ago says little.
+    pub(crate) fn forget_rate(&mut self) {
+        (self.rate, self.measurements) = (None, 0);
+        (self.arrived, self.busy) = (0, Duration::ZERO);
+    }
+
+    pub(crate) fn measurements(&self) -> u32 {
+        self.measurements
     }
 
     pub(crate) fn rate(&self) -> Option<BytesPerSecond> {
@@ -115,6 +127,23 @@ mod tests {
         assert!(link.window() > 80_000_000, "a longer round trip counts in time");
         (0..100).for_each(|_| link.answered_after(Duration::from_secs(1)));
         assert_eq!(link.window(), WINDOW_MAX);
+    }
+
+    #[test]
+    fn a_rate_that_is_forgotten_does_not_count_in_the_next() {
+        let (mut link, mut now) = (Link::default(), Instant::now());
+        let mut arrive = |link: &mut Link, bytes| {
+            link.asked(bytes, now);
+            now += Duration::from_millis(100);
+            link.arrived(bytes, now);
+            link.settled(bytes, now);
+        };
+        (0..3).for_each(|_| arrive(&mut link, 10_000));
+        assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000, 3));
+        link.forget_rate();
+        assert_eq!((link.rate(), link.measurements()), (None, 0));
+        arrive(&mut link, 10_000_000);
+        assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000_000, 1));
     }
 
     #[test]

@@ -277,6 +277,10 @@ impl Peer {
         expired
     }
 
+    pub(crate) fn forget_rate(&self) {
+        self.lock().link.forget_rate();
+    }
+
     pub(crate) fn figures(&self) -> LinkFigures {
         let state = self.lock();
         LinkFigures {
@@ -285,6 +289,7 @@ impl Peer {
             in_flight: Bytes(state.link.in_flight()),
             window: Bytes(state.link.window()),
             rate: state.link.rate(),
+            measurements: state.link.measurements(),
             round_trip: state.link.round_trip(),
         }
     }
