@@ -69,6 +69,10 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Runs a training with everything it needs beside it, and reports at the end.
     Run(Run),
+    /// Runs what a training needs beside it, for the process that starts this one: the job comes on standard
+    /// input, and its end ends the run.
+    #[command(hide = true)]
+    Embed(Embed),
     /// Runs the manager of a job alone; agents join it over the network.
     Manager(Manager),
     /// Runs the agent of this node alone.
@@ -406,6 +410,17 @@ impl Run {
     pub(crate) const fn wait(&self) -> Duration {
         Duration::from_nanos(self.place.wait.0)
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Embed {
+    /// As of `run`.
+    #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) observe: Observe,
 }
 
 /// Which node of a job of several this is, and where they meet.

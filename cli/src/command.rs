@@ -6,6 +6,7 @@ pub(crate) mod attend;
 pub(crate) mod client;
 pub(crate) mod doctor;
 pub(crate) mod drain;
+pub(crate) mod embed;
 pub(crate) mod exec;
 mod expansion;
 pub(crate) mod hog;

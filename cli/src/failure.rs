@@ -41,10 +41,20 @@ impl Failure {
         }
     }
 
+    /// The message, if it was not printed before.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Self::Input(error) | Self::Work(error) | Self::Passed(_, Some(error)) => {
+                Some(sentence(error))
+            }
+            Self::Passed(_, None) => None,
+        }
+    }
+
     /// Prints the message on standard error; returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        if let Self::Input(error) | Self::Work(error) | Self::Passed(_, Some(error)) = self {
-            eprintln!("error: {}", sentence(error));
+        if let Some(message) = self.message() {
+            eprintln!("error: {message}");
         }
         ExitCode::from(self.code())
     }

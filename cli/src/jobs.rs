@@ -1,11 +1,12 @@
 //! Reads job files and the indexes of their datasets for commands.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use tierfeed_core::{
     fleet::{self, launch::Post},
     order::{Spec, World},
@@ -49,6 +50,21 @@ impl JobFile {
     pub(crate) fn read_with(path: &Path, default: World) -> Result<Self, Failure> {
         let (job, text) = Job::load_with(path, default).map_err(Failure::input)?;
         Ok(Self { job: Arc::new(job), path: path.to_owned(), text })
+    }
+
+    /// As [`Self::read_with`], of a text that is in no file yet. Errors call it `name`.
+    pub(crate) fn of_text(text: String, name: &str, default: World) -> Result<Self, Failure> {
+        let path = PathBuf::from(name);
+        let job = Job::parse_with(&text, &path, default).map_err(Failure::input)?;
+        Ok(Self { job: Arc::new(job), path, text })
+    }
+
+    /// The same job in a file at `path`.
+    pub(crate) fn saved(self, path: PathBuf) -> Result<Self, Failure> {
+        fs::write(&path, &self.text)
+            .with_context(|| format!("{}", path.display()))
+            .map_err(Failure::Work)?;
+        Ok(Self { path, ..self })
     }
 
     /// The world of the job, with the lines of its keys.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod caller;
 mod command;
 mod deadline;
 mod environment;
@@ -45,6 +46,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Analyze(it) => command::analyze::run(&it),
         Command::Plan(it) => command::plan::run(&it),
         Command::Run(it) => command::run::run(&it),
+        Command::Embed(it) => command::embed::run(it),
         Command::Manager(it) => command::manager::run(&it),
         Command::Agent(it) => command::agent::run(it),
         Command::Attend(it) => command::attend::run(&it),

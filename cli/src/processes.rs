@@ -119,8 +119,7 @@ pub(crate) fn start(
     is_quiet: bool,
 ) -> anyhow::Result<Trainers> {
     let (program, arguments) = command.split_first().ok_or_else(|| anyhow!("no command"))?;
-    let mut started =
-        Trainers { running: Vec::new(), stop: watch::Sender::new(None), ended: JoinSet::new() };
+    let mut started = Trainers::none();
     let mut noted = panics::starting_trainers();
     for trainer in trainers {
         let mut command = Command::new(program);
@@ -193,6 +192,11 @@ impl Ending {
 }
 
 impl Trainers {
+    /// None so far.
+    pub(crate) fn none() -> Self {
+        Self { running: Vec::new(), stop: watch::Sender::new(None), ended: JoinSet::new() }
+    }
+
     /// Also waits for a rank that another process started; it stops the rank once [`Self::stopped`] says so.
     pub(crate) fn join(
         &mut self,

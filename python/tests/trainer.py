@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import tierfeed
 
@@ -94,13 +94,17 @@ MODES = {"feed": by_feed, "loader": by_loader, "decoder": by_decoder, "dataset":
 def main(log: str, mode: str, pace_s: float) -> None:
     """One rank."""
     feed = tierfeed.connect()
-    batches = MODES[mode](feed)
     with open(f"{log}.{feed.rank}", "w") as lines:
-        for row in batches:
-            lines.write(json.dumps(row) + "\n")
-            lines.flush()
-            time.sleep(pace_s)
+        write(lines, MODES[mode](feed), pace_s)
         lines.write(json.dumps({"end": True, "mode": feed.mode, "faults": feed.faults}) + "\n")
+
+
+def write(lines: TextIO, batches: Iterator[dict[str, Any]], pace_s: float) -> None:
+    """A line for each batch."""
+    for row in batches:
+        lines.write(json.dumps(row) + "\n")
+        lines.flush()
+        time.sleep(pace_s)
 
 
 if __name__ == "__main__":

@@ -289,6 +289,12 @@ impl RunDir {
         self.path.join("prometheus.json")
     }
 
+    /// The job of a training that gave it as arguments.
+    #[must_use]
+    pub fn job_file(&self) -> PathBuf {
+        self.path.join("job.yaml")
+    }
+
     /// The report of the agent as an HTML page.
     #[must_use]
     pub fn report_page(&self) -> PathBuf {

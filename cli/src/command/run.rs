@@ -10,7 +10,7 @@ mod node;
 mod tasks;
 mod watch;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::{
@@ -21,9 +21,12 @@ use tierfeed_core::{
 use tierfeed_runtime::{
     agent::{AgentError, scratch},
     observe::report::Report,
-    run_dir::{LockOwner, RunDir, start_marker::StartMarker, trainer_file::TrainerFile},
+    run_dir::{
+        LockOwner, RunDir, RunDirError, RunDirLock, start_marker::StartMarker,
+        trainer_file::TrainerFile,
+    },
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::Instant};
 
 use self::{
     dirs::Dirs,
@@ -32,6 +35,7 @@ use self::{
 use super::expansion;
 use crate::{
     arguments::{Place, Run},
+    caller::Caller,
     environment,
     failure::{Failure, code_of},
     jobs::JobFile,
@@ -43,32 +47,61 @@ use crate::{
 /// The node that holds the manager.
 const FIRST: NodeId = NodeId(0);
 
+/// What errors call a job that is in no file.
+const NAME_OF_ARGUMENTS: &str = "arguments";
+
+/// How long the agent of a training that was killed may take to end, before the training starts again.
+const ANOTHER_ENDS_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
-    panics::end_this_process();
     program::require(&arguments.command)?;
+    train(arguments, None)
+}
+
+/// As [`run`], for a training that has started this process and gave its job.
+pub(crate) fn embedded(arguments: &Run, caller: &Caller) -> Result<(), Failure> {
+    train(arguments, Some(caller))
+}
+
+fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
+    panics::end_this_process();
     let mut launch = launch_variables(&arguments.place);
     let identity = environment::identity(&launch)?;
-    let file = JobFile::read_with(&arguments.job, identity.launched_world())?;
+    let world = identity.launched_world();
+    let file = match caller {
+        None => JobFile::read_with(&arguments.job, world)?,
+        Some(caller) => JobFile::of_text(caller.job(), NAME_OF_ARGUMENTS, world)?,
+    };
     let seat = identity.seat_in(&file.post()).map_err(Failure::input)?;
     if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
     let dirs = Dirs::create(arguments, &file.job, &identity, seat)?;
     if let Task::Rank { rank, local: 1.. } = seat.task {
-        return tasks::follow(arguments, &dirs.node, file.job.world, rank);
+        return tasks::follow(arguments, &dirs.node, file.job.world, rank, caller);
     }
     // Before any file of a run in progress is touched.
-    let manager_lock = (seat.node == FIRST).then(|| dirs.job.lock(LockOwner::Manager));
-    let _manager_lock = manager_lock.transpose().map_err(Failure::input)?;
+    let lock = |dir: &RunDir, owner| match caller {
+        None => dir.lock(owner).map_err(Failure::input),
+        Some(_) => lock_after_another(dir, owner),
+    };
+    let manager_lock = (seat.node == FIRST).then(|| lock(&dirs.job, LockOwner::Manager));
+    let _manager_lock = manager_lock.transpose()?;
     // A second run in this directory must neither take the sockets of the first nor join its manager.
-    let _run_lock = dirs.node.lock(LockOwner::Run).map_err(Failure::input)?;
+    let _run_lock = lock(&dirs.node, LockOwner::Run)?;
+    let file = match caller {
+        None => file,
+        Some(_) => file.saved(dirs.node.job_file())?,
+    };
     if seat.node == FIRST {
         meeting::forget_failed(&dirs.job);
     }
     file.job.require_dataset().map_err(Failure::input)?;
     let expand = |wish| expansion::plan(wish, &file.job);
     let expansion = arguments.expand_memory.map(expand).transpose()?;
-    let node = NodeRun { arguments, launch, seat, dirs: &dirs, expansion: expansion.as_ref() };
+    let node =
+        NodeRun { arguments, caller, launch, seat, dirs: &dirs, expansion: expansion.as_ref() };
     let node_end = node.run(file);
     if let (Err(failure), FIRST) = (&node_end, seat.node) {
         meeting::tell_failed(&dirs.job, failure.code());
@@ -98,6 +131,21 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         ended(&dirs.job)?;
     }
     exit(ending, job_code, report.as_ref())
+}
+
+/// Locks the directory, where the agent of a training that was just killed may still be ending.
+fn lock_after_another(dir: &RunDir, owner: LockOwner) -> Result<RunDirLock, Failure> {
+    super::finish(async {
+        let until = Instant::now() + ANOTHER_ENDS_WITHIN;
+        loop {
+            match dir.lock(owner) {
+                Err(RunDirError::Busy { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                locked => return locked.map_err(Failure::input),
+            }
+        }
+    })
 }
 
 /// The exit code of this process, with its reason.

@@ -27,6 +27,16 @@ def executable() -> str | None:
     return os.environ.get("TIERFEED_EXE") or None
 
 
+def run_dir() -> str | None:
+    """The run directory of the job, set by `tierfeed run` and `tierfeed exec`."""
+    return os.environ.get("TIERFEED_RUN_DIR") or None
+
+
+def of_agent() -> dict[str, str]:
+    """The environment of an agent that a training starts: it logs warnings, unless one asks for more."""
+    return {"TIERFEED_LOG": "warn", **os.environ}
+
+
 def launched(rank: int | None = None) -> dict[str, str]:
     """The variables of the launcher of this process, or only the rank if the program passes it itself.
 

@@ -23,9 +23,10 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tierfeed import environment, program
+from tierfeed import embedded, environment, program
 from tierfeed._native import (
     AgentConnection,
     Batch,
@@ -45,6 +46,9 @@ from tierfeed.referrers import referrer_of
 from tierfeed.skipped import Skipped, SkippedSamples
 from tierfeed.tallies import Tallies, Tally
 
+if TYPE_CHECKING:
+    from tierfeed.embedded import EmbeddedAgent
+
 # An agent answers every request, with a batch or a refusal, as soon as the cold store lets it. One that
 # is silent for so long hangs, and is given up as if it were gone.
 PATIENCE_S = 60.0
@@ -63,29 +67,60 @@ _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 
 def connect(
+    source: str | os.PathLike[str] | None = None,
     *,
     socket: str | None = None,
     rank: int | None = None,
     job: str | None = None,
     index: str | None = None,
+    **keys: Any,
 ) -> Feed:
     """Connects to this node's agent, or falls back to reading the cold store directly.
 
-    An argument that is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run` and
-    `tierfeed exec`, the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB` (the
-    job file) and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). Without an agent
-    the job file, and the samples of a bucket, are read by the program that `TIERFEED_EXE` names, else by
-    the `tierfeed` in `PATH`.
+    With a `source`, a path or a URL of a dataset, the process needs no `tierfeed run`: an agent is
+    started beside the first rank of each node, found by the others, and ends with the last. `keys` are
+    those of a job file (docs/job-file.md); the keys below `dataset` and `order` are arguments of their
+    own. The ranks are those of the launcher.
+
+    Without, an argument that is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run`
+    and `tierfeed exec`, the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB`
+    (the job file) and `TIERFEED_INDEX` (its dataset index, as `tierfeed index` writes it). Without an
+    agent the job file, and the samples of a bucket, are read by the program that `TIERFEED_EXE` names,
+    else by the `tierfeed` in `PATH`.
 
     Raises `IdentityError` if this process is none of the ranks of the job, or another process reads for
     its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong,
     or its index or the program is missing.
     """
+    if source is not None:
+        if (socket, rank, job) != (None, None, None):
+            raise TypeError(
+                "a source starts an agent of its own: it takes no socket=, rank= or job=; the launcher"
+                " gives the rank"
+            )
+        return embedded_feed(source, keys if index is None else {**keys, "index": index})
+    if keys:
+        raise TypeError(
+            f"connect takes no {next(iter(keys))}= without a source, such as"
+            ' connect("/data/train", batch_size=256): the job file says what is read'
+        )
     return Feed(
         socket=environment.socket() if socket is None else socket,
         launched=environment.launched(rank),
         job=environment.job() if job is None else job,
         index=environment.index() if index is None else index,
+    )
+
+
+def embedded_feed(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> Feed:
+    """The feed of a rank that starts its agent itself."""
+    agent = embedded.start(source, keys)
+    return Feed(
+        socket=agent.socket,
+        launched=environment.launched(),
+        job=agent.job,
+        index=agent.index,
+        embedded=agent,
     )
 
 
@@ -112,8 +147,11 @@ class Feed:
         rank: int = 0,
         briefing: str | None = None,
         published: dict[int, list[int]] | None = None,
+        embedded: EmbeddedAgent | None = None,
     ) -> None:
         self._socket = socket
+        # The agent lasts as long as this feed; a copy in another process does not hold it.
+        self._embedded = embedded
         self._launched = launched
         # The process that trains: workers read for it, and are no ranks of their own.
         self._trainer = os.getpid() if trainer is None else trainer
@@ -147,6 +185,11 @@ class Feed:
     def rank(self) -> int:
         """The rank that this feed reads for."""
         return self._rank
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this process started its agent itself."""
+        return self._embedded is not None
 
     @property
     def mode(self) -> str:
@@ -270,8 +313,13 @@ class Feed:
                 self._give_up(gone)
 
     def close(self) -> None:
-        """Disconnects. Batches that are still held stay; a feed that is used again connects again."""
+        """Disconnects. Batches that are still held stay; a feed that is used again connects again.
+
+        An agent that this process started ends, once all ranks of its node have closed their feeds.
+        """
         self._reset()
+        if self._embedded is not None:
+            self._embedded.close()
 
     def __enter__(self) -> Feed:
         return self

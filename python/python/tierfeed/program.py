@@ -70,13 +70,31 @@ def how_to_start() -> str:
     """How to start this very process with an agent, or with what it needs to read without one."""
     command = shlex.join(["python", *sys.argv]) if sys.argv[0] else "python train.py"
     return (
-        "this process was started without tierfeed. Start it with an agent:\n"
+        "this process was started without tierfeed. Name the dataset, so that it starts an agent:\n"
+        '    TierLoader("/data/train", batch_size=256)\n'
+        "or start it with an agent:\n"
         f"    tierfeed run job.yaml -- {command}\n"
         "or beside an agent that runs on this node already:\n"
         f"    tierfeed exec -- {command}\n"
         "or without one, to read the dataset directly, at the speed of the cold store:\n"
         "    tierfeed index job.yaml\n"
         f"    TIERFEED_JOB=job.yaml TIERFEED_INDEX=dataset.tfx {command}"
+    )
+
+
+def not_started(program: str, error: OSError) -> Reconfigure:
+    """The error for a program that is not there, or cannot be executed."""
+    return Reconfigure(
+        f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, "
+        "or put it into the PATH"
+    )
+
+
+def other_version(command: str) -> Reconfigure:
+    """The error for a program that lacks a command."""
+    return Reconfigure(
+        f"{executable()} does not know `{command}`; it must be a tierfeed of the same version as this "
+        "package"
     )
 
 
@@ -96,10 +114,7 @@ def _answer(question: str, document: object) -> str:
             errors="surrogateescape",
         )
     except OSError as error:
-        raise Reconfigure(
-            f"cannot start {program}: {error.strerror}; set TIERFEED_EXE to the tierfeed executable, "
-            "or put it into the PATH"
-        ) from error
+        raise not_started(program, error) from error
     if done.returncode == 0:
         return done.stdout
     message = f"\n{done.stderr}".rpartition("\nerror: ")[2].strip()
@@ -108,8 +123,5 @@ def _answer(question: str, document: object) -> str:
     if done.returncode == _INPUT_IS_WRONG:
         raise Reconfigure(message)
     if done.returncode == _UNKNOWN_COMMAND:
-        raise Reconfigure(
-            f"{program} does not know `client`; it must be a tierfeed of the same version as this "
-            "package"
-        )
+        raise other_version("client")
     raise Bug(f"`{program} client {question}` ended with {done.returncode}: {done.stderr.strip()}")

@@ -555,9 +555,15 @@ fn a_value_of_another_type_is_named_with_what_would_be_right() {
 }
 
 #[test]
+fn a_job_that_leaves_its_epochs_out_has_more_than_a_training_reads() {
+    let job = parse(&REQUIRED.replace(", epochs: 1", "")).unwrap();
+    assert_eq!(job.epochs, 1000);
+}
+
+#[test]
 fn a_key_that_is_missing_is_named() {
     check_line(12, "", "1: missing field `batch_size`");
-    check_line(10, "", "8: order: missing field `epochs`");
+    check_line(8, "", "9: order: missing field `shuffle`");
     check_line(29, "", "30: tiers.storage: missing field `path`");
 }
 

@@ -6,11 +6,11 @@ use super::{Release, Text, Whole};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[serde(expecting = "a mapping with `shuffle` and `epochs`")]
+#[serde(expecting = "a mapping with `shuffle`")]
 pub(crate) struct OrderFile {
     pub(crate) shuffle: Text,
     pub(crate) seed: Option<Whole>,
-    pub(crate) epochs: Whole,
+    pub(crate) epochs: Option<Whole>,
     pub(crate) drop_last: Option<bool>,
     pub(crate) start: Option<StartFile>,
     pub(crate) version: Option<Release>,

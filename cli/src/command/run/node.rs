@@ -26,18 +26,21 @@ use super::{
 };
 use crate::{
     arguments::{Launch, Run},
+    caller::Caller,
     command, deadline, environment,
     failure::Failure,
     jobs::{self, IndexedJob, JobFile},
     launcher::launcher_in,
     panics,
-    processes::{self, Ending, MeetingPlace, Signals, Trainer},
+    processes::{self, Ending, MeetingPlace, Signals, Trainer, Trainers},
 };
 
 /// One node of a run.
 #[derive(Debug)]
 pub(super) struct NodeRun<'a> {
     pub(super) arguments: &'a Run,
+    /// The process that trains, if this one starts no command.
+    pub(super) caller: Option<&'a Caller>,
     pub(super) launch: BTreeMap<String, String>,
     pub(super) seat: Seat,
     pub(super) dirs: &'a Dirs,
@@ -221,18 +224,12 @@ impl NodeRun<'_> {
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
         let shared = trainer_variables(&self.dirs.node)?;
-        let trainers: Vec<_> = self
-            .rank_variables(job.world, &control.ranks_meet_at)?
-            .into_iter()
-            .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
-            .collect();
-        let mut started = {
-            // Trainers inherit the policy of the thread that starts them; it ends before the first await.
-            let _policy = self.expansion.map(Expansion::apply).transpose()?;
-            processes::start(&self.arguments.command, &trainers, self.arguments.json)?
+        let mut started = match self.caller {
+            Some(caller) => caller.train(&shared)?,
+            None => self.start(job.world, control, &shared)?,
         };
         if let Some(others) = others {
-            others.join(&mut started, &control.ranks_meet_at)?;
+            others.join(&mut started, &control.ranks_meet_at, self.caller)?;
         }
         panics::arm_drill();
         let grace = Duration::from_nanos(self.arguments.grace.0);
@@ -240,6 +237,22 @@ impl NodeRun<'_> {
             Some(training) => started.wait(signals, grace, training.fails_elsewhere()).await,
             None => started.wait(signals, grace, std::future::pending()).await,
         }
+    }
+
+    fn start(
+        &self,
+        world: World,
+        control: &Control,
+        shared: &[(&'static str, String)],
+    ) -> anyhow::Result<Trainers> {
+        let trainers: Vec<_> = self
+            .rank_variables(world, &control.ranks_meet_at)?
+            .into_iter()
+            .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
+            .collect();
+        // Trainers inherit the policy of the thread that starts them; it ends before the first await.
+        let _policy = self.expansion.map(Expansion::apply).transpose()?;
+        processes::start(&self.arguments.command, &trainers, self.arguments.json)
     }
 
     /// For each process that this node starts, the variables that are its own.

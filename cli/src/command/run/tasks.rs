@@ -24,12 +24,13 @@ use tokio::{
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
-use super::{exit, trainer_variables};
+use super::{ANOTHER_ENDS_WITHIN, exit, trainer_variables};
 use crate::{
     arguments::Run,
+    caller::Caller,
     command, deadline,
     failure::Failure,
     processes::{self, Ending, MeetingPlace, Signals, Trainer, Trainers},
@@ -70,31 +71,61 @@ impl OtherTasks {
         Ok(Self { listener, count })
     }
 
-    /// Lets them start their ranks, which end with those of this process.
-    pub(super) fn join(self, trainers: &mut Trainers, place: &MeetingPlace) -> io::Result<()> {
+    /// Lets them start their ranks, which end with those of this process. The ranks of a caller end one by
+    /// one, and may come as long as the one of this process is there.
+    pub(super) fn join(
+        self,
+        trainers: &mut Trainers,
+        place: &MeetingPlace,
+        caller: Option<&Caller>,
+    ) -> io::Result<()> {
         let listener = Arc::new(UnixListener::from_std(self.listener)?);
         for _ in 0..self.count {
             let (listener, stop) = (Arc::clone(&listener), trainers.stopped());
-            trainers.join(other_task(listener, place.clone(), stop));
+            match caller {
+                None => {
+                    let in_time = sleep(COME_WITHIN);
+                    trainers.join(other_task(listener, place.clone(), stop, in_time));
+                }
+                Some(caller) => {
+                    let gone = caller.gone();
+                    let in_time = async move {
+                        gone.await;
+                        sleep(COME_WITHIN).await;
+                    };
+                    let ended = other_task(listener, place.clone(), stop, in_time);
+                    trainers.join(async move {
+                        if let Err(error) = ended.await {
+                            tracing::debug!(%error, "another process of this node was lost");
+                        }
+                        Ok(ExitStatus::from_raw(0))
+                    });
+                }
+            }
         }
         Ok(())
     }
 }
 
-/// Serves another process of the node to the end of its rank.
+/// Serves another process of the node to the end of its rank. It must come before `in_time` ends.
 async fn other_task(
     listener: Arc<UnixListener>,
     place: MeetingPlace,
-    stop: watch::Receiver<Option<u8>>,
+    mut stop: watch::Receiver<Option<u8>>,
+    in_time: impl Future<Output = ()>,
 ) -> io::Result<ExitStatus> {
-    let Ok(accepted) = timeout(COME_WITHIN, listener.accept()).await else {
-        tracing::error!(
-            "another process of this node did not come within {COME_WITHIN:?}; the launcher must start one for \
-             each rank"
-        );
-        return Ok(ExitStatus::from_raw(1 << 8));
+    let accepted = tokio::select! {
+        accepted = listener.accept() => accepted,
+        code = stopped(&mut stop) => return Ok(ExitStatus::from_raw(i32::from(code) << 8)),
+        () = in_time => {
+            tracing::error!(
+                "another process of this node did not come within {COME_WITHIN:?}; the launcher must start one for \
+                 each rank"
+            );
+            return Ok(ExitStatus::from_raw(1 << 8));
+        }
     };
-    let (mut line, mut stop) = (Line::of(accepted?.0), stop);
+    let mut line = Line::of(accepted?.0);
     let mut is_told = false;
     let MeetingPlace { host, port } = place;
     line.say(&format!("start {host} {port}")).await?;
@@ -126,42 +157,57 @@ pub(super) fn follow(
     node_dir: &RunDir,
     world: World,
     rank: Rank,
+    caller: Option<&Caller>,
 ) -> Result<(), Failure> {
     let ending = command::finish(async {
         let grace = Duration::from_nanos(arguments.grace.0);
         let _deadline =
             deadline::on_signal(grace + deadline::CONCLUDED_WITHIN).map_err(Failure::work)?;
         let mut signals = Signals::listen().map_err(Failure::work)?;
+        let socket = node_dir.ranks_socket();
         let ready = async {
-            let stream = connect(&node_dir.ranks_socket(), arguments.wait()).await?;
-            let mut line = Line::of(stream);
-            let place = place(line.hear().await)?;
-            anyhow::Ok((line, place))
+            let met = meet(&socket, arguments.wait()).await;
+            if met.is_ok() || caller.is_none() {
+                return met;
+            }
+            // It may have been that of a training that was killed, which started again.
+            meet(&socket, ANOTHER_ENDS_WITHIN).await.or(met)
         };
         let (line, place) = tokio::select! {
             ready = ready => ready.map_err(Failure::Work)?,
             signal = signals.next() => return Ok(Ending::Stopped(signal, None)),
         };
-        train(arguments, node_dir, world, rank, &place, line, &mut signals)
+        let variables = trainer_variables(node_dir).map_err(Failure::Work)?;
+        let trainers = match caller {
+            Some(caller) => caller.train(&variables),
+            None => start(arguments, variables, world, rank, &place),
+        };
+        let grace = Duration::from_nanos(arguments.grace.0);
+        train(trainers.map_err(Failure::Work)?, grace, line, &mut signals)
             .await
             .map_err(Failure::Work)
     })?;
     exit(ending, None, None)
 }
 
-async fn train(
+fn start(
     arguments: &Run,
-    node_dir: &RunDir,
+    shared: Vec<(&'static str, String)>,
     world: World,
     rank: Rank,
     place: &MeetingPlace,
+) -> anyhow::Result<Trainers> {
+    let own = processes::rank_variables(world, [rank].into_iter(), place)?;
+    let variables = shared.into_iter().chain(own.into_iter().flatten()).collect();
+    processes::start(&arguments.command, &[Trainer { variables }], arguments.json)
+}
+
+async fn train(
+    trainers: Trainers,
+    grace: Duration,
     line: Line,
     signals: &mut Signals,
 ) -> anyhow::Result<Ending> {
-    let shared = trainer_variables(node_dir)?;
-    let own = processes::rank_variables(world, [rank].into_iter(), place)?;
-    let variables = shared.into_iter().chain(own.into_iter().flatten()).collect();
-    let trainers = processes::start(&arguments.command, &[Trainer { variables }], arguments.json)?;
     let Line { mut lines, mut writer } = line;
     let told = async {
         loop {
@@ -172,7 +218,6 @@ async fn train(
             }
         }
     };
-    let grace = Duration::from_nanos(arguments.grace.0);
     let ending = trainers.wait(signals, grace, told).await?;
     let code = match ending {
         // The rank ended well after the signal.
@@ -195,6 +240,13 @@ fn place(said: Option<String>) -> anyhow::Result<MeetingPlace> {
     let place = place.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
     let (host, port) = place.ok_or_else(|| anyhow!("{said:?} instead of `start HOST PORT`"))?;
     Ok(MeetingPlace { host, port })
+}
+
+/// The first process of the node, once its agent is ready.
+async fn meet(socket: &Path, within: Duration) -> anyhow::Result<(Line, MeetingPlace)> {
+    let mut line = Line::of(connect(socket, within).await?);
+    let place = place(line.hear().await)?;
+    Ok((line, place))
 }
 
 async fn connect(socket: &Path, within: Duration) -> anyhow::Result<UnixStream> {

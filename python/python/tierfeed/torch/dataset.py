@@ -16,6 +16,10 @@ from tierfeed.torch.decoding import LEFT_OUT, Decode, as_tensor, decode_each, de
 from tierfeed.torch.misuse import checked_epoch, checked_feed
 from tierfeed.torch.tracing import NEXT_BATCH, waiting
 
+# A sampler that follows the job's order is at most so many epochs ahead of the last batch. The order of
+# each epoch is computed to search it.
+SEARCHED_AHEAD = 100
+
 
 class TierDataset(Dataset[Any]):
     """All samples of the job, by number. Use it with any sampler, workers and `collate_fn`.
@@ -80,9 +84,8 @@ class TierDataset(Dataset[Any]):
     def _search(self, ids: list[int]) -> int | None:
         """The step that reads exactly `ids`. An epoch where it is found becomes the current one."""
         order, rank = self._feed.order, self._feed.rank
-        # All epochs are searched only while the sampler follows the job's order.
-        end = order.epochs if self._follows else self._epoch + 1
-        for epoch in range(self._epoch, min(end, order.epochs)):
+        # Later epochs are searched only while the sampler follows the job's order.
+        for epoch in self._searched():
             try:
                 step = order.find(epoch, rank, ids, self._near)
             except Reconfigure:
@@ -108,8 +111,7 @@ class TierDataset(Dataset[Any]):
     def _from_new(self, index: int) -> Sample:
         order, rank = self._feed.order, self._feed.rank
         step = None
-        end = order.epochs if self._follows else self._epoch + 1
-        for epoch in range(self._epoch, min(end, order.epochs)):
+        for epoch in self._searched():
             try:
                 step = order.starting_with(epoch, rank, index, self._near)
             except Reconfigure:
@@ -126,6 +128,9 @@ class TierDataset(Dataset[Any]):
         self._open = (batch, 1) if len(batch) > 1 else None
         return batch[0]
 
+    def _searched(self) -> range:
+        ahead = SEARCHED_AHEAD if self._follows else 1
+        return range(self._epoch, min(self._epoch + ahead, self._feed.order.epochs))
 
     def _note_step(self, epoch: int, step: int) -> None:
         order, rank = self._feed.order, self._feed.rank

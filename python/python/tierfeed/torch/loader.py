@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ import torch
 from torch.utils.data import default_collate
 
 from tierfeed._native import Batch, Reconfigure
+from tierfeed.arguments import KEYS
 from tierfeed.batches import Batches
-from tierfeed.feed import Feed, connect
+from tierfeed.feed import Feed, connect, embedded_feed
 from tierfeed.skipped import Skipped
 from tierfeed.torch.decoding import CLOSED, Decode, Decoder, as_tensor
-from tierfeed.torch.misuse import checked_epoch, checked_feed, unknown_arguments
+from tierfeed.torch.misuse import check_ranks, checked_epoch, checked_feed, unknown_arguments
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.torch.waits import Stats, Waits
 
@@ -31,6 +33,12 @@ class _Begun(NamedTuple):
 
 class TierLoader:
     """Iterates over the batches of one epoch of this rank.
+
+    `TierLoader("/data/train", batch_size=256, seed=42)` starts what it needs: an agent beside the first
+    rank of each node, found by the others, gone with the last. The source is a path or a URL, the
+    keyword arguments are the keys of a job file (docs/job-file.md), those below `dataset` and `order`
+    without the name of their section. Under `tierfeed run`, whose job file says all this, it is
+    `TierLoader()`.
 
     Without `decode` a batch is `(tensors, labels)`: a list of 1-d uint8 tensors over the staged bytes
     themselves, writable and not copied, and a tensor of int64. A batch goes back to the agent when the
@@ -48,19 +56,24 @@ class TierLoader:
 
     def __init__(
         self,
-        feed: Feed | None = None,
+        source: Feed | str | os.PathLike[str] | None = None,
         *,
         decode: Decode | None = None,
         decode_threads: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
-        **unknown: Never,
+        **keys: Any,
     ) -> None:
-        if unknown:
-            known = ["decode", "decode_threads", "collate"]
+        own = ["decode", "decode_threads", "collate"]
+        is_named = isinstance(source, (str, os.PathLike))
+        known = [*own, *KEYS] if is_named else own
+        if unknown := [name for name in keys if name not in known]:
             raise unknown_arguments(unknown, known, of="TierLoader")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
-        self.feed = connect() if feed is None else checked_feed(feed, of="TierLoader")
+        if isinstance(source, (str, os.PathLike)):
+            self.feed = embedded_feed(source, keys)
+        else:
+            self.feed = connect() if source is None else checked_feed(source, of="TierLoader")
         self._decoder = Decoder(self.feed, decode or as_tensor, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)
         self._epoch = 0
@@ -98,6 +111,7 @@ class TierLoader:
         return self.feed.order.steps_in(self._epoch, self.feed.rank)
 
     def __iter__(self) -> Iterator[Any]:
+        check_ranks(self.feed)
         self._warn_of_repetition()
         start, self._start_step = self._start_step, 0
         self._consumed = start

@@ -6,7 +6,11 @@ import difflib
 import operator
 from collections.abc import Iterable
 
+import torch.distributed as dist
+
+from tierfeed.arguments import KEYS
 from tierfeed.feed import Feed
+from tierfeed.identity import refuse
 
 # Arguments of `torch.utils.data.DataLoader`, and what replaces them here.
 ELSEWHERE = {
@@ -42,11 +46,31 @@ def checked_feed(feed: object, of: str) -> Feed:
     )
 
 
+def check_ranks(feed: Feed) -> None:
+    """Refuses a rank that started its agent by itself, and that PyTorch numbers otherwise.
+
+    Processes that a script starts itself have no launcher: each would be the only rank of a job of its
+    own, and all would read the same samples.
+    """
+    if not feed.is_embedded or not dist.is_available() or not dist.is_initialized():
+        return
+    rank, world = dist.get_rank(), dist.get_world_size()
+    if (rank, world) != (feed.rank, feed.world):
+        refuse(
+            f"torch.distributed says rank {rank} of {world}, the launcher of this process rank"
+            f" {feed.rank} of {feed.world}: start the ranks by torchrun, or set RANK, WORLD_SIZE,"
+            " LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT before the loader is made"
+        )
+
+
 def unknown_arguments(names: Iterable[str], known: list[str], of: str) -> TypeError:
     """The error for arguments that a loader does not take, with what to do instead."""
     parts = []
     for name in names:
         advice = ELSEWHERE.get(name)
+        if name in KEYS:
+            first = f'or name the dataset first, {of}("/data/train", {name}=...)'
+            advice = f"{advice or 'the job file says it'}; {first}"
         if advice is None:
             close = difflib.get_close_matches(name, known, n=1)
             advice = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(known)}"

@@ -97,7 +97,11 @@ impl Facts<'_> {
     pub(super) fn epochs(&self) -> impl Iterator<Item = EpochEntry> {
         let readers = self.waiting().readers;
         let cached: u64 = self.tiers.iter().map(|tier| tier.cache_bytes).sum();
-        (0..).zip(&self.progress.epochs).map(move |(number, epoch)| {
+        let reached = self.progress.epochs.iter().rposition(|epoch| {
+            epoch.batches + epoch.self_read_batches + epoch.cold.0 + epoch.ahead.0 > 0
+        });
+        let epochs = self.progress.epochs.iter().take(reached.map_or(0, |last| last + 1));
+        (0..).zip(epochs).map(move |(number, epoch)| {
             let reads = (0..).zip(&epoch.from_tier);
             let mut tier_read_bytes = self.no_tier_read();
             for (tier, bytes) in reads {

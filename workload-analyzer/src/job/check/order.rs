@@ -16,6 +16,9 @@ use crate::{
     job_file::{OrderFile, Text, Whole},
 };
 
+/// The default of `epochs`: more than a training reads.
+const EPOCHS: u32 = 1_000;
+
 const SHUFFLES: [&str; 9] = [
     "sequential",
     "torch-distributed",
@@ -58,7 +61,10 @@ impl Check<'_> {
         }
         self.refuse_foreign_keys(order)?;
         let shuffle = self.shuffle(order, world)?;
-        let epochs = self.whole(&["order", "epochs"], order.epochs, 1..=EPOCHS_MAX)?;
+        let epochs = match order.epochs {
+            Some(typed) => self.whole(&["order", "epochs"], typed, 1..=EPOCHS_MAX)?,
+            None => EPOCHS,
+        };
         Ok(Order {
             shuffle,
             seed: self.seed(order, shuffle)?,

@@ -1,0 +1,123 @@
+//! The process that started `tierfeed embed`, and trains.
+//!
+//! It writes the job as one line of JSON to the standard input of this process, and keeps that open. The kernel
+//! closes it when the caller ends, whatever ends it. This process answers with one line of JSON on standard
+//! output: the variables of a trainer, or why there are none.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead as _, Read as _, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    process::ExitStatus,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use anyhow::{Context as _, anyhow};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::{failure::Failure, processes::Trainers};
+
+/// The longest line of a caller.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+
+/// The process that trains.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    job: String,
+    is_gone: watch::Receiver<bool>,
+    is_told: Arc<AtomicBool>,
+}
+
+/// What the caller is told.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer<'a> {
+    Variables(BTreeMap<&'a str, &'a str>),
+    Error { code: u8, message: &'a str },
+}
+
+impl Caller {
+    /// The caller, and its job. If it ends before it was told anything, this process gets SIGTERM.
+    pub(crate) fn hear() -> Result<Self, Failure> {
+        let mut line = String::new();
+        let read = io::stdin().lock().take(LINE_BYTES_MAX).read_line(&mut line);
+        read.context("cannot read the job from standard input").map_err(Failure::Work)?;
+        let job = serde_json::from_str(&line)
+            .context("standard input must begin with the job, as one JSON string on one line")
+            .map_err(Failure::Input)?;
+        let (gone, is_gone) = watch::channel(false);
+        let is_told = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_told);
+        let watching = thread::Builder::new().name("caller".to_owned()).spawn(move || {
+            // An error ends the input too.
+            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            gone.send_replace(true);
+            if !told.load(Ordering::SeqCst) {
+                let _ = kill(Pid::this(), Signal::SIGTERM);
+            }
+        });
+        watching.map_err(Failure::work)?;
+        Ok(Self { job, is_gone, is_told })
+    }
+
+    /// The text of its job.
+    pub(crate) fn job(&self) -> String {
+        self.job.clone()
+    }
+
+    /// Tells the caller how it reaches its agent. It is the one trainer of the result: it has ended once it is
+    /// gone, or shall stop.
+    pub(crate) fn train(&self, variables: &[(&'static str, String)]) -> anyhow::Result<Trainers> {
+        self.is_told.store(true, Ordering::SeqCst);
+        let variables = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        say(&Answer::Variables(variables)).context("cannot write to standard output")?;
+        let mut trainers = Trainers::none();
+        let (gone, mut stop) = (self.gone(), trainers.stopped());
+        trainers.join(async move {
+            tokio::select! {
+                () = gone => {}
+                _ = stop.wait_for(Option::is_some) => {}
+            }
+            Ok(ExitStatus::from_raw(0))
+        });
+        Ok(trainers)
+    }
+
+    /// Waits until the caller has ended.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut is_gone = self.is_gone.clone();
+        async move {
+            // An error means that the thread that watches has ended.
+            let _ = is_gone.wait_for(|is_gone| *is_gone).await;
+        }
+    }
+
+    /// Tells the caller why there is no agent; the failure needs no other message then.
+    pub(crate) fn refuse(&self, failure: Failure) -> Failure {
+        if self.is_told.swap(true, Ordering::SeqCst) {
+            return failure;
+        }
+        let code = failure.code();
+        let message = failure.message().unwrap_or_else(|| "it was asked to end".to_owned());
+        match say(&Answer::Error { code, message: &message }) {
+            Ok(()) => Failure::Passed(code, None),
+            Err(error) => {
+                Failure::Work(anyhow!("{message} (the caller does not hear it: {error})"))
+            }
+        }
+    }
+}
+
+fn say(answer: &Answer<'_>) -> anyhow::Result<()> {
+    writeln!(io::stdout().lock(), "{}", serde_json::to_string(answer)?)?;
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! `tierfeed embed`: what `tierfeed run` starts beside a training, for a training that started by itself.
+//!
+//! Each rank of a job starts one. As with `run`, the first of a node holds the agent, the one of node 0 also the
+//! manager, and all last as long as the processes that started them ([`crate::caller`]). The end of one rank ends
+//! no other: its launcher may do that.
+
+use std::path::PathBuf;
+
+use tierfeed_core::units::Nanoseconds;
+
+use super::run;
+use crate::{
+    arguments::{Embed, Run},
+    caller::Caller,
+    failure::Failure,
+};
+
+/// How long the agent may take to end after a signal.
+const GRACE: Nanoseconds = Nanoseconds(5_000_000_000);
+
+pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
+    let caller = Caller::hear()?;
+    let Embed { run_dir, place, observe } = arguments;
+    let run = Run {
+        job: PathBuf::new(),
+        launch: None,
+        run_dir,
+        place,
+        observe,
+        json: false,
+        expand_memory: None,
+        grace: GRACE,
+        command: Vec::new(),
+    };
+    run::embedded(&run, &caller).map_err(|failure| caller.refuse(failure))
+}

@@ -1,0 +1,144 @@
+"""Writes the keyword arguments of a loader as a job file. The `tierfeed` program reads and checks it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# The keys below `dataset` and `order`, which are arguments of their own here, and those of the job
+# (docs/job-file.md).
+DATASET_KEYS = (
+    "format",
+    "endpoint",
+    "region",
+    "anonymous",
+    "index",
+    "emulate",
+    "page_cache",
+    "limited_by",
+    "glob",
+    "manifest",
+    "record_bytes",
+    "dtype",
+    "sequence_length",
+    "header_bytes",
+    "compression",
+    "members",
+    "unit",
+    "columns",
+    "dataset",
+)
+ORDER_KEYS = (
+    "shuffle",
+    "seed",
+    "epochs",
+    "drop_last",
+    "start",
+    "version",
+    "generator",
+    "persistent_workers",
+    "buffer",
+    "global_seed",
+    "reshuffle",
+    "second_seed",
+    "algorithm",
+    "shard_samples",
+    "canonical_nodes",
+    "shuffle_block",
+    "window",
+)
+JOB_KEYS = (
+    "name",
+    "batch_size",
+    "world",
+    "step_time",
+    "policy",
+    "deepmemory",
+    "lobster",
+    "deli",
+    "nopfs",
+    "chunk",
+    "prefetch",
+    "on_error",
+    "verify",
+    "network",
+    "tiers",
+    "pause",
+)
+KEYS = (*JOB_KEYS, *DATASET_KEYS, *ORDER_KEYS)
+
+# A job file takes these relative to its own directory, arguments relative to the working directory.
+PATH_KEYS = ("source", "index", "manifest", "path")
+
+# The name of a job has at most 64 characters; a digest of 8 distinguishes jobs over one dataset.
+NAME_CHARS_MAX = 48
+
+
+def refuse_unknown(names: Iterable[str], of: str) -> None:
+    """Raises a `TypeError` that says what was meant, if one of the names is no key."""
+    for name in names:
+        if name in KEYS:
+            continue
+        close = difflib.get_close_matches(name, KEYS, n=1)
+        hint = f"; did you mean {close[0]}=?" if close else "; docs/job-file.md lists the keys"
+        raise TypeError(f"{of} takes no {name}={hint}")
+
+
+def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
+    """The text of the job file that says the same as the arguments of a loader.
+
+    What a loader of PyTorch has no argument for gets the value that its user expects: an image folder,
+    shuffled as by `DistributedSampler`. `shuffle=True` and `shuffle=False` mean what they mean there.
+    """
+    refuse_unknown(keys, of="a loader")
+    shuffle = keys.get("shuffle", True)
+    if isinstance(shuffle, bool):
+        shuffle = "torch-distributed" if shuffle else "sequential"
+    given = {**keys, "shuffle": shuffle, "format": keys.get("format", "image-folder")}
+    job = {
+        **_chosen(given, JOB_KEYS),
+        "dataset": {"source": os.fspath(source), **_chosen(given, DATASET_KEYS)},
+        "order": _chosen(given, ORDER_KEYS),
+    }
+    job = _plain(job)
+    job.setdefault("name", _name(job))
+    return "# The arguments of a loader, as a job file.\n" + _json(job) + "\n"
+
+
+def _chosen(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: given[name] for name in names if given.get(name) is not None}
+
+
+def _plain(value: Any, key: str = "") -> Any:
+    """The value in types of JSON, with absolute paths."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry, str(name)) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str) and key in PATH_KEYS and "://" not in value:
+        return os.path.abspath(value)
+    if isinstance(value, (str, int, float)):
+        return value
+    if hasattr(value, "__index__"):
+        return int(value)
+    raise TypeError(f"{key} is {value!r}; a job file has text, numbers, lists and mappings")
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    """The last part of the source, and a digest of all arguments: the same in every rank."""
+    last = str(job["dataset"]["source"]).rstrip("/").rpartition("/")[2]
+    last = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "dataset"
+    digest = hashlib.sha256(_json(job).encode()).hexdigest()[:8]
+    return f"{last[:NAME_CHARS_MAX]}-{digest}"
+
+
+def _json(job: Mapping[str, Any]) -> str:
+    # JSON is YAML, and with a key on each line an error names its line.
+    return json.dumps(job, indent=2, ensure_ascii=False)

@@ -1,0 +1,281 @@
+"""Trainings that start their agent themselves: one line of Python, no job file, no `tierfeed run`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import node
+import tierfeed
+from cluster import STAND_IN
+from conftest import SEED, World, make_world
+from node import Log, wait_for
+from test_bucket import Bucket, bucket  # noqa: F401
+from tierfeed import arguments
+
+pytestmark = pytest.mark.node
+
+TRAINER = str(Path(__file__).with_name("embedded_trainer.py"))
+SMALL = {"chunk": "1 MiB", "tiers": {"main-memory": {"size": "16 MiB"}}}
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def keys_of(world: World) -> dict[str, Any]:
+    return {"batch_size": world.batch_size, "seed": SEED, "epochs": world.epochs, **SMALL}
+
+
+def source_of(world: World) -> str:
+    return str(world.job.with_name("data"))
+
+
+def train(world: World, mode: str, *, pace_s: float = 0.0) -> subprocess.Popen[str]:
+    """A training in a process of its own; one of several ranks in as many, started as by torchrun."""
+    torchrun = [str(STAND_IN / "torchrun"), "--nproc-per-node", str(world.ranks)]
+    launcher = torchrun if world.ranks > 1 else []
+    given = [str(node.log_path(world)), mode, str(pace_s), source_of(world)]
+    line = [sys.executable, *launcher, TRAINER, *given, json.dumps(keys_of(world))]
+    return subprocess.Popen(line, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def pids(world: World, rank: int) -> list[int]:
+    """The processes of a rank: the trainer, and what it started."""
+    path = Path(f"{node.log_path(world)}.{rank}.pids")
+    wait_for(path.exists, f"rank {rank} to have its agent")
+    found: list[int] = json.loads(path.read_text())
+    return found
+
+
+def batches_done(world: World, rank: int) -> int:
+    path = Path(f"{node.log_path(world)}.{rank}")
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, other than as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def assert_nothing_is_left(world: World, processes: list[int]) -> None:
+    """Neither a process nor anything outside of the run directory; that has the report and no socket."""
+    wait_for(lambda: not any(map(is_running, processes)), "the end of what was started")
+    (run_dir,) = Path(".tierfeed/runs").iterdir()
+    assert (run_dir / "report.json").exists()
+    assert not Path(json.loads((run_dir / "socket.json").read_text())).exists()
+    assert not [path for path in Path("/dev/shm").iterdir() if run_dir.name in path.name]
+
+
+def test_one_line_starts_what_it_needs_and_leaves_nothing_behind(tmp_path) -> None:
+    world = make_world(tmp_path)
+    training = train(world, "loader")
+    assert training.wait(node.TIMEOUT_S) == 0, training.stderr.read()
+    log = Log.read(node.log_path(world), 0)
+    log.assert_complete(world, 0)
+    assert {row["mode"] for row in log.batches} == {"agent"}
+    assert_nothing_is_left(world, pids(world, 0))
+    (run_dir,) = Path(".tierfeed/runs").iterdir()
+    assert node.report(run_dir)["steps"] == 39
+    plan = node.command("plan", run_dir / "job.yaml", "--dump")
+    done = subprocess.run(plan, capture_output=True, text=True)
+    assert done.stdout.count("\n") >= 39, "the arguments are a job file that other commands read"
+
+
+def test_a_training_that_is_killed_takes_its_agent_with_it(tmp_path) -> None:
+    world = make_world(tmp_path)
+    training = train(world, "feed", pace_s=10)
+    processes = pids(world, 0)
+    wait_for(lambda: batches_done(world, 0), "a batch")
+    assert os.getpgid(processes[1]) != os.getpgid(processes[0]), "an interrupt is for the training"
+    training.kill()
+    assert_nothing_is_left(world, processes)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_agent_lasts_until_the_last_rank_whichever_is_killed_first(tmp_path, victim: int) -> None:
+    world = make_world(tmp_path, ranks=2, epochs=2)
+    training = train(world, "feed", pace_s=0.05)
+    processes = {rank: pids(world, rank) for rank in range(2)}
+    wait_for(lambda: all(batches_done(world, rank) for rank in range(2)), "a batch of each rank")
+    os.kill(processes[victim][0], signal.SIGKILL)
+    training.wait(node.TIMEOUT_S)
+    log = Log.read(node.log_path(world), 1 - victim)
+    log.assert_complete(world, 1 - victim)
+    assert {row["origin"] for row in log.batches} == {"agent"}, training.stderr.read()
+    assert_nothing_is_left(world, processes[0] + processes[1])
+
+
+def test_a_training_that_is_killed_may_start_again_at_once(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=2, epochs=1)
+    training = train(world, "feed", pace_s=10)
+    processes = {rank: pids(world, rank) for rank in range(2)}
+    wait_for(lambda: all(batches_done(world, rank) for rank in range(2)), "a batch of each rank")
+    os.killpg(training.pid, signal.SIGKILL)
+    again = train(world, "feed")
+    assert again.wait(node.TIMEOUT_S) == 0, again.stderr.read()
+    for rank in range(2):
+        Log.read(node.log_path(world), rank).assert_complete(world, rank)
+    everybody = processes[0] + processes[1] + pids(world, 0) + pids(world, 1)
+    assert_nothing_is_left(world, everybody)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_beside_a_rank_that_is_killed_costs_no_batch(tmp_path, victim: int) -> None:
+    world = make_world(tmp_path, ranks=2, epochs=2)
+    training = train(world, "feed", pace_s=0.02)
+    processes = {rank: pids(world, rank) for rank in range(2)}
+    wait_for(lambda: all(batches_done(world, rank) for rank in range(2)), "a batch of each rank")
+    os.kill(processes[victim][1], signal.SIGKILL)
+    assert training.wait(node.TIMEOUT_S) == 0, training.stderr.read()
+    for rank in range(2):
+        Log.read(node.log_path(world), rank).assert_complete(world, rank)
+    wait_for(lambda: not any(map(is_running, processes[0] + processes[1])), "the end of all")
+
+
+def test_a_loader_that_nobody_has_any_more_ends_its_agent(tmp_path) -> None:
+    world = make_world(tmp_path)
+    feed = tierfeed.connect(source_of(world), **keys_of(world))
+    process = feed._embedded._process
+    held, released = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Neither the end of its copy nor its life is that of the training.
+        os.close(released)
+        del feed
+        gc.collect()
+        os.read(held, 1)
+        os._exit(0)
+    assert process.poll() is None
+    assert next(feed.epoch(0)).origin == "agent"
+    del feed
+    assert process.poll() == 0
+    os.close(released)
+    os.waitpid(child, 0)
+
+
+def test_a_cell_that_is_run_again_replaces_the_loader_that_it_made(tmp_path, monkeypatch) -> None:
+    world = make_world(tmp_path)
+    monkeypatch.setattr(sys, "ps1", "In [1]: ", raising=False)
+    history = [tierfeed.connect(source_of(world), **keys_of(world))]
+    history.append(tierfeed.connect(source_of(world), **{**keys_of(world), "batch_size": 5}))
+    first, second = (feed._embedded._process for feed in history)
+    assert (first.poll(), second.poll()) == (0, None)
+    assert len(next(history[1].epoch(0))) == 5
+    history[1].close()
+    assert second.poll() == 0
+
+
+def test_a_wrong_argument_gets_the_message_of_a_job_file(tmp_path) -> None:
+    world = make_world(tmp_path)
+    world.job.write_text(world.job.read_text().replace("batch_size: 4", "batch_size: 0"))
+    done = subprocess.run(node.command("run", world.job, "--", "true"), capture_output=True, text=True)
+    sentence = re.search(r"job\.yaml:\d+: (batch_size .*)", done.stderr).group(1)
+    with pytest.raises(tierfeed.Reconfigure) as caught:
+        tierfeed.connect(source_of(world), **{**keys_of(world), "batch_size": 0})
+    assert str(caught.value) == sentence
+
+
+def test_a_dataset_that_is_not_there_is_named(tmp_path) -> None:
+    with pytest.raises(tierfeed.Reconfigure, match="dataset.source: .*nowhere"):
+        tierfeed.connect("nowhere", batch_size=4)
+
+
+def test_an_argument_that_no_job_has_is_refused_before_anything_starts(tmp_path) -> None:
+    from tierfeed.torch import TierLoader
+
+    for make in (tierfeed.connect, TierLoader):
+        with pytest.raises(TypeError, match="batchsize=.*did you mean batch_size="):
+            make(str(tmp_path), batchsize=4)
+    with pytest.raises(TypeError, match="without a source"):
+        tierfeed.connect(batch_size=4)
+    first = r'name the dataset first, TierLoader\("/data/train", batch_size='
+    with pytest.raises(TypeError, match=first):
+        TierLoader(batch_size=4)
+    assert not Path(".tierfeed").exists()
+
+
+def test_under_tierfeed_run_the_job_file_says_what_is_read(running: node.Node) -> None:
+    with pytest.raises(tierfeed.Reconfigure, match="leave the arguments out"):
+        tierfeed.connect(source_of(running.world), **keys_of(running.world))
+
+
+def test_ranks_that_pytorch_numbers_otherwise_are_refused(tmp_path, monkeypatch) -> None:
+    import torch.distributed as dist
+
+    from tierfeed.torch import TierLoader
+
+    world = make_world(tmp_path)
+    with TierLoader(source_of(world), **keys_of(world)) as loader:
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+        monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+        monkeypatch.setattr(dist, "get_rank", lambda: 1)
+        with pytest.raises(tierfeed.IdentityError, match="rank 1 of 2, .* rank 0 of 1"):
+            next(iter(loader))
+
+
+def test_a_bucket_needs_one_line_too(bucket: Bucket) -> None:  # noqa: F811
+    keys = {"endpoint": f"http://127.0.0.1:{bucket.server.server_port}", "anonymous": True}
+    files = {"format": "files", "glob": "*", "batch_size": 10, "shuffle": False, **SMALL}
+    with tierfeed.connect("s3://bucket/data", **keys, **files) as feed:
+        assert (feed.samples, feed.epochs) == (50, 1000)
+        batches = list(feed.epoch(0))
+        assert [batch.origin for batch in batches] == ["agent"] * 5
+        assert bucket.assert_right(iter(batches)) == 50
+
+
+def test_the_first_lines_of_the_readme_train(tmp_path) -> None:
+    from torch.utils.data.distributed import DistributedSampler
+
+    world = make_world(tmp_path)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (lines,) = re.findall(r"```python\n(import tierfeed\.torch\n.*?)```", readme, re.DOTALL)
+    assert "/data/imagenet/train" in lines and "        ..." in lines
+    lines = lines.replace("/data/imagenet/train", source_of(world)).replace("90", "2")
+    names = {"decode": lambda sample, label: (len(bytes(sample)), label), "seen": []}
+    exec(lines.replace("        ...", "        seen.append(batch)"), names)
+    sampler = DistributedSampler(world.files, num_replicas=1, rank=0, seed=42)
+    expected = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        expected.append([world.files[sample].stat().st_size for sample in sampler])
+    assert [sizes.tolist() for sizes, _ in names["seen"]] == expected
+    names["loader"].close()
+
+
+def test_every_key_of_a_run_is_an_argument() -> None:
+    page = (Path(__file__).parents[2] / "docs/job-file.md").read_text()
+    keys = set()
+    for row in re.findall(r"^\| `([a-z_.-]+)", page, re.MULTILINE):
+        section, _, key = row.partition(".")
+        keys.add(key.partition(".")[0] if section in ("dataset", "order") else section)
+    # What a loader is called with first, a dataset that is not there, what a run does not follow, and
+    # files of the trainer, whose directory a variable of `tierfeed run` names.
+    analysed = {"loader", "decoded", "model", "checkpoint", "validation", "evaluation", "cache"}
+    assert set(arguments.KEYS) == keys - {"source", "described", "job_scratch"} - analysed
+
+
+def test_relative_paths_are_those_of_the_working_directory(tmp_path) -> None:
+    tiers = {"storage": {"path": "cache", "size": "1 GiB"}}
+    text = arguments.job_file("data", {"batch_size": 4, "tiers": tiers, "manifest": Path("list.txt")})
+    job = json.loads(text.partition("\n")[2])
+    assert job["dataset"]["source"] == str(tmp_path / "data")
+    assert job["dataset"]["manifest"] == str(tmp_path / "list.txt")
+    assert job["tiers"]["storage"]["path"] == str(tmp_path / "cache")
+    assert re.fullmatch(r"data-[0-9a-f]{8}", job["name"])
+    remote = arguments.job_file("s3://bucket/train", {"shuffle": False})
+    job = json.loads(remote.partition("\n")[2])
+    assert (job["dataset"]["source"], job["order"]["shuffle"]) == ("s3://bucket/train", "sequential")
