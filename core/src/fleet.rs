@@ -46,7 +46,7 @@ pub use message::{
 
 pub use self::schedule::Origin;
 use self::{
-    members::{Members, PeerReport, Peers},
+    members::{Members, PeerLink, PeerReport, Peers},
     schedule::{Offer, Schedule},
 };
 use crate::{
@@ -247,6 +247,12 @@ impl Fleet {
         self.hear(node, incarnation, now).ok()?;
         self.members.handle_report(node, incarnation, report);
         Some(self.members.peers())
+    }
+
+    /// What a node told last of its links to others.
+    #[must_use]
+    pub fn peer_links(&self, node: NodeId) -> &[PeerLink] {
+        self.members.links(node)
     }
 
     /// Lends `chunks` of a node's CXL memory to a workload there, all or none.

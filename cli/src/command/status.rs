@@ -111,6 +111,7 @@ fn table(status: &JobStatus) -> String {
             .iter()
             .flat_map(ObservedEntry::lines)
             .for_each(|row| line(format!("  {row}")));
+        node.peers.iter().for_each(|peer| line(format!("  {}", peer.line())));
         if let Some(available) = &node.available {
             line(format!("  left: {}", left(available)));
             for room in &available.directories {

@@ -83,6 +83,31 @@ impl Nodes {
         self.agents.iter_mut().enumerate().map(report).collect()
     }
 
+    /// Checks that `status` tells what each node read from each other.
+    fn assert_links_are_shown(&self, count: u32) {
+        let peers_of = |node: &Value| node["peers"].as_array().unwrap().clone();
+        let read = |link: &Value| link["received_bytes"].as_u64().unwrap();
+        let mut status = Value::Null;
+        eventually("each node has told of each other", || {
+            status = self.cluster.status();
+            let nodes = status["joined"].as_array().unwrap();
+            let mut links = nodes.iter().map(peers_of);
+            links.all(|links| {
+                links.len() + 1 == count as usize && links.iter().all(|it| read(it) > 0)
+            })
+        });
+        let links: Vec<Value> =
+            status["joined"].as_array().unwrap().iter().flat_map(peers_of).collect();
+        assert!(links.iter().all(|link| link["standing"] == "asked"), "{links:#?}");
+        let text = self.cluster.fixture.tierfeed(&["status", "--run-dir", "manager"]).output();
+        let text = String::from_utf8(text.unwrap().stdout).unwrap();
+        let is_link = |line: &&str| {
+            line.starts_with("  node ") && line.contains(" read ") && line.contains(", sent ")
+        };
+        let shown = text.lines().filter(is_link).count();
+        assert_eq!(shown, (count * (count - 1)) as usize, "{text}");
+    }
+
     fn dataset(&self) -> u64 {
         let classes = fs::read_dir(self.cluster.fixture.path("data")).unwrap();
         let files = classes.flat_map(|class| fs::read_dir(class.unwrap().path()).unwrap());
@@ -115,6 +140,7 @@ fn nodes_together_read_cold_only_what_does_not_fit_into_all_of_them() {
         trainers.iter_mut().for_each(|trainer| trainer.ends_with(0));
         let dataset = nodes.dataset();
         nodes.assert_complete();
+        nodes.assert_links_are_shown(count);
         let reports = nodes.reports();
         let caches = sum(&reports, |report| {
             let tiers = report["tiers"].as_array().unwrap();

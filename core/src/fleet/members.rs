@@ -15,7 +15,7 @@ use crate::{
     id::{Epoch, NodeId},
     order::Spec,
     retention::partition::{Member, Membership},
-    units::Bytes,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 /// What a node says of itself.
@@ -29,6 +29,62 @@ pub struct PeerReport {
     pub generation: u32,
     /// The latest epoch that it has divided among the nodes.
     pub divided: Epoch,
+    /// What it reads from others and for them; of more than [`LINKS_MAX`] those that it does not ask, and those
+    /// with the most bytes.
+    pub links: Vec<PeerLink>,
+}
+
+/// The links that a node tells of.
+pub const LINKS_MAX: usize = 16;
+
+/// What a node and one of its peers have sent each other, since the process of the first began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerLink {
+    /// The other node.
+    pub peer: NodeId,
+    /// Bytes that were read from it.
+    pub received: Bytes,
+    /// Bytes that it was sent.
+    pub sent: Bytes,
+    /// Bytes that were asked of it and have not arrived.
+    pub in_flight: Bytes,
+    /// Reads of it that failed, late ones included.
+    pub failures: u64,
+    /// The rate of arriving bytes, of late; `None` before the first.
+    pub rate: Option<BytesPerSecond>,
+    /// The shortest time from a request to the first byte of its answer, of late; `None` before the first.
+    pub round_trip: Option<Nanoseconds>,
+    /// Whether it is asked.
+    pub standing: Standing,
+}
+
+/// Whether a node asks a peer for what that holds, or reads it cold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is asked.
+    Asked,
+    /// Not for a while: it is slower than the cold store.
+    Slow,
+    /// Not for a while: reads of it failed.
+    Failing,
+    /// No process works as the node.
+    Gone,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Asked, Self::Slow, Self::Failing, Self::Gone];
+
+    /// Its name in messages and figures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Slow => "too-slow",
+            Self::Failing => "failing",
+            Self::Gone => "gone",
+        }
+    }
 }
 
 /// Where a node answers, and as which process.
@@ -58,6 +114,8 @@ pub struct Members {
     nodes: Vec<Member>,
     peers: Peers,
     divided: Epoch,
+    /// What each node told last.
+    links: Vec<Vec<PeerLink>>,
 }
 
 impl Members {
@@ -71,6 +129,7 @@ impl Members {
             nodes: vec![Member::default(); nodes],
             peers: Peers { addresses, ..Peers::default() },
             divided: order.start.epoch,
+            links: vec![Vec::new(); nodes],
         }
     }
 
@@ -85,6 +144,12 @@ impl Members {
         self.peers.memberships = memberships;
     }
 
+    /// What a node told last of its links to others.
+    #[must_use]
+    pub fn links(&self, node: NodeId) -> &[PeerLink] {
+        self.links.get(node.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
     /// What all nodes are told.
     #[must_use]
     pub fn peers(&self) -> &Peers {
@@ -93,12 +158,16 @@ impl Members {
 
     /// Takes note of what a node says of itself. A node that answers nowhere yet changes nothing.
     pub fn handle_report(&mut self, node: NodeId, process: u64, report: PeerReport) {
-        let PeerReport { address, room, generation, divided } = report;
+        let PeerReport { address, room, generation, divided, mut links } = report;
         self.divided = self.divided.max(divided);
         // Of an earlier manager, whose numbers go on: what it said last may not be known.
         let is_behind = generation > self.peers.generation;
         self.peers.generation = self.peers.generation.max(generation);
         let at = node.0 as usize;
+        if let Some(told) = self.links.get_mut(at) {
+            links.truncate(LINKS_MAX);
+            *told = links;
+        }
         let (Some(member), Some(known)) =
             (self.nodes.get_mut(at), self.peers.addresses.get_mut(at))
         else {
@@ -178,7 +247,8 @@ mod tests {
 
     fn report(room: u64, divided: u32) -> PeerReport {
         let address = String::from("10.0.0.1:700");
-        PeerReport { address, room: Bytes(room), generation: 0, divided: Epoch(divided) }
+        let (generation, divided, links) = (0, Epoch(divided), Vec::new());
+        PeerReport { address, room: Bytes(room), generation, divided, links }
     }
 
     fn log(members: &Members) -> Vec<(u32, Vec<u64>)> {

@@ -132,8 +132,13 @@ async fn admission(
     if job.policy != Kind::Partitioned || job.world.nodes == 1 {
         return None;
     }
-    let report =
-        PeerReport { address: String::new(), room: Bytes(0), generation: 0, divided: Epoch(0) };
+    let report = PeerReport {
+        address: String::new(),
+        room: Bytes(0),
+        generation: 0,
+        divided: Epoch(0),
+        links: Vec::new(),
+    };
     let told = client.peers(agent.node, agent.incarnation, &report).await;
     let secret = match told {
         Ok(PeersAnswer::Same { secret: Some(secret) }) => secret,

@@ -5,6 +5,7 @@
 //! does not end in time fails, and the session reads the sample cold.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     fmt, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
@@ -16,7 +17,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    fleet::members::{PeerReport, Peers as KnownPeers},
+    fleet::members::{LINKS_MAX, PeerLink, PeerReport, Peers as KnownPeers, Standing},
     id::{Epoch, NodeId, OpId, SampleId},
     retention::partition::Membership,
     session::{Event as SessionEvent, Fault, Session},
@@ -117,28 +118,14 @@ struct Record {
     failed: AtomicU64,
 }
 
-/// Whether a node is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Asked,
-    /// Not before then: it failed, or it is slower than the cold store.
-    Paused(Nanoseconds, PauseReason),
-    /// The manager knows no address of it.
-    Gone,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PauseReason {
-    Failing,
-    Slow,
-}
-
 /// Another node.
 #[derive(Debug)]
 struct Peer {
     process: u64,
     record: Arc<Record>,
     standing: Standing,
+    /// Of a paused one.
+    retry_at: Nanoseconds,
     pause: Nanoseconds,
     pauses: u64,
     sent: Bytes,
@@ -151,6 +138,7 @@ impl Peer {
             process,
             record: Arc::default(),
             standing: Standing::Asked,
+            retry_at: Nanoseconds(0),
             pause: PAUSE_MIN,
             pauses: 0,
             sent: Bytes(0),
@@ -165,14 +153,10 @@ impl Peer {
         (self.pause, self.link) = (PAUSE_MIN, None);
     }
 
-    fn is_asked(&self) -> bool {
-        self.standing == Standing::Asked
-    }
-
     /// Does not ask it for a while.
-    fn pause(&mut self, now: Nanoseconds, reason: PauseReason) {
-        let until = Nanoseconds(now.0.saturating_add(self.pause.0));
-        self.standing = Standing::Paused(until, reason);
+    fn pause(&mut self, now: Nanoseconds, why: Standing) {
+        self.standing = why;
+        self.retry_at = Nanoseconds(now.0.saturating_add(self.pause.0));
         self.pauses += 1;
         self.pause = Nanoseconds(self.pause.0.saturating_mul(2)).min(PAUSE_MAX);
     }
@@ -205,6 +189,14 @@ fn late_after(link: &LinkFigures, awaited: Bytes) -> Duration {
     let transfer = rate.time_for(awaited);
     let expected = Duration::from_nanos(round_trip.0.saturating_add(transfer.0));
     expected.saturating_mul(PATIENCE).clamp(LATE_MIN, LATE_MAX)
+}
+
+/// The links that the manager is told of, by number of the peer.
+fn telling(mut links: Vec<PeerLink>) -> Vec<PeerLink> {
+    links.sort_by_key(|it| (it.standing == Standing::Asked, Reverse(it.received.0 + it.sent.0)));
+    links.truncate(LINKS_MAX);
+    links.sort_by_key(|it| it.peer);
+    links
 }
 
 /// The other nodes of the job, as this agent reads from them and for them.
@@ -281,7 +273,23 @@ impl Peers {
             room: self.room,
             generation: self.generation,
             divided,
+            links: telling(self.links()),
         }
+    }
+
+    /// The links to all other nodes.
+    fn links(&self) -> Vec<PeerLink> {
+        let links = self.nodes.iter().map(|(node, peer)| PeerLink {
+            peer: *node,
+            received: Bytes(peer.record.received.load(Ordering::Relaxed)),
+            sent: peer.sent,
+            in_flight: Bytes(peer.record.awaited.load(Ordering::Relaxed)),
+            failures: peer.record.failed.load(Ordering::Relaxed),
+            rate: peer.link.and_then(|link| link.rate),
+            round_trip: peer.link.and_then(|link| link.round_trip),
+            standing: peer.standing,
+        });
+        links.collect()
     }
 
     /// Takes note of the nodes that there are. Returns what the session has to know.
@@ -391,8 +399,8 @@ impl Peers {
         let mut events = Vec::new();
         for (node, peer) in &mut self.nodes {
             let failures = peer.record.failures.load(Ordering::Relaxed);
-            if peer.is_asked() && failures >= FAILURES_MAX {
-                peer.pause(now, PauseReason::Failing);
+            if peer.standing == Standing::Asked && failures >= FAILURES_MAX {
+                peer.pause(now, Standing::Failing);
                 tracing::warn!(peer = node.0, failures, "a node does not answer; it is read cold");
                 events.push(SessionEvent::PeerLost { node: *node });
             }
@@ -412,11 +420,11 @@ impl Peers {
             let verdict = verdict(&link, cold);
             match peer.standing {
                 Standing::Asked if verdict == Verdict::Slow => {
-                    peer.pause(now, PauseReason::Slow);
+                    peer.pause(now, Standing::Slow);
                     tracing::info!(peer = node.0, rate = ?link.rate, ?cold, "slower than the cold store");
                     events.push(SessionEvent::PeerLost { node });
                 }
-                Standing::Paused(until, _) if until <= now => {
+                Standing::Slow | Standing::Failing if peer.retry_at <= now => {
                     peer.standing = Standing::Asked;
                     // One more failure is enough.
                     peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
@@ -566,11 +574,28 @@ mod tests {
     fn a_node_that_fails_is_not_asked_for_longer_and_longer() {
         let mut peer = Peer::new(7);
         let pauses = [0; 8].map(|_| {
-            peer.pause(Nanoseconds(0), PauseReason::Failing);
-            let Standing::Paused(until, _) = peer.standing else { panic!("it is asked") };
-            until.0 / 1_000_000_000
+            peer.pause(Nanoseconds(0), Standing::Failing);
+            peer.retry_at.0 / 1_000_000_000
         });
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    #[test]
+    fn of_many_links_those_are_told_that_are_not_asked_or_carry_most() {
+        let link = |peer: u32| PeerLink {
+            peer: NodeId(peer),
+            received: Bytes(u64::from(peer)),
+            sent: Bytes(0),
+            in_flight: Bytes(0),
+            failures: 0,
+            rate: None,
+            round_trip: None,
+            standing: if peer == 3 { Standing::Slow } else { Standing::Asked },
+        };
+        let told: Vec<u32> =
+            telling((0..40).map(link).collect()).iter().map(|it| it.peer.0).collect();
+        let expected: Vec<u32> = std::iter::once(3).chain(25..40).collect();
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl manager_server::Manager for Service {
     ) -> Result<Response<pb::PeersReply>, Status> {
         let request = request.into_inner();
         let (node, incarnation) = (NodeId(request.node), request.incarnation);
-        let report = PeerReport::from(&request);
+        let report = PeerReport::try_from(request)?;
         let asked = self.ask(|reply| Request::Peers { node, incarnation, report, reply });
         asked.await.map(Response::new)
     }

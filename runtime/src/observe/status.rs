@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use tierfeed_core::{
+    fleet::members::PeerLink,
     id::NumaNode,
-    units::{Bytes, Nanoseconds},
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 use tierfeed_resource_gatherer::available::{Available, DiskSpace};
 
@@ -39,6 +40,8 @@ pub struct NodeStatus {
     pub schedule: ScheduleEntry,
     /// What it observed; `None` before its first report.
     pub observed: Option<ObservedEntry>,
+    /// Its links to other nodes; of more than 16 those that it does not ask, and those with the most bytes.
+    pub peers: Vec<PeerStatus>,
     /// Batches that its trainers took.
     pub batches: u64,
     /// Samples of the batches handed over.
@@ -81,6 +84,66 @@ pub struct TierStatus {
     pub role: &'static str,
     /// Its place among the tiers and the reason, in a sentence.
     pub decision: String,
+}
+
+/// What a node and another one have sent each other, since the process of the first began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PeerStatus {
+    /// The number of the other node.
+    pub peer: u32,
+    /// Bytes that were read from it.
+    pub received_bytes: u64,
+    /// Bytes that it was sent.
+    pub sent_bytes: u64,
+    /// Bytes that were asked of it and have not arrived.
+    pub in_flight_bytes: u64,
+    /// Reads of it that failed, late ones included.
+    pub failures: u64,
+    /// The rate of arriving bytes, of late; `None` before the first.
+    pub bytes_per_s: Option<u64>,
+    /// The shortest time from a request to the first byte of its answer, of late; `None` before the first.
+    pub round_trip_ns: Option<u64>,
+    /// `asked`, or why what it holds is read cold: `too-slow`, `failing` or `gone`.
+    pub standing: &'static str,
+}
+
+impl From<&PeerLink> for PeerStatus {
+    fn from(link: &PeerLink) -> Self {
+        Self {
+            peer: link.peer.0,
+            received_bytes: link.received.0,
+            sent_bytes: link.sent.0,
+            in_flight_bytes: link.in_flight.0,
+            failures: link.failures,
+            bytes_per_s: link.rate.map(|rate| rate.0),
+            round_trip_ns: link.round_trip.map(|time| time.0),
+            standing: link.standing.name(),
+        }
+    }
+}
+
+impl PeerStatus {
+    /// The link as a line of text.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let mut parts = vec![
+            format!("read {}", Bytes(self.received_bytes)),
+            format!("sent {}", Bytes(self.sent_bytes)),
+        ];
+        parts.extend(self.bytes_per_s.map(|rate| BytesPerSecond(rate).to_string()));
+        parts.extend(self.round_trip_ns.map(|it| format!("round trip {}", Nanoseconds(it))));
+        let in_flight = Bytes(self.in_flight_bytes);
+        parts.extend((in_flight > Bytes(0)).then(|| format!("{in_flight} in flight")));
+        parts.extend((self.failures > 0).then(|| format!("{} reads failed", self.failures)));
+        let why = match self.standing {
+            "asked" => None,
+            "too-slow" => Some("not asked now: slower than the cold store"),
+            "failing" => Some("not asked now: its reads failed"),
+            _ => Some("gone"),
+        };
+        parts.extend(why.map(str::to_owned));
+        format!("node {:<9}{}", self.peer, parts.join(", "))
+    }
 }
 
 /// The free resources of a node in its last report.

@@ -5,6 +5,7 @@
 //! over the time between the snapshots; a restarted process counts from 0, and one frame has no rates of it.
 
 mod change;
+mod links;
 mod table;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -68,7 +69,13 @@ pub fn frame(before: Option<&Snapshot>, now: &Snapshot) -> Vec<String> {
         let earlier = before.and_then(|before| before.status.as_ref());
         lines.push(job(status, earlier, passed));
         lines.push(String::new());
-        lines.extend(nodes(status, earlier, passed));
+        let between = between(status, earlier, passed);
+        lines.extend(nodes(&between));
+        let from_where = links::lines(&between);
+        if !from_where.is_empty() {
+            lines.push(String::new());
+            lines.extend(from_where);
+        }
     }
     if let Some(agent) = &now.agent {
         let earlier = before.and_then(|before| before.agent.as_ref());
@@ -115,16 +122,32 @@ struct Between<'a> {
 
 impl Between<'_> {
     /// How much a counter of the node gained in a second.
-    fn rate(&self, of: fn(&NodeStatus) -> u64) -> Option<f64> {
+    fn rate(&self, of: impl Fn(&NodeStatus) -> u64) -> Option<f64> {
         per_second(of(self.earlier?), of(self.now), self.passed?)
     }
 }
 
-fn nodes(
-    status: &JobStatus,
-    earlier: Option<&JobStatus>,
+/// The nodes of a status, each with how it was before; those whose trainers wait longest come first.
+fn between<'a>(
+    status: &'a JobStatus,
+    earlier: Option<&'a JobStatus>,
     passed: Option<Nanoseconds>,
-) -> Vec<String> {
+) -> Vec<Between<'a>> {
+    let of = |now: &'a NodeStatus| {
+        let same =
+            |other: &&NodeStatus| other.node == now.node && other.generation == now.generation;
+        let earlier = earlier.and_then(|it| it.joined.iter().find(same));
+        Between { earlier, now, passed }
+    };
+    let mut nodes: Vec<_> = status.joined.iter().map(of).collect();
+    nodes.sort_by(|one, other| {
+        let waiting = |node: &Between<'_>| node.rate(|it| it.stall_ns).unwrap_or(0.0);
+        waiting(other).total_cmp(&waiting(one))
+    });
+    nodes
+}
+
+fn nodes(nodes: &[Between<'_>]) -> Vec<String> {
     let mut table = Table::new(&[
         "node",
         "state",
@@ -135,24 +158,9 @@ fn nodes(
         "waiting",
         "faults",
     ]);
-    let mut nodes: Vec<Between<'_>> = status
-        .joined
-        .iter()
-        .map(|now| {
-            let same =
-                |other: &&NodeStatus| other.node == now.node && other.generation == now.generation;
-            let earlier = earlier.and_then(|it| it.joined.iter().find(same));
-            Between { earlier, now, passed }
-        })
-        .collect();
-    // Those whose trainers wait longest come first.
-    nodes.sort_by(|one, other| {
-        let waiting = |node: &Between<'_>| node.rate(|it| it.stall_ns).unwrap_or(0.0);
-        waiting(other).total_cmp(&waiting(one))
-    });
     for between in nodes.iter().take(NODES_MAX) {
         let node = between.now;
-        let rate = |of| between.rate(of);
+        let rate = |of: fn(&NodeStatus) -> u64| between.rate(of);
         let waiting = rate(|it| it.stall_ns).map(|share| percent(share / 1e9, 1.0));
         table.row([
             node.node.to_string(),
@@ -166,7 +174,7 @@ fn nodes(
         ]);
     }
     let mut lines = table.lines();
-    let more = status.joined.len().saturating_sub(NODES_MAX);
+    let more = nodes.len().saturating_sub(NODES_MAX);
     lines.extend((more > 0).then(|| format!("and {more} more nodes; `tierfeed status` lists all")));
     lines
 }

@@ -288,6 +288,7 @@ impl Client {
             room_bytes: report.room.0,
             generation: report.generation,
             divided_epoch: report.divided.0,
+            links: report.links.iter().map(Into::into).collect(),
         };
         let reply = self.inner.peers(request).await?.into_inner();
         Ok(wire::from_peers_reply(reply, report.generation)?)

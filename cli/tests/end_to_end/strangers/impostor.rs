@@ -110,8 +110,13 @@ pub(super) fn region(len: Bytes) -> Arc<Region> {
 async fn join(manager: &mut Manager, listens_at: SocketAddr) -> ([u8; 32], Peers) {
     let agent = Registration { node: NODE, home: 1, incarnation: INCARNATION, offer: offer() };
     manager.register(&agent).await.unwrap();
-    let mut report =
-        PeerReport { address: String::new(), room: ROOM, generation: 0, divided: Epoch(0) };
+    let mut report = PeerReport {
+        address: String::new(),
+        room: ROOM,
+        generation: 0,
+        divided: Epoch(0),
+        links: Vec::new(),
+    };
     let told = manager.peers(NODE, INCARNATION, &report).await.unwrap();
     let PeersAnswer::Same { secret: Some(secret) } = told else { panic!("{told:?}") };
     report.address = listens_at.to_string();

@@ -2,7 +2,10 @@
 
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
-    fleet::{Fleet, Node, Notice, Progress, State},
+    fleet::{
+        Fleet, Node, Notice, Progress, State,
+        members::{PeerLink, Standing},
+    },
     id::{Epoch, NodeId},
     order::Spec,
     units::{Bytes, Nanoseconds},
@@ -94,7 +97,14 @@ impl ManagerCounters {
     /// All metrics of a manager.
     #[must_use]
     pub fn families(&self, job: &str, fleet: &Fleet) -> Families {
-        let groups = [about(job, fleet), self.counted(), nodes(fleet), told(fleet), by_node(fleet)];
+        let groups = [
+            about(job, fleet),
+            self.counted(),
+            nodes(fleet),
+            told(fleet),
+            by_node(fleet),
+            by_peer(fleet),
+        ];
         Families(groups.into_iter().flatten().collect())
     }
 
@@ -216,6 +226,48 @@ fn by_node(fleet: &Fleet) -> Vec<Family> {
     ]
 }
 
+/// What each node told last of its links to others.
+fn by_peer(fleet: &Fleet) -> Vec<Family> {
+    let of_each = |name, help, unit, value: fn(&PeerLink) -> Option<Value>| {
+        let mut family = Family::new(name, help, unit, FamilyKind::Gauge);
+        for (id, _) in fleet.nodes() {
+            for link in fleet.peer_links(id) {
+                let labels = [("node", id), ("peer", link.peer)];
+                let labels = labels.map(|(name, id)| (name, id.0.to_string()));
+                value(link).into_iter().for_each(|value| family.add(labels.to_vec(), value));
+            }
+        }
+        family
+    };
+    let bytes = || Some(Unit::Bytes);
+    vec![
+        of_each("node_peer_received", "Bytes that it read from a peer", bytes(), |link| {
+            Some(Value::Count(link.received.0))
+        }),
+        of_each("node_peer_sent", "Bytes that it sent to a peer", bytes(), |link| {
+            Some(Value::Count(link.sent.0))
+        }),
+        of_each("node_peer_rate", "Bytes a second that come from a peer", bytes(), |link| {
+            link.rate.map(|rate| Value::Count(rate.0))
+        }),
+        of_each(
+            "node_peer_failures",
+            "Reads of a peer that failed, late ones included",
+            None,
+            |link| Some(Value::Count(link.failures)),
+        ),
+        of_each(
+            "node_peer_asked",
+            "1 for a peer that is read from, 0 for one that is too slow or fails",
+            None,
+            |link| {
+                let is_asked = link.standing == Standing::Asked;
+                (link.standing != Standing::Gone).then(|| Value::Count(is_asked.into()))
+            },
+        ),
+    ]
+}
+
 /// The epoch of a node whose ranks took `batches` batches together.
 fn epoch_of(order: &Spec, batches: u64) -> u32 {
     let ranks = u64::from(order.world.ranks_per_node);
@@ -233,10 +285,11 @@ fn epoch_of(order: &Spec, batches: u64) -> u32 {
 #[cfg(test)]
 pub(super) mod tests {
     use tierfeed_core::{
-        fleet::{Registration, Settings},
+        fleet::{Registration, Settings, members::PeerReport},
         order::{Position, Shuffle, World},
         retention::policy,
         session::{Observed, ObservedLink},
+        units::BytesPerSecond,
     };
 
     use super::*;
@@ -279,7 +332,7 @@ pub(super) mod tests {
         assert_eq!(documented("Metrics of a manager"), names(&text));
     }
 
-    /// The metrics of a job whose node observed its cold store.
+    /// The metrics of a job whose node observed its cold store, and reads from another node.
     pub(in super::super) fn text() -> String {
         let (mut fleet, mut counters) = (fleet(), ManagerCounters::default());
         register(&mut fleet, &mut counters, 1);
@@ -289,12 +342,42 @@ pub(super) mod tests {
         let (planned, tiers) = (Epoch(0), Vec::new());
         let observed = Observed { planned, cold, tiers, load: None, cycle: None, supply: None };
         fleet.handle_observed(NodeId(0), 0, observed);
+        let link = PeerLink {
+            peer: NodeId(1),
+            received: Bytes(30),
+            sent: Bytes(20),
+            in_flight: Bytes(0),
+            failures: 4,
+            rate: Some(BytesPerSecond(900)),
+            round_trip: None,
+            standing: Standing::Slow,
+        };
+        let report = PeerReport {
+            address: "10.0.0.1:1".into(),
+            room: Bytes(1),
+            generation: 0,
+            divided: Epoch(0),
+            links: vec![link],
+        };
+        fleet.handle_peer_report(NodeId(0), 1, report, Nanoseconds(0)).unwrap();
         counters.families("resnet", &fleet).text()
     }
 
     #[test]
     fn the_links_of_a_node_are_told_by_their_rates() {
         has(&text(), "tierfeed_node_link_rate_bytes{node=\"0\",link=\"cold-store\"} 500");
+    }
+
+    #[test]
+    fn the_links_between_nodes_are_told() {
+        let has = |name: &str, value| {
+            has(&text(), &format!("tierfeed_node_peer_{name}{{node=\"0\",peer=\"1\"}} {value}"));
+        };
+        has("received_bytes", 30);
+        has("sent_bytes", 20);
+        has("rate_bytes", 900);
+        has("failures", 4);
+        has("asked", 0);
     }
 
     #[track_caller]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::observe::status::TierStatus;
+use crate::observe::status::{PeerStatus, TierStatus};
 
 const SECOND: Nanoseconds = Nanoseconds(1_000_000_000);
 
@@ -15,6 +15,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
             crate::observe::schedule::ScheduleEntry::of(&schedule, &offer)
         },
         observed: None,
+        peers: Vec::new(),
         batches,
         samples: batches * 32,
         handed_over_bytes: batches * 1_000_000,
@@ -210,4 +211,60 @@ fn nodes_whose_trainers_wait_longest_come_first() {
         .map(|line| line.split_whitespace().next().unwrap())
         .collect();
     assert_eq!(numbers, ["1", "0"], "{lines:#?}");
+}
+
+#[test]
+fn links_of_nodes_come_by_their_rates_with_those_that_are_not_asked() {
+    let tier = |read_bytes| TierStatus {
+        name: "main-memory",
+        budget_bytes: 0,
+        emulated: false,
+        read_bytes,
+        latency_ns: None,
+        bandwidth_bytes_per_s: None,
+        figures_from: String::new(),
+        role: "retention",
+        decision: String::new(),
+    };
+    let peer = |peer, received_bytes, standing| PeerStatus {
+        peer,
+        received_bytes,
+        sent_bytes: 0,
+        in_flight_bytes: 2 << 20,
+        failures: 7,
+        bytes_per_s: None,
+        round_trip_ns: None,
+        standing,
+    };
+    let at = |read: [u64; 3]| {
+        let [memory, fast, slow] = read;
+        let peers = vec![peer(1, fast, "asked"), peer(2, slow, "too-slow")];
+        status(NodeStatus { tiers: vec![tier(memory)], peers, ..node(10, 0) })
+    };
+    let lines = frame(
+        Some(&look(1, Some(at([0, 0, 5])), None)),
+        &look(2, Some(at([1_000_000, 3_000_000, 5])), None),
+    );
+    let shown: Vec<Vec<&str>> = lines
+        .iter()
+        .skip_while(|line| !line.starts_with("link"))
+        .map(|line| line.split_whitespace().collect())
+        .take_while(|words: &Vec<&str>| !words.is_empty())
+        .collect();
+    let expected = [
+        "link read in flight failed",
+        "node 0 from node 1 3 MB/s 2 MiB 7",
+        "node 0 from main-memory 1 MB/s - -",
+        "node 0 from cold-store 0 B/s - -",
+        "node 0 from node 2: too-slow 0 B/s 2 MiB 7",
+    ];
+    let expected: Vec<Vec<&str>> =
+        expected.iter().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(shown, expected, "{lines:#?}");
+}
+
+#[test]
+fn a_job_without_peers_has_no_table_of_links() {
+    let lines = frame(None, &look(1, Some(status(node(10, 0))), None));
+    assert!(!lines.iter().any(|line| line.starts_with("link")), "{lines:#?}");
 }

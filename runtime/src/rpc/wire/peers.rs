@@ -1,10 +1,10 @@
 //! Converts what nodes say of themselves as peers, and what the manager tells all of them.
 
 use tierfeed_core::{
-    fleet::members::{PeerAddress, PeerReport, Peers},
-    id::Epoch,
+    fleet::members::{PeerAddress, PeerLink, PeerReport, Peers, Standing},
+    id::{Epoch, NodeId},
     retention::partition::{Member, Membership},
-    units::Bytes,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
 use super::{WireError, pb};
@@ -25,14 +25,51 @@ pub enum PeersAnswer {
     Unknown,
 }
 
-impl From<&pb::PeersRequest> for PeerReport {
-    fn from(request: &pb::PeersRequest) -> Self {
-        Self {
-            address: request.address.clone(),
+impl TryFrom<pb::PeersRequest> for PeerReport {
+    type Error = WireError;
+
+    fn try_from(request: pb::PeersRequest) -> Result<Self, WireError> {
+        Ok(Self {
+            address: request.address,
             room: Bytes(request.room_bytes),
             generation: request.generation,
             divided: Epoch(request.divided_epoch),
+            links: request.links.into_iter().map(PeerLink::try_from).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl From<&PeerLink> for pb::PeerLink {
+    fn from(link: &PeerLink) -> Self {
+        Self {
+            peer: link.peer.0,
+            received_bytes: link.received.0,
+            sent_bytes: link.sent.0,
+            in_flight_bytes: link.in_flight.0,
+            failures: link.failures,
+            bytes_per_s: link.rate.map(|rate| rate.0),
+            round_trip_ns: link.round_trip.map(|time| time.0),
+            standing: link.standing.name().to_owned(),
         }
+    }
+}
+
+impl TryFrom<pb::PeerLink> for PeerLink {
+    type Error = WireError;
+
+    fn try_from(link: pb::PeerLink) -> Result<Self, WireError> {
+        let standing = Standing::ALL.into_iter().find(|it| it.name() == link.standing);
+        let unknown = || WireError::Unknown { field: "standing", value: link.standing.clone() };
+        Ok(Self {
+            peer: NodeId(link.peer),
+            received: Bytes(link.received_bytes),
+            sent: Bytes(link.sent_bytes),
+            in_flight: Bytes(link.in_flight_bytes),
+            failures: link.failures,
+            rate: link.bytes_per_s.map(BytesPerSecond),
+            round_trip: link.round_trip_ns.map(Nanoseconds),
+            standing: standing.ok_or_else(unknown)?,
+        })
     }
 }
 
@@ -107,7 +144,8 @@ mod tests {
 
     fn report(address: &str, generation: u32) -> PeerReport {
         let address = address.to_owned();
-        PeerReport { address, room: Bytes(5), generation, divided: Epoch(2) }
+        let (divided, links) = (Epoch(2), Vec::new());
+        PeerReport { address, room: Bytes(5), generation, divided, links }
     }
 
     fn peers() -> Peers {
@@ -129,6 +167,32 @@ mod tests {
         };
         assert_eq!(told(2), PeersAnswer::Changed(peers()));
         assert_eq!(told(4), PeersAnswer::Same { secret: None });
+    }
+
+    #[test]
+    fn links_between_nodes_are_told_whole_and_what_is_no_standing_is_refused() {
+        for standing in Standing::ALL {
+            let (rate, round_trip) = match standing {
+                Standing::Gone => (None, None),
+                _ => (Some(BytesPerSecond(5)), Some(Nanoseconds(6))),
+            };
+            let (received, sent, in_flight) = (Bytes(1), Bytes(2), Bytes(3));
+            let peer = NodeId(7);
+            let link = PeerLink {
+                peer,
+                received,
+                sent,
+                in_flight,
+                failures: 4,
+                rate,
+                round_trip,
+                standing,
+            };
+            assert_eq!(PeerLink::try_from(pb::PeerLink::from(&link)), Ok(link));
+        }
+        let other = pb::PeerLink { standing: "fast".into(), ..pb::PeerLink::default() };
+        let error = PeerLink::try_from(other).unwrap_err();
+        assert_eq!(error, WireError::Unknown { field: "standing", value: "fast".into() });
     }
 
     #[test]

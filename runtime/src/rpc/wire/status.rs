@@ -3,6 +3,7 @@
 use tierfeed_core::{
     fleet::{
         self, Fleet, Origin,
+        members::PeerLink,
         schedule::{FoundTier, Offer, Schedule, ScheduledTier},
     },
     id::NodeId,
@@ -15,7 +16,7 @@ use super::{WireError, pb};
 use crate::observe::{
     observed::ObservedEntry,
     schedule::ScheduleEntry,
-    status::{AvailableStatus, JobStatus, NodeStatus, TierStatus},
+    status::{AvailableStatus, JobStatus, NodeStatus, PeerStatus, TierStatus},
 };
 
 /// The last free resources that a node reported, and their age.
@@ -31,7 +32,13 @@ pub(crate) fn status_reply<'report>(
         job: job.to_owned(),
         nodes: order.world.nodes,
         draining: fleet.is_draining(),
-        joined: fleet.nodes().map(|(id, node)| node_status(id, node, reported(id))).collect(),
+        joined: fleet
+            .nodes()
+            .map(|(id, node)| pb::NodeStatus {
+                peers: fleet.peer_links(id).iter().map(Into::into).collect(),
+                ..node_status(id, node, reported(id))
+            })
+            .collect(),
         batches: order.batches_per_rank() * u64::from(order.world.ranks()),
     }
 }
@@ -53,6 +60,7 @@ fn node_status(id: NodeId, node: &fleet::Node, reported: Reported<'_>) -> pb::No
         lent_chunks: node.lent.lent(),
         available: reported.map(|(available, _)| available.into()),
         available_age_ns: reported.map_or(0, |(_, age)| age.0),
+        peers: Vec::new(),
     }
 }
 
@@ -87,6 +95,8 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
         let progress = status.progress.ok_or(WireError::Missing { field: "progress" })?;
         let progress = fleet::Progress::try_from(progress)?;
         let observed = status.observed.map(Observed::try_from).transpose()?;
+        let peer = |link| PeerLink::try_from(link).map(|link| PeerStatus::from(&link));
+        let peers = status.peers.into_iter().map(peer).collect::<Result<_, WireError>>()?;
         let missing = |field| WireError::Missing { field };
         let offer = Offer::try_from(status.offer.ok_or(missing("offer"))?)?;
         let schedule = Schedule::try_from(status.schedule.ok_or(missing("schedule"))?)?;
@@ -97,6 +107,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             tiers: tiers(&schedule, &offer, &progress),
             schedule: ScheduleEntry::of(&schedule, &offer),
             observed: observed.as_ref().map(|it| ObservedEntry::of(it, &schedule, &offer)),
+            peers,
             batches: progress.batches,
             samples: progress.samples,
             handed_over_bytes: progress.handed_over.0,

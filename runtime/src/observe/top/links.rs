@@ -1,0 +1,70 @@
+//! Where the nodes of a job read from, the busiest first: cold store, tiers, other nodes.
+
+use super::{Between, bytes_rate, size, table::Table, unknown};
+use crate::observe::status::{NodeStatus, PeerStatus};
+
+/// Links that get a line.
+const LINKS_MAX: usize = 16;
+
+struct Link {
+    name: String,
+    rate: Option<f64>,
+    in_flight: Option<u64>,
+    failures: Option<u64>,
+}
+
+/// Nothing for a job whose nodes do not read from each other.
+pub(super) fn lines(nodes: &[Between<'_>]) -> Vec<String> {
+    if nodes.iter().all(|node| node.now.peers.is_empty()) {
+        return Vec::new();
+    }
+    let mut links: Vec<Link> = nodes.iter().flat_map(of_node).collect();
+    links.sort_by(|one, other| other.rate.unwrap_or(0.0).total_cmp(&one.rate.unwrap_or(0.0)));
+    let mut table = Table::new(&["link", "read", "in flight", "failed"]);
+    for link in links.iter().take(LINKS_MAX) {
+        let Link { name, rate, in_flight, failures } = link;
+        table.row([
+            name.clone(),
+            bytes_rate(*rate),
+            in_flight.map_or_else(unknown, |bytes| size(super::float(bytes))),
+            failures.map_or_else(unknown, |count| count.to_string()),
+        ]);
+    }
+    let mut shown = table.lines();
+    let more = links.len().saturating_sub(LINKS_MAX);
+    shown.extend((more > 0).then(|| format!("and {more} more links; `tierfeed status` lists all")));
+    shown
+}
+
+fn of_node(node: &Between<'_>) -> Vec<Link> {
+    let name = |from: &str| format!("node {} from {from}", node.now.node);
+    let plain = |from: &str, rate| Link { name: name(from), rate, in_flight: None, failures: None };
+    let cold = plain("cold-store", node.rate(|it| it.cold_read_bytes));
+    let tiers = node.now.tiers.iter().map(|tier| {
+        let read = |it: &NodeStatus| {
+            let same = it.tiers.iter().filter(|other| other.name == tier.name);
+            same.map(|tier| tier.read_bytes).sum()
+        };
+        plain(tier.name, node.rate(read))
+    });
+    let peers = node.now.peers.iter().map(|peer| {
+        let received = |it: &NodeStatus| {
+            let same = it.peers.iter().find(|other| other.peer == peer.peer);
+            same.map_or(0, |peer| peer.received_bytes)
+        };
+        Link {
+            name: name(&of_peer(peer)),
+            rate: node.rate(received),
+            in_flight: Some(peer.in_flight_bytes),
+            failures: Some(peer.failures),
+        }
+    });
+    [cold].into_iter().chain(tiers).chain(peers).collect()
+}
+
+fn of_peer(peer: &PeerStatus) -> String {
+    match peer.standing {
+        "asked" => format!("node {}", peer.peer),
+        standing => format!("node {}: {standing}", peer.peer),
+    }
+}
