@@ -90,10 +90,11 @@ lint: setup ## formatting, clippy, the fence around core, documentation, Python,
 	@scripts/setup-tools.sh lint
 	@scripts/lint.sh
 
-bench: setup ## criterion benches and the hand-off against the plain DataLoader
+bench: setup ## criterion benches, the hand-off against the plain DataLoader, the transport between nodes against a plain TCP copy
 	@scripts/build.sh --package tierfeed-benchmarks --package tierfeed-chaos
 	cargo bench -p tierfeed-benchmarks
 	$(TIERFEED_BIN)-bench handoff --python .venv/bin/python
+	$(TIERFEED_BIN)-bench peers --transport
 
 demo: build ## train on photographs: plain DataLoader, then tierfeed, then a table of both
 	@scripts/demo.sh

@@ -61,7 +61,7 @@ pub use file_placement::{file_placement, place_file};
 pub use lock::LockRefusal;
 pub use mapping::{
     MappedRange, Mapping, PageCache, RangeError, SENT_RANGES_MAX, cached, drop_pages,
-    read_cached_into, read_into, send_ranges,
+    read_cached_into, read_into, round_trip, send_ranges,
 };
 pub use placement::Placement;
 pub use policy::Policy;

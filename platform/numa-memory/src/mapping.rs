@@ -30,7 +30,7 @@ use tierfeed_units::Bytes;
 
 pub use self::{
     file::{PageCache, cached, drop_pages, read_cached_into, read_into},
-    socket::{MappedRange, SENT_RANGES_MAX, send_ranges},
+    socket::{MappedRange, SENT_RANGES_MAX, round_trip, send_ranges},
 };
 use crate::{
     bus_errors::Watch,

@@ -9,13 +9,22 @@ use rustix::net::sockopt;
 use rustls::Connection;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::read::sample_sum::SampleSum;
-use tierfeed_numa_memory::{MappedRange, Region, send_ranges};
+use tierfeed_numa_memory::{MappedRange, Region, round_trip, send_ranges};
 use tokio::{io::Interest, net::TcpStream};
 
 use tls::Tls;
 
 /// The most bytes that one call receives into memory: they are still in a level-2 cache when they are summed.
 const PIECE: u64 = 256 << 10;
+
+/// What the send buffer of a connection with a short round trip takes: more of it would be driven out of the
+/// caches before the receiver takes it. Measured over loopback with samples of 100 KiB and 1 MiB: 1.2 and
+/// 1.04 x a plain copy, and 0.85 and 0.7 x with the buffer that the kernel chooses.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
+
+/// The longest round trip in which send buffers of that length carry what a link of 50 Gbit/s does, with the
+/// connections that a peer opens; behind a longer one the kernel chooses.
+const SHORT_ROUND_TRIP: Duration = Duration::from_micros(300);
 
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
@@ -41,6 +50,14 @@ impl Channel {
         sockopt::set_tcp_keepcnt(&stream, PROBES_MAX)?;
         sockopt::set_tcp_user_timeout(&stream, ACKNOWLEDGED_WITHIN_MS)?;
         Ok(Self { stream, tls: None })
+    }
+
+    /// Bounds the send buffer if the link has a short round trip.
+    pub(crate) fn fit_send_buffer(&self) -> io::Result<()> {
+        if round_trip(self.stream.as_fd())? <= SHORT_ROUND_TRIP {
+            sockopt::set_socket_send_buffer_size(&self.stream, SEND_BUFFER_BYTES)?;
+        }
+        Ok(())
     }
 
     /// Encrypts everything from now on, after the handshake of TLS.

@@ -1,8 +1,10 @@
-//! Moves bytes between connected sockets and mappings without a buffer between them.
+//! Moves bytes between connected sockets and mappings without a buffer between them, and asks the kernel how
+//! far the other end of a connection is.
 
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
+    time::Duration,
 };
 
 use tierfeed_units::Bytes;
@@ -86,10 +88,35 @@ pub fn send_ranges(ranges: &[MappedRange<'_>], socket: BorrowedFd<'_>) -> io::Re
     }
 }
 
+/// The round trip of a TCP connection, as the kernel measured and smoothed it.
+///
+/// # Errors
+///
+/// As `getsockopt(2)`, as for a socket that is no TCP connection.
+pub fn round_trip(socket: BorrowedFd<'_>) -> io::Result<Duration> {
+    /// `tcpi_rtt`, in microseconds, is this field of `struct tcp_info` (`include/uapi/linux/tcp.h`), counted
+    /// in fields of four bytes.
+    const RTT: usize = 17;
+    let mut info = [0_u32; RTT + 1];
+    let mut len = libc::socklen_t::try_from(size_of_val(&info)).map_err(io::Error::other)?;
+    // SAFETY:
+    // - `info` is valid for writes of `len` bytes, and the kernel writes no more.
+    // - The socket is open: it is borrowed.
+    let outcome = unsafe {
+        let (level, to) = (libc::IPPROTO_TCP, info.as_mut_ptr().cast());
+        libc::getsockopt(socket.as_raw_fd(), level, libc::TCP_INFO, to, &raw mut len)
+    };
+    match outcome {
+        0 => Ok(Duration::from_micros(info[RTT].into())),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
         io::{Read as _, Write as _},
+        net::{TcpListener, TcpStream},
         os::{fd::AsFd as _, unix::net::UnixStream},
     };
 
@@ -130,6 +157,20 @@ mod tests {
         let mut seen = [0; 4];
         memory.read(Bytes(8), &mut seen).unwrap();
         assert_eq!(&seen, b"kept");
+    }
+
+    #[test]
+    fn the_kernel_measures_the_round_trip_of_tcp_and_of_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        theirs.write_all(b"measured").unwrap();
+        for end in [&ours, &theirs] {
+            let measured = round_trip(end.as_fd()).unwrap();
+            assert!((1..1_000_000).contains(&measured.as_micros()), "{measured:?}");
+        }
+        let (local, _other) = UnixStream::pair().unwrap();
+        assert!(round_trip(local.as_fd()).is_err());
     }
 
     #[test]
