@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import html
 import json
 import os
 import re
@@ -177,6 +178,39 @@ def test_a_cell_that_is_run_again_replaces_the_loader_that_it_made(tmp_path, mon
     assert len(next(history[1].epoch(0))) == 5
     history[1].close()
     assert second.poll() == 0
+
+
+def test_the_report_is_there_while_the_training_runs_and_after_its_end(tmp_path) -> None:
+    world = make_world(tmp_path)
+    feed = tierfeed.connect(source_of(world), **keys_of(world))
+    training = tierfeed.current()
+    assert len(list(feed.epoch(0))) == 13
+    running = wait_for(lambda: (it := training.report()).figures["steps"] >= 12 and it, "the batches")
+    assert not running.is_final and "so far" in str(running)
+    assert running.figures["verdict"] in str(running)
+    assert running.figures["epochs"][0]["cold_read_bytes"] > 0
+    list(feed.epoch(1))
+    feed.close()
+    ended = tierfeed.current().report()
+    assert ended.is_final and ended.figures == node.report(training.run_dir)
+    assert ended.figures["steps"] == 26
+    for report in (running, ended):
+        page = html.unescape(re.search('srcdoc="(.*)" style', report._repr_html_(), re.DOTALL).group(1))
+        assert page.lstrip().lower().startswith("<!doctype html>")
+        assert report.figures["verdict"] in html.unescape(page)
+
+
+def test_under_tierfeed_run_the_current_training_is_that_of_its_agent(running: node.Node) -> None:
+    with tierfeed.connect() as feed:
+        next(feed.epoch(0))
+        report = tierfeed.current().report()
+    assert (report.figures["job"], report.is_final) == ("test", False)
+
+
+def test_without_an_agent_there_is_nothing_to_report() -> None:
+    line = [sys.executable, "-c", "import tierfeed; tierfeed.current()"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert "tierfeed.Gone: this process trains without an agent" in done.stderr
 
 
 def test_a_wrong_argument_gets_the_message_of_a_job_file(tmp_path) -> None:

@@ -78,7 +78,7 @@ use self::{
 use crate::{
     clock::Clock,
     layout::{Layout, Node},
-    observe::{footprint::Footprint, metrics::FamiliesRequest, pauses::Pauses, report::Report},
+    observe::{footprint::Footprint, metrics::Request, pauses::Pauses, report::Report},
     rpc::{JobText, client::Address},
     run_dir::{RunDir, RunDirLock},
     shutdown::Shutdown,
@@ -130,7 +130,7 @@ enum Event {
     Client(ClientEvent),
     Manager(FromManager),
     Lent(Lent),
-    MetricsRequested(FamiliesRequest),
+    MetricsRequested(Request),
     Peer(PeerEvent),
     Measured(Availability),
     Written,

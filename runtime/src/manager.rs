@@ -134,7 +134,7 @@ pub enum ManagerError {
 
 enum Event {
     Asked(Request),
-    MetricsRequested(metrics::FamiliesRequest),
+    MetricsRequested(metrics::Request),
     MarkerWritten,
     Tick,
     ShutdownAsked,
@@ -289,11 +289,12 @@ impl Manager {
                 self.serve(request);
             }
             // An error means that the client disconnected.
-            Event::MetricsRequested(request) => {
+            Event::MetricsRequested(metrics::Request::Families(request)) => {
                 drop(request.send(self.counters.families(&self.job, &self.fleet)));
             }
             Event::ShutdownAsked => self.drain(now),
-            Event::MarkerWritten => (),
+            // It has no report: agents have.
+            Event::MetricsRequested(metrics::Request::Report(_)) | Event::MarkerWritten => (),
             Event::Tick => {
                 self.fleet.handle_tick(now);
                 if self.drain_until.is_some_and(|end| now >= end) {
@@ -457,7 +458,7 @@ impl Manager {
 }
 
 /// The next request for metrics; waits for ever without a server.
-async fn next_metrics_request(metrics: &mut Option<metrics::Server>) -> metrics::FamiliesRequest {
+async fn next_metrics_request(metrics: &mut Option<metrics::Server>) -> metrics::Request {
     let asked = match metrics {
         Some(metrics) => metrics.next().await,
         None => None,

@@ -1,7 +1,7 @@
 """tierfeed feeds deep-learning training from tiers of memory and storage.
 
 >>> import tierfeed
->>> feed = tierfeed.connect()
+>>> feed = tierfeed.connect("/data/train", batch_size=256)
 >>> for batch in feed.epoch(0):
 ...     train(batch.array().numpy(), batch.labels)
 
@@ -28,6 +28,7 @@ from tierfeed.feed import Feed, connect
 from tierfeed.identity import IdentityError
 from tierfeed.index import Extent, Index
 from tierfeed.skipped import Skipped
+from tierfeed.training import Report, Training, current
 
 __all__ = [
     "Batch",
@@ -40,12 +41,15 @@ __all__ = [
     "IdentityError",
     "Index",
     "Reconfigure",
+    "Report",
     "Retry",
     "Sample",
     "SampleError",
     "Skipped",
+    "Training",
     "View",
     "__version__",
     "connect",
+    "current",
     "memory",
 ]

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tierfeed import arguments, environment, program
 from tierfeed._native import Bug, Reconfigure, Retry
@@ -29,6 +29,21 @@ ENDS_WITHIN_S = 5.0
 _INPUT_IS_WRONG = 2
 
 _agents: weakref.WeakSet[EmbeddedAgent] = weakref.WeakSet()
+
+_started: list[StartedAgent] = []
+"""The last one, also when it has ended."""
+
+
+class StartedAgent(NamedTuple):
+    """Where an agent that this process has started is, or was."""
+
+    run_dir: Path
+    socket: str
+
+
+def last_started() -> StartedAgent | None:
+    """The agent that this process started last."""
+    return _started[-1] if _started else None
 
 
 class EmbeddedAgent:
@@ -43,6 +58,7 @@ class EmbeddedAgent:
         self._process = process
         self._finalizer = weakref.finalize(self, _end, process)
         _agents.add(self)
+        _started[:] = [StartedAgent(self.run_dir, self.socket)]
 
     def close(self) -> None:
         """Ends the agent with the last rank of its node; waits for it for a while."""

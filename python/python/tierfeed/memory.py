@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tierfeed import environment
+from tierfeed import embedded, environment
 from tierfeed._native import Gone, Grant
 
 if TYPE_CHECKING:
@@ -25,8 +25,10 @@ def allocate(nbytes: int, *, socket: str | None = None) -> Memory:
     if nbytes < 1:
         raise ValueError(f"{nbytes} bytes; ask for at least 1")
     path = environment.socket() if socket is None else socket
+    if path is None and (last := embedded.last_started()) is not None:
+        path = last.socket
     if path is None:
-        raise Gone("no agent to borrow memory from: TIERFEED_SOCK is not set")
+        raise Gone("no agent to borrow memory from: TIERFEED_SOCK is not set, and no loader started one")
     return Memory(Grant.allocate(path, nbytes))
 
 

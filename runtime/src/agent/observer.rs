@@ -17,7 +17,7 @@ use crate::{
     layout::Layout,
     observe::{
         chrome_trace::{self, Process},
-        metrics::{FamiliesRequest, Network, Server, Target, View},
+        metrics::{Network, Request, Server, Target, View},
     },
     run_dir::RunDir,
 };
@@ -91,7 +91,7 @@ impl Observer {
     }
 
     /// The next request for metrics; waits for ever if the server has ended.
-    pub(super) async fn next(&mut self) -> FamiliesRequest {
+    pub(super) async fn next(&mut self) -> Request {
         match self.server.next().await {
             Some(request) => request,
             None => std::future::pending().await,
@@ -159,7 +159,15 @@ impl Observer {
 
 impl Agent {
     /// Answers a request with the current metrics.
-    pub(super) fn answer_metrics(&self, request: FamiliesRequest) {
+    pub(super) fn answer_metrics(&self, request: Request) {
+        let request = match request {
+            Request::Families(request) => request,
+            Request::Report(request) => {
+                // An error means that the client disconnected.
+                drop(request.send(Box::new(self.report_so_far())));
+                return;
+            }
+        };
         let kinds: Vec<Kind> = self.layout.tiers.iter().map(|it| it.settings.kind).collect();
         let counters = self.plane.counters();
         let usage = self.plane.usage();

@@ -3,27 +3,32 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Applied, Origin, schedule::WriteRates},
+    fleet::{self, Applied, Assignment, Origin, schedule::WriteRates},
     id::Rank,
     order::Spec,
-    session::Progress,
+    session::{Progress, Session},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_dataset::{read::page_cache::PageCacheFigures, source::Location};
+use tierfeed_dataset::{Index, read::page_cache::PageCacheFigures, source::Location};
 use tierfeed_handoff::Server;
 use tierfeed_numa_memory::Placement;
 use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
-use super::{Agent, AgentError, monitor::Monitor, peers::Peers, sockets::Sockets};
+use super::{
+    Agent, AgentError, fetcher::Cold, monitor::Monitor, peers::Peers, ranks::Ranks,
+    readers::Readers, schedules::Schedules, sockets::Sockets, starvation::Starvation,
+    trainers::TrainingSpan,
+};
 use crate::{
     layout::{self, Layout, LeftOut, StagingPart, Standing, TierLayout},
     observe::report::{
         ColdStoreEntry, Facts, PageCacheEntry, ReaderStats, Report, ScratchEntry, StagingEntry,
         StagingPartEntry, TierEntry, WritersEntry, order_digest,
     },
+    observe::{footprint::Footprint, pauses::Pauses},
     run_dir::RunDir,
 };
 
@@ -54,55 +59,140 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     if agent.is_superseded {
         return Ok(None);
     }
-    let kinds: Vec<Kind> = agent.layout.tiers.iter().map(|it| it.settings.kind).collect();
-    let (order, speed) = (agent.assignment.order, agent.job.cold.speed);
+    let order = agent.assignment.order;
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
     let is_in_time = || agent.clock.now() < digest_until;
-    let facts = Facts {
-        job: &agent.job.name,
-        node: agent.assignment.node.0,
-        generation: agent.assignment.generation,
-        ranks: agent.ranks.into_entry(),
-        policy: agent.assignment.policy.name(),
-        order,
-        progress,
-        order_digest: order_digest(&order, &progress.handed, &published, is_in_time),
-        reader_stats: ReaderStats {
-            starved: agent.starvation.mean(),
-            ..agent.readers.reader_stats()
-        },
-        wasted: session.wasted(),
-        staged_batches: session.depth(),
-        generations: agent.schedules.into_entries(&applied(progress, agent.began)),
-        look_ahead: agent.job.look_ahead,
-        cycle: session.cycle(),
-        chunk: agent.layout.chunk,
-        session_tiers: &kinds,
-        tiers: tiers(&agent.job, &agent.layout, progress, used.as_ref()),
-        staging: staging(&agent.layout, order, &agent.sockets, used.as_ref()),
-        cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
-        cold_store_emulated: speed.is_some(),
-        cold_engine: &agent.cold.engine,
-        cold_store: cold_store(&agent.layout),
-        cold_reads_at_a_time: session.cold_window() as u64,
-        requests: agent.cold.requests.as_ref().map(|counters| counters.figures()),
-        peers: agent.peers.as_ref().map(Peers::entries).unwrap_or_default(),
-        page_cache: page_cache(&agent.job, agent.cold.page_cache_figures()),
+    let known = Known {
+        job: &agent.job,
+        index: &agent.index,
+        layout: &agent.layout,
+        assignment: &agent.assignment,
+        began: agent.began,
+        session: &session,
+        schedules: &agent.schedules,
+        ranks: &agent.ranks,
+        readers: &agent.readers,
+        starvation: &agent.starvation,
+        sockets: &agent.sockets,
+        cold: &agent.cold,
+        peers: agent.peers.as_ref(),
+        training: agent.training,
+        pauses: &agent.pauses,
         copyouts,
-        step_time: agent.job.step_time,
-        wall: agent.training.map_or(Nanoseconds(0), super::trainers::TrainingSpan::len),
-        pauses: (&agent.pauses).into(),
-        cold_before: agent.training.map_or(Bytes(0), |span| span.cold_before),
-        processors: std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64,
         memory: footprint,
+        order_digest: order_digest(&order, &progress.handed, &published, is_in_time),
+        used: used.as_ref(),
         scratch,
     };
-    let report = Report::of(facts, |sample| agent.index.object_name(sample));
+    let report = known.report();
     write(&report, &agent.run_dir)?;
     if let Some(Err(error)) = published.map(|it| it.clear()) {
         tracing::debug!(%error, "published orders are left behind");
     }
     Ok(Some(report))
+}
+
+/// What a report is made of, at the end or while the agent runs.
+struct Known<'a> {
+    job: &'a Job,
+    index: &'a Index,
+    layout: &'a Layout,
+    assignment: &'a Assignment,
+    began: Applied,
+    session: &'a Session,
+    schedules: &'a Schedules,
+    ranks: &'a Ranks,
+    readers: &'a Readers,
+    starvation: &'a Starvation,
+    sockets: &'a Sockets,
+    cold: &'a Cold,
+    peers: Option<&'a Peers>,
+    training: Option<TrainingSpan>,
+    pauses: &'a Pauses,
+    copyouts: u64,
+    memory: Footprint,
+    order_digest: Option<u64>,
+    used: Option<&'a Used>,
+    scratch: Option<ScratchEntry>,
+}
+
+impl Agent {
+    /// The report so far. It lacks what takes long to find out: the digest of the order, and how memory is
+    /// written.
+    pub(super) fn report_so_far(&self) -> Report {
+        let known = Known {
+            job: &self.job,
+            index: &self.index,
+            layout: &self.layout,
+            assignment: &self.assignment,
+            began: self.began,
+            session: &self.session,
+            schedules: &self.schedules,
+            ranks: &self.ranks,
+            readers: &self.readers,
+            starvation: &self.starvation,
+            sockets: &self.sockets,
+            cold: &self.cold,
+            peers: self.peers.as_ref(),
+            training: self.training,
+            pauses: &self.pauses,
+            copyouts: self.observer.copyouts,
+            memory: self.footprint.clone(),
+            order_digest: None,
+            used: None,
+            scratch: None,
+        };
+        known.report()
+    }
+}
+
+impl Known<'_> {
+    fn report(self) -> Report {
+        let Self { job, layout, assignment, session, .. } = self;
+        let progress = session.progress();
+        let kinds: Vec<Kind> = layout.tiers.iter().map(|it| it.settings.kind).collect();
+        let (order, speed) = (assignment.order, job.cold.speed);
+        let facts = Facts {
+            job: &job.name,
+            node: assignment.node.0,
+            generation: assignment.generation,
+            ranks: self.ranks.entry(),
+            policy: assignment.policy.name(),
+            order,
+            progress,
+            order_digest: self.order_digest,
+            reader_stats: ReaderStats {
+                starved: self.starvation.mean(),
+                ..self.readers.reader_stats()
+            },
+            wasted: session.wasted(),
+            staged_batches: session.depth(),
+            generations: self.schedules.entries(&applied(progress, self.began)),
+            look_ahead: job.look_ahead,
+            cycle: session.cycle(),
+            chunk: layout.chunk,
+            session_tiers: &kinds,
+            tiers: tiers(job, layout, progress, self.used),
+            staging: staging(layout, order, self.sockets, self.used),
+            cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
+            cold_store_emulated: speed.is_some(),
+            cold_engine: &self.cold.engine,
+            cold_store: cold_store(layout),
+            cold_reads_at_a_time: session.cold_window() as u64,
+            requests: self.cold.requests.as_ref().map(|counters| counters.figures()),
+            peers: self.peers.map(Peers::entries).unwrap_or_default(),
+            page_cache: page_cache(job, self.cold.page_cache_figures()),
+            copyouts: self.copyouts,
+            step_time: job.step_time,
+            wall: self.training.map_or(Nanoseconds(0), TrainingSpan::len),
+            pauses: self.pauses.into(),
+            cold_before: self.training.map_or(Bytes(0), |span| span.cold_before),
+            processors: std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64,
+            memory: self.memory,
+            scratch: self.scratch,
+        };
+        Report::of(facts, |sample| self.index.object_name(sample))
+    }
 }
 
 fn write(report: &Report, run_dir: &RunDir) -> Result<(), AgentError> {

@@ -57,12 +57,12 @@ impl Ranks {
         Some(self.absent.iter().map(|rank| rank.0).collect())
     }
 
-    pub(super) fn into_entry(self) -> RanksEntry {
+    pub(super) fn entry(&self) -> RanksEntry {
         RanksEntry {
             expected: self.expected,
             absent: self.absent.iter().map(|rank| rank.0).collect(),
             turned_away: self.turned_away,
-            turned_away_because: self.first_reason,
+            turned_away_because: self.first_reason.clone(),
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
         ranks.connected(Rank(3), Nanoseconds(64 * SECOND));
         ranks.turned_away("first".to_owned());
         ranks.turned_away("second".to_owned());
-        let entry = ranks.into_entry();
+        let entry = ranks.entry();
         assert_eq!((entry.expected, entry.absent, entry.turned_away), (3, vec![5], 2));
         assert_eq!(entry.turned_away_because.as_deref(), Some("first"));
     }

@@ -24,7 +24,7 @@ impl Schedules {
     }
 
     /// All of them, with the epochs in which they were applied.
-    pub(super) fn into_entries(self, applied: &[Applied]) -> Vec<GenerationEntry> {
-        self.0.into_iter().map(|it| it.applied(applied)).collect()
+    pub(super) fn entries(&self, applied: &[Applied]) -> Vec<GenerationEntry> {
+        self.0.iter().cloned().map(|it| it.applied(applied)).collect()
     }
 }

@@ -14,7 +14,7 @@ mod view;
 
 pub use fleet::{ManagerCounters, Message};
 pub use scrape::{SCRAPE_BYTES_MAX, Scrape, ScrapeError};
-pub use server::{FamiliesRequest, Network, ServeError, Server, Target, Trace};
+pub use server::{Network, Request, ServeError, Server, Target, Trace};
 pub use view::View;
 
 use std::fmt;

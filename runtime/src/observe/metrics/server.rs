@@ -1,5 +1,5 @@
-//! An HTTP server: `/metrics` on the network for clients with the token, and `/metrics` and `/trace` at a
-//! socket in the run directory for its owner.
+//! An HTTP server: `/metrics` on the network for clients with the token, and `/metrics`, `/trace` and the report
+//! so far (`/report.json`, `/report.html`) at a socket in the run directory for its owner.
 //!
 //! The socket always exists, the network address only on request. The server is idle unless a client
 //! connects. A connection serves one request and has a deadline.
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Request, Response, StatusCode, body::Incoming, header, server::conn::http1, service};
+use hyper::{Response, StatusCode, body::Incoming, header, server::conn::http1, service};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::unistd::gethostname;
 use serde::Serialize;
@@ -27,10 +27,13 @@ use tokio::{
 };
 
 use super::{CONTENT_TYPE, Families};
-use crate::transport::{
-    bounded_tasks::BoundedTasks,
-    local_socket::{LocalListener, LocalStream},
-    token::Token,
+use crate::{
+    observe::report::Report,
+    transport::{
+        bounded_tasks::BoundedTasks,
+        local_socket::{LocalListener, LocalStream},
+        token::Token,
+    },
 };
 
 /// Connections that are served at a time; a new one aborts the oldest.
@@ -49,7 +52,13 @@ const ASKED_MAX: usize = 16;
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A request to the loop: the channel for its answer.
-pub type FamiliesRequest = oneshot::Sender<Families>;
+#[derive(Debug)]
+pub enum Request {
+    /// Asks for the metrics.
+    Families(oneshot::Sender<Families>),
+    /// Asks for the report so far; only an agent has one.
+    Report(oneshot::Sender<Box<Report>>),
+}
 
 /// Writes the current trace.
 pub type Trace = Arc<dyn Fn() -> String + Send + Sync>;
@@ -67,7 +76,7 @@ pub struct ServeError {
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    asked: mpsc::Receiver<FamiliesRequest>,
+    asked: mpsc::Receiver<Request>,
     _tasks: JoinSet<()>,
     address: Option<SocketAddr>,
     socket: PathBuf,
@@ -84,15 +93,8 @@ pub struct Network {
 
 #[derive(Clone)]
 enum Answers {
-    ToOwner {
-        ask: mpsc::Sender<FamiliesRequest>,
-        trace: Option<Trace>,
-    },
-    ToNetwork {
-        ask: mpsc::Sender<FamiliesRequest>,
-        token: Token,
-        last: Arc<Mutex<Option<CachedAnswer>>>,
-    },
+    ToOwner { ask: mpsc::Sender<Request>, trace: Option<Trace> },
+    ToNetwork { ask: mpsc::Sender<Request>, token: Token, last: Arc<Mutex<Option<CachedAnswer>>> },
 }
 
 /// The last answer and its time.
@@ -136,7 +138,7 @@ impl Server {
     }
 
     /// The next request for metrics; `None` if the server has ended.
-    pub async fn next(&mut self) -> Option<FamiliesRequest> {
+    pub async fn next(&mut self) -> Option<Request> {
         self.asked.recv().await
     }
 }
@@ -263,22 +265,26 @@ async fn serve(answers: Answers, stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 async fn answer(
     answers: Answers,
-    request: Request<Incoming>,
+    request: hyper::Request<Incoming>,
 ) -> Result<Response<String>, Infallible> {
     let (status, kind, text) = match (request.uri().path(), &answers) {
         (_, Answers::ToNetwork { token, .. }) if !shows(&request, token) => {
             let help = "show the metrics token of the run: Authorization: Bearer TOKEN\n";
             (StatusCode::UNAUTHORIZED, "text/plain", help.to_owned())
         }
-        ("/metrics", _) => match answers.figures().await {
-            Some(text) => (StatusCode::OK, CONTENT_TYPE, text),
-            None => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "ending\n".to_owned()),
-        },
+        ("/metrics", _) => found(CONTENT_TYPE, answers.figures().await),
         ("/trace", Answers::ToOwner { trace: Some(trace), .. }) => {
             let trace = Arc::clone(trace);
             // Writing megabytes of text takes milliseconds, for which the runtime must not block.
             let text = tokio::task::spawn_blocking(move || trace()).await.unwrap_or_default();
             (StatusCode::OK, "application/json", text)
+        }
+        ("/report.json", Answers::ToOwner { ask, .. }) => {
+            let json = |report: Box<Report>| serde_json::to_string_pretty(&*report).ok();
+            found("application/json", report_by(ask).await.and_then(json))
+        }
+        ("/report.html", Answers::ToOwner { ask, .. }) => {
+            found("text/html; charset=utf-8", report_by(ask).await.map(|report| report.page()))
         }
         _ => (StatusCode::NOT_FOUND, "text/plain", "/metrics\n".to_owned()),
     };
@@ -292,7 +298,7 @@ async fn answer(
     Ok(response)
 }
 
-fn shows(request: &Request<Incoming>, token: &Token) -> bool {
+fn shows(request: &hyper::Request<Incoming>, token: &Token) -> bool {
     let header = request.headers().get(header::AUTHORIZATION);
     let text = header.and_then(|it| it.to_str().ok()).unwrap_or_default();
     text.strip_prefix("Bearer ").is_some_and(|shown| token.matches(shown))
@@ -316,9 +322,23 @@ impl Answers {
     }
 }
 
-async fn ask_for(ask: &mpsc::Sender<FamiliesRequest>) -> Option<String> {
+/// An answer, or that the loop gives none any more.
+fn found(kind: &'static str, text: Option<String>) -> (StatusCode, &'static str, String) {
+    match text {
+        Some(text) => (StatusCode::OK, kind, text),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "ending\n".to_owned()),
+    }
+}
+
+async fn report_by(ask: &mpsc::Sender<Request>) -> Option<Box<Report>> {
+    let (reply, report) = oneshot::channel();
+    ask.send(Request::Report(reply)).await.ok()?;
+    report.await.ok()
+}
+
+async fn ask_for(ask: &mpsc::Sender<Request>) -> Option<String> {
     let (reply, figures) = oneshot::channel();
-    ask.send(reply).await.ok()?;
+    ask.send(Request::Families(reply)).await.ok()?;
     #[expect(
         clippy::redundant_closure_for_method_calls,
         reason = "the type has no short path here"
