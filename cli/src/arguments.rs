@@ -18,7 +18,10 @@ use tierfeed_core::{
 };
 use tierfeed_resource_gatherer::hog::Profile;
 use tierfeed_runtime::{
-    predict::node_model::{Change, parse_kind},
+    predict::{
+        node_model::{Change, parse_kind},
+        whole_job::Moment,
+    },
     rpc::client::Address,
 };
 use tierfeed_workload_analyzer::job::keys::FORMATS;
@@ -281,6 +284,33 @@ pub(crate) struct MachineReports {
     pub(crate) tiers: Vec<NodesReport>,
 }
 
+/// All nodes of a job at once.
+#[derive(Debug, Args)]
+pub(crate) struct Fleet {
+    /// Predicts all nodes of a job with `policy: partitioned` together, step by step: what each reads from
+    /// which other and cold, and how long all wait for the slowest.
+    #[arg(long, requires = "simulate", conflicts_with_all = ["epoch", "plot", "trace", "node", "all_nodes", "dump",
+          "schedule", "replay", "what_if", "minimum", "cost", "peers"])]
+    pub(crate) whole_job: bool,
+    /// Loses the agents of these nodes, such as 17@1 in the middle of epoch 1, or 17@1:20 before step 20 of it.
+    /// Their trainers read on from the cold store.
+    #[arg(long, value_name = "NODE@EPOCH", value_delimiter = ',', requires = "whole_job")]
+    pub(crate) lose: Vec<Moment>,
+    /// Lets these nodes come back with empty tiers, after they were lost.
+    #[arg(long, value_name = "NODE@EPOCH", value_delimiter = ',', requires = "lose")]
+    pub(crate) rejoin: Vec<Moment>,
+    /// The network of each node, in each direction, such as "10 GB/s" [default: unlimited].
+    #[arg(long, value_name = "RATE", requires = "whole_job")]
+    pub(crate) network_bandwidth: Option<BytesPerSecond>,
+    /// The time in which a node answers another [default: none].
+    #[arg(long, value_name = "TIME", requires = "whole_job")]
+    pub(crate) network_latency: Option<Nanoseconds>,
+    /// What the cold store gives to all nodes together; --cold-bandwidth is what it gives to one
+    /// [default: unlimited].
+    #[arg(long, value_name = "RATE", requires = "whole_job")]
+    pub(crate) store_bandwidth: Option<BytesPerSecond>,
+}
+
 /// The speed of the cold store, where the job file does not impose one.
 #[derive(Debug, Args)]
 pub(crate) struct Cold {
@@ -361,6 +391,8 @@ pub(crate) struct Plan {
     #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "what_if", "minimum", "cost",
           "node", "all_nodes"])]
     pub(crate) peers: bool,
+    #[command(flatten)]
+    pub(crate) fleet: Fleet,
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]
     pub(crate) step_time: Option<Nanoseconds>,

@@ -13,6 +13,8 @@ mod machine;
 mod trace;
 mod trainer;
 
+pub mod whole_job;
+
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{num::NonZeroU32, ops::ControlFlow};
 

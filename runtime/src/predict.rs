@@ -16,6 +16,7 @@ mod plot;
 pub mod replay;
 pub mod trace;
 pub mod wear;
+pub mod whole_job;
 
 use std::{convert::Infallible, ops::ControlFlow};
 

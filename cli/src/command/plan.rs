@@ -9,6 +9,7 @@ mod schedule;
 mod simulate;
 mod table;
 mod what_if;
+mod whole_job;
 
 use std::fmt::Write as _;
 
@@ -101,6 +102,9 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     }
     if !arguments.what_if.is_empty() {
         return what_if::run(arguments, &inputs);
+    }
+    if arguments.fleet.whole_job {
+        return whole_job::run(arguments, &inputs);
     }
     if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
         return simulate::run(arguments, &inputs);
@@ -200,7 +204,8 @@ fn nodes(arguments: &Plan, sized: &SizedJob) -> Result<Nodes, Failure> {
 /// The machine of the node that is planned for.
 fn machine(arguments: &Plan, sized: &SizedJob) -> Result<Machine, Failure> {
     let kinds = arguments.machine.tiers.len();
-    if kinds > 1 && (arguments.all_nodes || arguments.peers) {
+    let takes_all = arguments.all_nodes || arguments.peers || arguments.fleet.whole_job;
+    if kinds > 1 && takes_all {
         return Err(Failure::Input(anyhow!(
             "--tiers names {kinds} machines, and this takes all nodes to be alike; \
              plan for one node of each with --node"

@@ -5,6 +5,7 @@
 mod dump;
 mod simulate;
 mod tiers;
+mod whole_job;
 
 use std::{
     fs,

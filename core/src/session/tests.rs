@@ -11,6 +11,7 @@ mod look_ahead;
 mod measured;
 mod peers;
 mod scheduled;
+mod whole_job;
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},

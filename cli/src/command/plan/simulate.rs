@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The exit code of an interrupted command, by the convention of shells.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> {
     let policies = super::policies(arguments, &inputs.sized);

@@ -9,13 +9,13 @@ use crate::retention::partition::{Member, Membership};
 const CHUNK: u64 = 1024;
 
 /// The nodes of a job. What they read from each other ends in any order.
-struct Cluster {
-    nodes: Vec<Play>,
+pub(super) struct Cluster {
+    pub(super) nodes: Vec<Play>,
     /// Reads from other nodes that are on their way.
-    receiving: Vec<Receiving>,
+    pub(super) receiving: Vec<Receiving>,
 }
 
-struct Receiving {
+pub(super) struct Receiving {
     node: usize,
     op: OpId,
     operation: Operation,
@@ -54,7 +54,7 @@ impl Cluster {
         }
     }
 
-    fn take_receiving(&mut self, node: usize) {
+    pub(super) fn take_receiving(&mut self, node: usize) {
         let is_receiving = |(_, operation): &_| matches!(operation, Operation::Receive { .. });
         while let Some(at) = self.nodes[node].plane.running.iter().position(is_receiving) {
             let (op, operation) = self.nodes[node].plane.running.swap_remove(at);
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    fn end_receiving(&mut self, pick: usize, faults: usize) -> bool {
+    pub(super) fn end_receiving(&mut self, pick: usize, faults: usize) -> bool {
         if self.receiving.is_empty() {
             return false;
         }

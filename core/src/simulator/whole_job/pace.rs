@@ -1,0 +1,199 @@
+//! How long the steps of all nodes take: each link moves its bytes batch after batch, and a step begins when
+//! every node has its batch.
+//!
+//! A node begins to read a batch when the step ended that used its staging memory before, `depth` steps earlier.
+//! A link moves what the batches of one step need after what those before needed, at its rate, and no faster than
+//! its threads get answers. What another node sends takes time on its link and in its tier as well. No link knows
+//! of the order within a step, so a step is as long as its busiest link, which is exact where all ranks wait for
+//! each other.
+
+use alloc::{collections::VecDeque, vec, vec::Vec};
+use core::num::NonZeroU32;
+
+use super::setting::Setting;
+use crate::{
+    id::{NodeId, TierId},
+    tier::Speed,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+/// A link that reads can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// The cold store, as one node reads it.
+    Cold,
+    /// The network of a node, towards it.
+    Receiving,
+    /// The network of a node, away from it.
+    Sending,
+    /// A tier of a node.
+    Tier(TierId),
+    /// The cold store, as all nodes together read it.
+    Store,
+}
+
+/// Who the training waited for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slowest {
+    /// The node; `None` if all waited for the cold store that they share.
+    pub node: Option<NodeId>,
+    /// Its link.
+    pub link: Link,
+    /// The stall in steps that began when this link was done.
+    pub stall: Nanoseconds,
+}
+
+/// The times of an epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Time for which the training stood still.
+    pub stall: Nanoseconds,
+    /// Time of computing, pauses included.
+    pub computed: Nanoseconds,
+    /// From its begin to the end of its last step.
+    pub duration: Nanoseconds,
+}
+
+/// What a link moves for one step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    bytes: u64,
+    reads: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    speed: Speed,
+    threads: Option<NonZeroU32>,
+}
+
+impl Rate {
+    fn time_for(&self, load: Load) -> u64 {
+        let transfer = self.speed.bandwidth.time_for(Bytes(load.bytes)).0;
+        let Some(threads) = self.threads else { return transfer };
+        let answers = load.reads.saturating_mul(self.speed.latency.0) / u64::from(threads.get());
+        transfer.max(answers)
+    }
+}
+
+/// Links beside the tiers: cold, receiving, sending.
+const OTHERS: usize = 3;
+
+/// The links of all nodes on one clock.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// The links of one node: those beside the tiers, then the tiers.
+    rates: Vec<Rate>,
+    store: BytesPerSecond,
+    /// Of every link of every node, node by node.
+    loads: Vec<Load>,
+    /// When a link has moved what it was asked for.
+    free_at: Vec<u64>,
+    store_free_at: u64,
+    /// The stall for which each link was the last, the shared store behind all nodes.
+    stalls: Vec<u64>,
+    /// The ends of the latest steps, as many as are staged ahead.
+    ends: VecDeque<u64>,
+    depth: usize,
+    now: u64,
+    times: Times,
+}
+
+impl Pace {
+    pub(super) fn new(setting: &Setting) -> Self {
+        let links = &setting.links;
+        let rate = |speed| Rate { speed, threads: None };
+        let cold = Rate { speed: links.cold, threads: links.cold_threads };
+        let tiers = setting.tiers.iter().map(|tier| rate(tier.speed));
+        let others = [cold, rate(links.network), rate(links.network)];
+        let rates: Vec<_> = others.into_iter().chain(tiers).collect();
+        let all = rates.len() * setting.order.world.nodes as usize;
+        Self {
+            store: links.store,
+            loads: vec![Load::default(); all],
+            free_at: vec![0; all],
+            store_free_at: 0,
+            stalls: vec![0; all + 1],
+            ends: VecDeque::new(),
+            depth: setting.depth.get() as usize,
+            now: 0,
+            times: Times::default(),
+            rates,
+        }
+    }
+
+    /// Has a link move a sample for the step that is being read.
+    pub(super) fn load(&mut self, node: usize, link: Link, len: Bytes) {
+        let index = match link {
+            Link::Cold | Link::Store => 0,
+            Link::Receiving => 1,
+            Link::Sending => 2,
+            Link::Tier(tier) => OTHERS + usize::from(tier.0),
+        };
+        let load = &mut self.loads[node * self.rates.len() + index];
+        load.bytes += len.0;
+        load.reads += 1;
+    }
+
+    /// Ends a step: it begins when all nodes have what it reads, and computes for `compute`. The nodes that
+    /// `reads_late` names read nothing ahead.
+    pub(super) fn end_step(&mut self, compute: Nanoseconds, reads_late: impl Fn(usize) -> bool) {
+        let links = self.rates.len();
+        // Staging memory is free from the start.
+        let is_full = self.ends.len() == self.depth;
+        let ahead = if is_full { self.ends.pop_front().unwrap_or(0) } else { 0 };
+        let (mut ready, mut last, mut cold) = (self.now, None, 0_u64);
+        for (at, load) in self.loads.iter_mut().enumerate() {
+            let load = core::mem::take(load);
+            if load.reads == 0 {
+                continue;
+            }
+            let (node, link) = (at / links, at % links);
+            let rate = &self.rates[link];
+            cold += if link == 0 { load.bytes } else { 0 };
+            let begin = if link == 0 && reads_late(node) { self.now } else { ahead };
+            let free_at = begin.max(self.free_at[at]).saturating_add(rate.time_for(load));
+            self.free_at[at] = free_at;
+            let arrival = free_at.saturating_add(rate.speed.latency.0);
+            if arrival > ready {
+                (ready, last) = (arrival, Some(at));
+            }
+        }
+        self.store_free_at =
+            ahead.max(self.store_free_at).saturating_add(self.store.time_for(Bytes(cold)).0);
+        if self.store_free_at > ready {
+            (ready, last) = (self.store_free_at, Some(self.loads.len()));
+        }
+        let stall = ready - self.now;
+        last.into_iter().for_each(|at| self.stalls[at] += stall);
+        self.times.stall.0 += stall;
+        self.times.computed.0 += compute.0;
+        let end = ready.saturating_add(compute.0);
+        self.times.duration.0 += end - self.now;
+        self.now = end;
+        self.ends.push_back(end);
+    }
+
+    /// The times since the last call, and who was slowest.
+    pub(super) fn end_epoch(&mut self) -> (Times, Option<Slowest>) {
+        let most = (0..self.stalls.len()).rev().max_by_key(|at| self.stalls[*at]);
+        let slowest = most.filter(|at| self.stalls[*at] > 0).map(|at| self.slowest(at));
+        self.stalls.fill(0);
+        (core::mem::take(&mut self.times), slowest)
+    }
+
+    fn slowest(&self, at: usize) -> Slowest {
+        let stall = Nanoseconds(self.stalls[at]);
+        if at == self.loads.len() {
+            return Slowest { node: None, link: Link::Store, stall };
+        }
+        let link = match at % self.rates.len() {
+            0 => Link::Cold,
+            1 => Link::Receiving,
+            2 => Link::Sending,
+            tier => Link::Tier(TierId(u8::try_from(tier - OTHERS).unwrap_or(u8::MAX))),
+        };
+        let node = u32::try_from(at / self.rates.len()).ok().map(NodeId);
+        Slowest { node, link, stall }
+    }
+}
