@@ -446,7 +446,7 @@ impl Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Embed {
-    /// As of `run`.
+    /// The directory in which the run has one of its own, named after the job.
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -17,7 +17,7 @@ import pytest
 
 import node
 import tierfeed
-from cluster import STAND_IN
+from cluster import STAND_IN, installed
 from conftest import SEED, World, make_world
 from node import Log, wait_for
 from test_bucket import Bucket, bucket  # noqa: F401
@@ -118,6 +118,24 @@ def test_the_agent_lasts_until_the_last_rank_whichever_is_killed_first(tmp_path,
     log.assert_complete(world, 1 - victim)
     assert {row["origin"] for row in log.batches} == {"agent"}, training.stderr.read()
     assert_nothing_is_left(world, processes[0] + processes[1])
+
+
+def test_a_training_may_have_two_loaders_and_ranks_that_meet_where_the_user_says(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=2)
+    script = f"""
+import tierfeed
+keys = {keys_of(world)!r}
+train = tierfeed.connect({source_of(world)!r}, **keys)
+validate = tierfeed.connect({source_of(world)!r}, **{{**keys, "shuffle": False}})
+origins = {{batch.origin for feed in (train, validate) for batch in feed.epoch(0)}}
+print(train.rank, [*next(validate.epoch(1)).samples], *origins)
+"""
+    line = [installed("mpirun.mpich"), "-n", "2", sys.executable, "-c", script]
+    place = {**os.environ, "TIERFEED_RUN_DIR": str(tmp_path / "runs")}
+    done = subprocess.run(line, env=place, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    said = ["0 [0, 2, 4, 6] agent", "1 [1, 3, 5, 7] agent"]
+    assert sorted(done.stdout.splitlines()) == said, done.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_a_training_that_is_killed_may_start_again_at_once(tmp_path) -> None:

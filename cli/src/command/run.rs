@@ -77,7 +77,12 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
     if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
-    let dirs = Dirs::create(arguments, &file.job, &identity, seat)?;
+    let given = arguments.run_dir.as_ref().map(|dir| match caller {
+        None => dir.clone(),
+        // A training may have several loaders.
+        Some(_) => dir.join(&file.job.name),
+    });
+    let dirs = Dirs::create(arguments, given, &file.job, &identity, seat)?;
     if let Task::Rank { rank, local: 1.. } = seat.task {
         return tasks::follow(arguments, &dirs.node, file.job.world, rank, caller);
     }

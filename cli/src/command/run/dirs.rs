@@ -20,13 +20,14 @@ pub(super) struct Dirs {
 }
 
 impl Dirs {
+    /// In `given`, if the user chose a directory.
     pub(super) fn create(
         arguments: &Run,
+        given: Option<PathBuf>,
         job: &Job,
         identity: &Identity,
         seat: Seat,
     ) -> Result<Self, Failure> {
-        let given = arguments.run_dir.clone();
         if job.world.nodes == 1 && seat.task == Task::Node {
             let job_dir = environment::new_run_dir(given, &job.name)?;
             return Ok(Self { job: job_dir.clone(), node: job_dir, arrived: None });
@@ -41,8 +42,8 @@ impl Dirs {
         let job_dir = shared.ok_or_else(|| {
             Failure::Input(anyhow!(
                 "nothing says where the processes of this run meet: give all of them a directory that they \
-                 share (--run-dir DIR), or an address of node 0 (--manager HOST:PORT) and the same token \
-                 ($TIERFEED_TOKEN)"
+                 share (--run-dir DIR or $TIERFEED_RUN_DIR), or an address of node 0 (--manager HOST:PORT or \
+                 $TIERFEED_MANAGER) and the same token ($TIERFEED_TOKEN)"
             ))
         })?;
         let node: PathBuf = job_dir.of_node(seat.node.0);
