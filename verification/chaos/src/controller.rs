@@ -46,6 +46,17 @@ const UNDISTURBED: Duration = Duration::from_secs(5);
 /// The rate before a fault is measured over this time.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
+/// After this time without faults all nodes read from each other again: a node that failed again and again is not
+/// asked for so long.
+const PLACES_FOUND_WITHIN: Duration = Duration::from_secs(30);
+
+/// By so much more of what the nodes read may come from the cold store than before all faults, in percent of all: a
+/// busy machine makes reads from other nodes late.
+const COLD_GROWTH_MAX_PERCENT: f64 = 20.0;
+
+/// After a fault alone, the training is at the full rate within this time.
+const BACK_WITHIN: Duration = Duration::from_secs(20);
+
 /// How often the rate is looked at after a fault.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -83,7 +94,7 @@ pub(crate) struct Controller<'a> {
     pub(crate) costs: BTreeMap<&'static str, Costs>,
     /// Where the bytes of batches of all nodes came from before the first fault.
     pub(crate) undisturbed: Traffic,
-    /// The same in the phase without faults, after all.
+    /// The same in the second half of the phase without faults, after all.
     pub(crate) quiet: Traffic,
     /// Violations of promises, found between rounds.
     pub(crate) violations: Vec<String>,
@@ -150,12 +161,26 @@ impl<'a> Controller<'a> {
     /// Lets the ranks train without faults, and measures the resources of all processes.
     fn measure_all(&mut self, time: Duration, supervisor: &mut Supervisor) -> anyhow::Result<()> {
         let begin = self.clock.now();
-        let before = self.traffic()?;
+        let mut before = self.traffic()?;
         while self.clock.since(begin) < time {
             self.pass(MEASURE_EVERY, supervisor)?;
+            if self.clock.since(begin) < time / 2 {
+                before = self.traffic()?;
+            }
             self.testbed.world.roles().try_for_each(|role| self.measure(role, supervisor))?;
         }
         self.quiet = self.traffic()?.since(before);
+        if self.testbed.world.nodes > 1 && time / 2 >= PLACES_FOUND_WITHIN {
+            let cold = |traffic: Traffic| 1e2 * traffic.share(traffic.cold);
+            let (before, after) = (cold(self.undisturbed), cold(self.quiet));
+            if after > before + COLD_GROWTH_MAX_PERCENT {
+                self.violations.push(format!(
+                    "nodes read {after:.0} % cold {:?} after the last fault, and {before:.0} % before \
+                     the first: not every node found its place",
+                    time / 2
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -195,9 +220,9 @@ impl<'a> Controller<'a> {
                 let end = *end.get_or_insert(now);
                 match pace.full_since(rate).filter(|since| *since >= end) {
                     Some(since) => break since,
-                    None if now > end + RECOVERY_MAX => {
+                    None if now > end + BACK_WITHIN => {
                         let kind = fault.kind.name();
-                        bail!("{kind}: not at the full rate {RECOVERY_MAX:?} after its end");
+                        bail!("{kind}: not at the full rate {BACK_WITHIN:?} after its end");
                     }
                     None => {}
                 }

@@ -15,6 +15,9 @@ const PRESSURE_MIN: Duration = Duration::from_secs(2);
 /// Attaching strace takes a moment, and some calls are seldom made.
 const FAILING_MIN: Duration = Duration::from_secs(1);
 
+/// A node that is silent for longer than the manager waits is gone for the others.
+const ALONE_STRETCH_MAX: u64 = 5;
+
 /// Longer than a read from another node may take.
 const OUTAGE_MIN: Duration = Duration::from_secs(2);
 
@@ -184,6 +187,8 @@ impl Selection {
 pub(crate) struct Schedule {
     kinds: Vec<Kind>,
     draws: Draws,
+    /// Faults of nodes and of the network last up to so many times as long.
+    stretch_max: u64,
     /// Kinds that were not drawn in this pass.
     left: Vec<Kind>,
 }
@@ -193,14 +198,16 @@ impl Schedule {
     /// that the length of one does not change the other.
     pub(crate) fn new(seed: u64, selection: Selection, possible: &[Kind]) -> Self {
         let kinds = possible.iter().copied().filter(|it| selection.has(*it)).collect();
-        Self { kinds, draws: Draws::of(seed, selection.stream()), left: Vec::new() }
+        let draws = Draws::of(seed, selection.stream());
+        Self { kinds, draws, stretch_max: 1, left: Vec::new() }
     }
 
-    /// As [`Self::new`], of those kinds that are injected alone.
+    /// As [`Self::new`], of those kinds that are injected alone, for longer.
     pub(crate) fn alone(seed: u64, selection: Selection, possible: &[Kind]) -> Self {
         let is_selected = |it: &Kind| selection.has(*it) && it.may_be_alone();
         let kinds = possible.iter().copied().filter(is_selected).collect();
-        Self { kinds, draws: Draws::of(seed, selection.stream() + 2), left: Vec::new() }
+        let draws = Draws::of(seed, selection.stream() + 2);
+        Self { kinds, draws, stretch_max: ALONE_STRETCH_MAX, left: Vec::new() }
     }
 
     /// The next fault of the schedule.
@@ -218,6 +225,12 @@ impl Schedule {
             _ => Duration::ZERO,
         };
         let duration = min + Duration::from_millis(100 + below(draws, 2400) as u64);
+        let is_of_nodes = matches!(kind, Kind::AgentKilled | Kind::AgentStopped);
+        let stretch = if is_of_nodes || kind.is_of_network() { self.stretch_max } else { 1 };
+        let duration = match stretch {
+            1 => duration,
+            most => duration * u32::try_from(1 + below(draws, most)).expect("a small number"),
+        };
         let pause = Duration::from_millis(100 + below(draws, 900) as u64);
         Fault { kind, target, duration, pause }
     }

@@ -46,7 +46,7 @@ pub(crate) struct Outcome {
     pub(crate) costs: BTreeMap<&'static str, Costs>,
     /// On several nodes: where the bytes of their batches came from before the first fault.
     pub(crate) undisturbed: Traffic,
-    /// The same in the phase without faults, after all.
+    /// The same in the second half of the phase without faults, after all.
     pub(crate) quiet: Traffic,
     /// The waits of trainers while one client was hostile and no fault was active.
     #[serde(rename = "sieges")]
