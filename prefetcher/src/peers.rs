@@ -259,7 +259,7 @@ pub struct LinkFigures {
     pub window: Bytes,
     /// The rate of arriving bytes while some were expected, of late; `None` before the first.
     pub rate: Option<BytesPerSecond>,
-    /// How often the rate was measured since it was forgotten last.
+    /// How often the rate was measured since it is measured anew.
     pub measurements: u32,
     /// The shortest time from a request to the first byte of its answer, of late; `None` before the first.
     pub round_trip: Option<Nanoseconds>,

@@ -66,7 +66,7 @@ use self::{
     memory::Lent,
     monitor::{Availability, Monitor},
     observer::Observer,
-    peers::Peers,
+    peers::{Applicant, Peers},
     publications::Publications,
     ram_disk::RamDisk,
     ranks::Ranks,
@@ -183,6 +183,8 @@ pub struct Agent {
     readers: Readers,
     sockets: Sockets,
     ram_disk: Option<RamDisk>,
+    /// Whether this node shares what it holds with others and waits for the secret of the job.
+    applicant: Option<Applicant>,
     /// The other nodes, if nodes share what they hold.
     peers: Option<Peers>,
     starvation: Starvation,
@@ -248,6 +250,7 @@ impl Agent {
             }
             Event::Manager(FromManager::Loan(answer)) => self.apply_loan_answer(answer),
             Event::Manager(FromManager::Peers(peers)) => self.follow_peers(*peers),
+            Event::Manager(FromManager::Secret(secret)) => self.join_peers(&secret),
             Event::Peer(event) => self.apply_peer(event),
             Event::Lent(lent) => self.apply_lent(lent),
             Event::MetricsRequested(request) => self.answer_metrics(request),
@@ -350,6 +353,8 @@ impl Agent {
         if let Some(peers) = &self.peers {
             let report = Box::new(peers.report(self.session.divided()));
             let _ = self.manager.try_send(ToManager::Peers(report));
+        } else if self.applicant.is_some() {
+            let _ = self.manager.try_send(ToManager::AskSecret);
         }
     }
 }

@@ -34,6 +34,20 @@ pub struct PeerReport {
     pub links: Vec<PeerLink>,
 }
 
+impl PeerReport {
+    /// That of a node that answers nowhere yet: the manager tells it the secret of the job.
+    #[must_use]
+    pub const fn before_it_listens() -> Self {
+        Self {
+            address: String::new(),
+            room: Bytes(0),
+            generation: 0,
+            divided: Epoch(0),
+            links: Vec::new(),
+        }
+    }
+}
+
 /// The links that a node tells of.
 pub const LINKS_MAX: usize = 16;
 

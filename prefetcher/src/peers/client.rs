@@ -163,9 +163,9 @@ impl Client {
     }
 
     /// Measures the rate of a peer anew, as that of a peer that was not asked for a while.
-    pub fn forget_rate(&self, node: NodeId) {
+    pub fn measure_anew(&self, node: NodeId) {
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.get(&node).into_iter().for_each(|peer| peer.forget_rate());
+        peers.get(&node).into_iter().for_each(|peer| peer.measure_anew());
     }
 
     /// What was done since the start.

@@ -12,10 +12,10 @@ use tierfeed_core::{
         launch::{Identity, LaunchError, Misfit, Post},
         members::PeerReport,
     },
-    id::{Epoch, NodeId},
+    id::NodeId,
     order::Spec,
     retention::policy::Kind,
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 use tierfeed_dataset::Index;
 use tierfeed_workload_analyzer::{
@@ -28,7 +28,7 @@ use super::{
     AgentError, Calibration, JoinError, LoadedJob, Settings,
     manager_connection::ManagerHandle,
     passed_on::bring_index,
-    peers::{self, Admission},
+    peers::{self, Applicant, Secret},
     ram_disk,
 };
 use crate::{
@@ -64,7 +64,10 @@ pub(super) struct Joined {
     pub(super) post: Post,
     pub(super) manager: ManagerHandle,
     /// What it takes to read from other nodes, if nodes share what they hold.
-    pub(super) admission: Option<Admission>,
+    /// Whether this node shares what it holds with others.
+    pub(super) applicant: Option<Applicant>,
+    /// `None` if the manager did not tell it yet, too.
+    pub(super) secret: Option<Secret>,
     pub(super) clock: Clock,
     pub(super) run_dir_lock: RunDirLock,
 }
@@ -104,7 +107,11 @@ pub(super) async fn join(
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
-    let admission = admission(&job, &mut client, &agent, &settings.manager).await;
+    let applicant = applicant(&job, &agent, &settings.manager);
+    let secret = match &applicant {
+        Some(_) => secret(&mut client, &agent).await,
+        None => None,
+    };
     let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
     Ok(Joined {
         job,
@@ -116,57 +123,41 @@ pub(super) async fn join(
         assignment,
         post,
         manager,
-        admission,
+        applicant,
+        secret,
         clock,
         run_dir_lock,
     })
 }
 
-/// What this node proves itself to others with. Without it the node reads alone.
-async fn admission(
-    job: &Job,
-    client: &mut Client,
-    agent: &Registration,
-    manager: &Address,
-) -> Option<Admission> {
+/// How this node takes part, if nodes share what they hold.
+fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<Applicant> {
     if job.policy != Kind::Partitioned || job.world.nodes == 1 {
         return None;
     }
-    let report = PeerReport {
-        address: String::new(),
-        room: Bytes(0),
-        generation: 0,
-        divided: Epoch(0),
-        links: Vec::new(),
-    };
-    let told = client.peers(agent.node, agent.incarnation, &report).await;
-    let secret = match told {
-        Ok(PeersAnswer::Same { secret: Some(secret) }) => secret,
-        Ok(PeersAnswer::Same { secret: None }) => {
-            tracing::warn!("the manager has no token, so nodes do not read from each other");
-            return None;
-        }
-        Ok(PeersAnswer::Changed(_) | PeersAnswer::Unknown) => {
-            tracing::warn!(
-                "the manager told no secret of the job; this node does not read from others"
-            );
-            return None;
-        }
-        Err(error) => {
-            tracing::warn!(%error, "this node does not read from others");
-            return None;
-        }
-    };
     match peers::host(manager) {
-        Ok(host) => {
-            let (incarnation, network) = (agent.incarnation, job.network);
-            Some(Admission { secret, incarnation, host, network })
-        }
+        Ok(host) => Some(Applicant { incarnation: agent.incarnation, host, network: job.network }),
         Err(error) => {
             tracing::warn!(%error, "no address to listen at; this node does not read from others");
             None
         }
     }
+}
+
+/// The secret of the job. Without it the node reads alone, and asks again with each report.
+async fn secret(client: &mut Client, agent: &Registration) -> Option<Secret> {
+    let report = PeerReport::before_it_listens();
+    match client.peers(agent.node, agent.incarnation, &report).await {
+        Ok(PeersAnswer::Same { secret: Some(secret) }) => return Some(Secret(secret)),
+        Ok(PeersAnswer::Same { secret: None }) => {
+            tracing::warn!("the manager has no token, so nodes do not read from each other");
+        }
+        Ok(PeersAnswer::Changed(_) | PeersAnswer::Unknown) => {
+            tracing::warn!("the manager does not know this node yet; it reads alone meanwhile");
+        }
+        Err(error) => tracing::warn!(%error, "this node reads alone meanwhile"),
+    }
+    None
 }
 
 /// The manager's order must be the one that follows from the job and the index of this node.

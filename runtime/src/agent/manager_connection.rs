@@ -20,6 +20,7 @@ use tierfeed_numa_memory::drill;
 use tierfeed_resource_gatherer::Available;
 use tokio::{sync::mpsc, task::JoinHandle};
 
+use super::peers::Secret;
 use crate::{
     clock::Clock,
     rpc::{
@@ -44,6 +45,8 @@ pub(super) enum ToManager {
     Return(u32),
     /// Where this node answers others.
     Peers(Box<PeerReport>),
+    /// It shares what it holds, and did not get the secret of the job when it joined.
+    AskSecret,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,7 @@ pub(super) enum FromManager {
     Loan(Result<(), String>),
     /// The nodes that share what they hold.
     Peers(Box<Peers>),
+    Secret(Secret),
 }
 
 /// The loop's end of the connection.
@@ -154,6 +158,7 @@ impl ManagerConnection {
                 }
                 ToManager::Ask(chunks) => Some(FromManager::Loan(self.ask(chunks).await)),
                 ToManager::Peers(report) => self.peers(&report).await,
+                ToManager::AskSecret => self.peers(&PeerReport::before_it_listens()).await,
                 ToManager::Return(chunks) => {
                     self.give_back(chunks).await;
                     None
@@ -197,7 +202,8 @@ impl ManagerConnection {
         }
     }
 
-    /// Says where this node answers others. Returns the nodes that there are, if that has changed.
+    /// Says where this node answers others. Returns the nodes that there are, if that has changed, or the secret
+    /// of the job if it does not listen yet.
     async fn peers(&mut self, report: &PeerReport) -> Option<FromManager> {
         if self.is_backing_off() {
             return None;
@@ -205,8 +211,9 @@ impl ManagerConnection {
         let answer = self.client.peers(self.node, self.agent.incarnation, report).await;
         match self.note_answer(answer)? {
             Ok(PeersAnswer::Changed(peers)) => Some(FromManager::Peers(Box::new(peers))),
+            Ok(PeersAnswer::Same { secret }) => secret.map(|it| FromManager::Secret(Secret(it))),
             // The next report registers again.
-            Ok(PeersAnswer::Same { .. } | PeersAnswer::Unknown) => None,
+            Ok(PeersAnswer::Unknown) => None,
             Err(error) => {
                 tracing::debug!(%error, "the manager does not know of peers");
                 None

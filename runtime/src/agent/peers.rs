@@ -64,22 +64,22 @@ const LATE_MIN: Duration = Duration::from_millis(100);
 /// A read is late after so many times what it should take by round trip and rate.
 const PATIENCE: u32 = 8;
 
-/// What the agent needs to take part.
-pub(super) struct Admission {
-    pub(super) secret: [u8; 32],
+/// By which nodes prove to each other that they belong to the job.
+pub(super) struct Secret(pub(super) [u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+/// What the agent needs to take part, beside the secret.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Applicant {
     pub(super) incarnation: u64,
     /// The address of this host at which other nodes reach it.
     pub(super) host: IpAddr,
     pub(super) network: JobNetwork,
-}
-
-impl fmt::Debug for Admission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { incarnation, host, network, .. } = self;
-        let mut shown = f.debug_struct("Admission");
-        shown.field("incarnation", incarnation).field("host", host).field("network", network);
-        shown.finish_non_exhaustive()
-    }
 }
 
 /// The events of the server that the loop has not taken.
@@ -232,18 +232,20 @@ pub(super) fn host(manager: &Address) -> io::Result<IpAddr> {
 impl Peers {
     /// Starts to listen. `room` is what the tiers of this node retain.
     pub(super) fn start(
-        admission: &Admission,
+        applicant: Applicant,
+        secret: &Secret,
         node: NodeId,
         room: Bytes,
         completions: Completions,
     ) -> io::Result<Self> {
-        let network = Arc::new(Network::start("tierfeed-peers", NETWORK_THREADS)?);
-        let access = match admission.network {
+        let Applicant { incarnation, host, network } = applicant;
+        let access = match network {
             JobNetwork::Open => Access::encrypted,
             JobNetwork::Private => Access::private,
         };
-        let own = access(&admission.secret, node, admission.incarnation);
-        let listener = TcpListener::bind((admission.host, 0))?;
+        let own = access(&secret.0, node, incarnation);
+        let listener = TcpListener::bind((host, 0))?;
+        let network = Arc::new(Network::start("tierfeed-peers", NETWORK_THREADS)?);
         let inbox = Arc::new(Inbox::default());
         let events = Arc::clone(&inbox);
         let push = move |event| events.push(event);
@@ -428,7 +430,7 @@ impl Peers {
                     peer.standing = Standing::Asked;
                     // One more failure is enough.
                     peer.record.failures.fetch_min(FAILURES_MAX - 1, Ordering::Relaxed);
-                    self.client.forget_rate(node);
+                    self.client.measure_anew(node);
                     events.push(SessionEvent::PeerFound { node });
                 }
                 Standing::Asked
@@ -483,6 +485,18 @@ pub(super) async fn next_event(peers: Option<&Peers>) -> Event {
 }
 
 impl Agent {
+    /// Starts to read from other nodes and for them; without that, this node reads alone.
+    pub(super) fn join_peers(&mut self, secret: &Secret) {
+        let Some(applicant) = self.applicant.take() else { return };
+        let node = self.assignment.node;
+        let levels = self.session.levels();
+        let room = levels.fold(0_u64, |sum, level| sum.saturating_add(level.capacity.0));
+        match Peers::start(applicant, secret, node, Bytes(room), self.completions.clone()) {
+            Ok(peers) => self.peers = Some(peers),
+            Err(error) => tracing::warn!(%error, "this node does not read from others"),
+        }
+    }
+
     /// Answers another node, or takes back what was lent to it.
     pub(super) fn apply_peer(&mut self, event: Event) {
         let now = self.clock.now();

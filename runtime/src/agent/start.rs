@@ -32,7 +32,6 @@ use super::{
     join::Joined,
     observer::{self, Observer},
     page_cache,
-    peers::{Admission, Peers},
     published::PublishedOrders,
     ram_disk::RamDisk,
     schedules::Schedules,
@@ -62,7 +61,7 @@ pub(super) async fn agent(
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
-    let Joined { assignment, post, manager, admission, clock, run_dir_lock, .. } = joined;
+    let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
     TrainerFile::remove(&run_dir.trainer_file())?;
     let published = publications(&run_dir, &assignment);
     let completions = Completions::new(clock);
@@ -82,7 +81,7 @@ pub(super) async fn agent(
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    Ok(Agent {
+    let mut agent = Agent {
         began: follow_schedule(&mut session, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
@@ -95,7 +94,8 @@ pub(super) async fn agent(
         readers: Readers::default(),
         sockets,
         ram_disk,
-        peers: admission.and_then(|it| peers(&it, &session, assignment.node, &completions)),
+        applicant,
+        peers: None,
         starvation: Starvation::default(),
         training: None,
         ranks: Ranks::new(assignment.order.world, assignment.node),
@@ -123,24 +123,9 @@ pub(super) async fn agent(
         next_tick: Instant::now(),
         pauses: Pauses::default(),
         shutdown,
-    })
-}
-
-/// Starts to read from other nodes and for them; without that, this node reads alone.
-fn peers(
-    admission: &Admission,
-    session: &Session,
-    node: NodeId,
-    completions: &Completions,
-) -> Option<Peers> {
-    let room = session.levels().fold(0_u64, |sum, level| sum.saturating_add(level.capacity.0));
-    match Peers::start(admission, node, Bytes(room), completions.clone()) {
-        Ok(peers) => Some(peers),
-        Err(error) => {
-            tracing::warn!(%error, "this node does not read from others");
-            None
-        }
-    }
+    };
+    secret.into_iter().for_each(|secret| agent.join_peers(&secret));
+    Ok(agent)
 }
 
 /// Has the session follow the schedule that the agent got; returns since when it does.

@@ -63,7 +63,8 @@ impl Link {
         if busy >= MEASURED_OVER {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
             let rate = self.arrived as f64 / busy.as_secs_f64();
-            self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / 4.0));
+            let before = self.rate.filter(|_| self.measurements > 0).unwrap_or(rate);
+            self.rate = Some(before + (rate - before) / 4.0);
             self.measurements = self.measurements.saturating_add(1);
             (self.arrived, self.busy) = (0, Duration::ZERO);
             self.busy_since = self.busy_since.map(|_| now);
@@ -88,10 +89,9 @@ impl Link {
         self.round_trip = Some(time.min(before + (time - before) / 8.0));
     }
 
-    /// The rate is measured anew: what was measured long ago says little.
-    pub(crate) fn forget_rate(&mut self) {
-        (self.rate, self.measurements) = (None, 0);
-        (self.arrived, self.busy) = (0, Duration::ZERO);
+    /// The rate is measured anew: what was measured long ago says little, and holds until then.
+    pub(crate) fn measure_anew(&mut self) {
+        (self.measurements, self.arrived, self.busy) = (0, 0, Duration::ZERO);
     }
 
     pub(crate) fn measurements(&self) -> u32 {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_forgotten_does_not_count_in_the_next() {
+    fn a_rate_that_is_measured_anew_does_not_count_in_the_next() {
         let (mut link, mut now) = (Link::default(), Instant::now());
         let mut arrive = |link: &mut Link, bytes| {
             link.asked(bytes, now);
@@ -140,8 +140,8 @@ mod tests {
         };
         (0..3).for_each(|_| arrive(&mut link, 10_000));
         assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000, 3));
-        link.forget_rate();
-        assert_eq!((link.rate(), link.measurements()), (None, 0));
+        link.measure_anew();
+        assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000, 0));
         arrive(&mut link, 10_000_000);
         assert_eq!((link.rate().unwrap().0, link.measurements()), (100_000_000, 1));
     }

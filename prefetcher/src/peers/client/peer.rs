@@ -277,8 +277,8 @@ impl Peer {
         expired
     }
 
-    pub(crate) fn forget_rate(&self) {
-        self.lock().link.forget_rate();
+    pub(crate) fn measure_anew(&self) {
+        self.lock().link.measure_anew();
     }
 
     pub(crate) fn figures(&self) -> LinkFigures {
