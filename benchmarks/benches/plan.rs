@@ -10,6 +10,8 @@
 //!   epoch, and to draw the permutation for a read of a node (one of eight draws eight samples for each of its
 //!   reads).
 //! - `fleet`: all agents of a job register and get their schedules; an element is an agent.
+//! - `agent of 1024 nodes`: what one of them computes for an epoch of 14 million samples with `partitioned`: what its
+//!   ranks read, and who holds what after it; an element is a sample of the dataset.
 //!
 //! Of memory `decide` takes, for each sample of the dataset and beside its size (8 bytes):
 //!
@@ -33,7 +35,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
     fleet::{
         self, Fleet, Origin, Registration,
@@ -43,6 +45,7 @@ use tierfeed_core::{
     order::{Position, Shuffle, Spec, World},
     retention::{
         in_place::{Lengths, Pace, Verified},
+        partition::{Member, Membership, Partition},
         policy,
         replay::Replay,
     },
@@ -279,6 +282,33 @@ fn registrations(criterion: &mut Criterion) {
     assert_within(FLEET_MAX, "the registrations of 1,024 nodes", join);
 }
 
+/// One agent of 1,024 nodes of 8 ranks that keep a tenth of the dataset more than fits into all of them.
+fn agent_of_many(criterion: &mut Criterion) {
+    const SAMPLES: u32 = 14_000_000;
+    const NODES: u32 = 1024;
+    let order = order(SAMPLES, 4, World { nodes: NODES, ranks_per_node: 8 });
+    let sizes = sizes(SAMPLES);
+    let room = Bytes(sizes.iter().map(|len| len.0).sum::<u64>() / u64::from(NODES) * 9 / 10);
+    let members = || (0..NODES).map(|_| Member { room, process: 1 }).collect();
+    let divided = |epoch: u32| {
+        let mut partition = Partition::new(order, Arc::clone(&sizes), NodeId(0), room);
+        partition.follow(Membership { generation: 0, from: Epoch(0), nodes: members() });
+        partition.after(Epoch(epoch));
+        partition
+    };
+    let mut group = criterion.benchmark_group("agent of 1024 nodes");
+    group.sample_size(10).throughput(Throughput::Elements(u64::from(SAMPLES)));
+    group.bench_function("its reads of an epoch", |bencher| {
+        bencher.iter(|| std::hint::black_box(order.epoch_of(NodeId(17), Epoch(1))));
+    });
+    group.bench_function("holders, first epoch", |bencher| bencher.iter(|| divided(0)));
+    group.bench_function("holders, next epoch", |bencher| {
+        let after = |mut partition: Partition| partition.after(Epoch(1));
+        bencher.iter_batched(|| divided(0), after, BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
 /// Fails the bench if the best of three turns takes longer than `most`.
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 fn assert_within<T>(most: Duration, what: &str, run: impl Fn() -> T) {
@@ -291,5 +321,5 @@ fn assert_within<T>(most: Duration, what: &str, run: impl Fn() -> T) {
     assert!(best <= most, "{what} took {best:?}, at most {most:?} is promised");
 }
 
-criterion_group!(benches, sessions, simulations, decisions, roofline, registrations);
+criterion_group!(benches, sessions, simulations, decisions, roofline, registrations, agent_of_many);
 criterion_main!(benches);

@@ -108,6 +108,25 @@ impl Nodes {
         assert_eq!(shown, (count * (count - 1)) as usize, "{text}");
     }
 
+    /// Checks that the nodes read what the simulation of all of them says: to a 50th of the dataset, for what
+    /// nodes ask each other too early or in vain.
+    fn assert_as_simulated(&self, reports: &[Value], dataset: u64) {
+        let fixture = &self.cluster.fixture;
+        let job = fixture.job().to_str().unwrap().to_owned();
+        let mut plan = fixture.tierfeed(&["plan", &job, "--simulate", "--whole-job", "--json"]);
+        let plan: Value = serde_json::from_slice(&plan.output().unwrap().stdout).unwrap();
+        for (epoch, simulated) in plan["epochs"].as_array().unwrap().iter().enumerate() {
+            for key in ["cold_read_bytes", "peer_read_bytes"] {
+                let (read, said) =
+                    (sum(reports, in_epoch(epoch, key)), simulated[key].as_u64().unwrap());
+                assert!(
+                    read.abs_diff(said) * 50 <= dataset,
+                    "{key} in epoch {epoch}: {read}, simulated {said}, of {dataset}: {reports:#?}"
+                );
+            }
+        }
+    }
+
     fn dataset(&self) -> u64 {
         let classes = fs::read_dir(self.cluster.fixture.path("data")).unwrap();
         let files = classes.flat_map(|class| fs::read_dir(class.unwrap().path()).unwrap());
@@ -159,6 +178,7 @@ fn nodes_together_read_cold_only_what_does_not_fit_into_all_of_them() {
             let received = sum(&reports, in_epoch(epoch, "peer_read_bytes"));
             assert!(received > 0, "{reports:#?}");
         }
+        nodes.assert_as_simulated(&reports, dataset);
         let total = |key: &'static str| sum(&reports, |report| report[key].as_u64().unwrap());
         assert_eq!(total("self_read_batches"), 0);
         let links = |key: &'static str| {
