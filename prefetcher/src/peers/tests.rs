@@ -121,7 +121,7 @@ fn late_bytes_are_dropped(protection: Protection) {
     let client = Client::start(network(), protection(&SECRET, OURS, 1), settings);
     client.set_peer(THEIRS, node.server().address(), 1);
     let (late, in_time) = (Staging::of(&lens), Staging::of(&lens));
-    let ended = late.start(&client, 7, Duration::from_millis(50));
+    let ended = late.start(&client, 7, Duration::from_millis(500));
     let waiting = in_time.start(&client, 7, LATER);
     assert_eq!(ended.outcomes(), [Outcome::Failed(Failure::Timeout); 2]);
     node.wait_for(|node| node.asked.load(Ordering::Acquire) == 2);
