@@ -235,3 +235,45 @@ fn a_manager_that_is_restarted_knows_who_holds_what_and_costs_no_node_its_peers(
         assert!(!log.contains("a node is gone"), "{log}");
     }
 }
+
+#[test]
+fn a_replay_decides_as_nodes_did_of_which_one_came_late_and_one_left() {
+    let fixture = job_of(3, "partitioned");
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    fs::write(fixture.job(), text.replace(&format!("epochs: {EPOCHS}"), "epochs: 8")).unwrap();
+    let cluster = Cluster::of(fixture, Vec::new());
+    let fixture = &cluster.fixture;
+    let joined = || cluster.status()["joined"].as_array().unwrap().len();
+    let train = |node: u32| {
+        let mut exec = fixture.tierfeed(&["exec", "--run-dir", &format!("run{node}"), "--"]);
+        exec.arg(trainer()).arg(fixture.path("log")).arg(STEP_US.to_string());
+        Running::start(exec.env("TIERFEED_RANK", node.to_string()))
+    };
+    let mut agents: Vec<_> = (0..2).map(|node| agent(&cluster, node)).collect();
+    eventually("two nodes join", || joined() == 2);
+    let mut trainers: Vec<_> = (0..2).map(train).collect();
+    eventually("the second epoch", || fixture.lines() >= 2 * 20);
+    agents.push(agent(&cluster, 2));
+    eventually("the third node joins", || joined() == 3);
+    trainers.push(train(2));
+    eventually("it trains", || fixture.log().keys().any(|(rank, _, _)| *rank == 2));
+    agents[1].signal("-TERM");
+    agents[1].ends_with(0);
+    trainers.iter_mut().for_each(|trainer| trainer.ends_with(0));
+    assert_ended(&fixture.tierfeed(&["drain", "--run-dir", "manager"]).output().unwrap(), 0);
+    [0, 2].into_iter().for_each(|node: usize| agents[node].ends_with(0));
+    let log = fs::read_to_string(fixture.path("manager/schedules.jsonl")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for node in [0, 2] {
+        let followed = lines.iter().filter(|it| it["event"] == "followed" && it["node"] == node);
+        let followed: Vec<_> = followed.map(|it| it["epoch"].as_u64().unwrap()).collect();
+        assert!(followed.iter().any(|epoch| *epoch > 0), "a change counted: {followed:?}, {log}");
+        let report = fixture.path(&format!("run{node}/report.json"));
+        fs::copy(report, fixture.path("manager/report.json")).unwrap();
+        let replay = ["plan", "job.yaml", "--simulate", "--replay", "manager", "--json", "--node"];
+        let output = fixture.tierfeed(&replay).arg(node.to_string()).output().unwrap();
+        assert_ended(&output, 0);
+        let replayed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(replayed["equal"], true, "node {node}: {replayed:#}\n{log}");
+    }
+}

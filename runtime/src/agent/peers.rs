@@ -332,7 +332,8 @@ impl Peers {
         }
         let is_new = |it: &Membership| it.generation > before;
         let memberships = known.memberships.into_iter().filter(is_new);
-        events.extend(memberships.map(SessionEvent::Membership));
+        let now = |membership| SessionEvent::Membership { membership, not_before: Epoch(0) };
+        events.extend(memberships.map(now));
         events
     }
 

@@ -93,6 +93,7 @@ impl From<&Progress> for pb::Progress {
             stall_ns: progress.stall.0,
             faults: progress.faults,
             applied: progress.applied.iter().map(Into::into).collect(),
+            followed: progress.followed.iter().map(Into::into).collect(),
         }
     }
 }
@@ -114,6 +115,7 @@ impl TryFrom<pb::Progress> for Progress {
             stall: Nanoseconds(progress.stall_ns),
             faults: progress.faults,
             applied: progress.applied.into_iter().map(Into::into).collect(),
+            followed: progress.followed.into_iter().map(Into::into).collect(),
         })
     }
 }
