@@ -106,9 +106,7 @@ use self::{
 use crate::{
     id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
     order::Shuffle,
-    retention::{
-        cache::Change, future_accesses::Publication, partition::Followed, residency::Level,
-    },
+    retention::{cache::Change, future_accesses::Publication, residency::Level},
     units::{Bytes, Nanoseconds},
 };
 
@@ -241,9 +239,7 @@ impl Session {
             }
             Event::Resized { tier, chunks_max } => self.handle_resized(tier, chunks_max),
             Event::StagingLimited { batches } => self.handle_staging_limited(batches),
-            Event::Membership { membership, not_before } => {
-                self.planner.cache_mut().follow(membership, not_before);
-            }
+            Event::Membership(membership) => self.planner.cache_mut().follow(membership),
             Event::PeerFound { node } => {
                 if node != self.settings.node {
                     self.peers.insert(node);
@@ -496,12 +492,6 @@ impl Session {
     fn handle_staging_limited(&mut self, batches: u32) {
         let is_limit = batches < self.settings.staged_max();
         self.staging.limit(is_limit.then_some(batches.max(STAGED_MIN)));
-    }
-
-    /// The memberships by which epochs were read, each with the first of them.
-    #[must_use]
-    pub fn followed(&self) -> &[Followed] {
-        self.planner.cache().followed()
     }
 
     /// The latest epoch that is divided among the nodes of the job.

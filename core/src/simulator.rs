@@ -135,49 +135,34 @@ pub fn simulate_through<O: Observer>(
     run(settings, machine, last, &mut Manager::Revises { generation: 0, held }, observer)
 }
 
-/// What the manager of a run told a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recorded {
-    /// The schedules, each with its generation and the first epoch in which it was applied.
-    pub schedules: Vec<(Applied, SetPoints)>,
-    /// Which nodes there were, each with the first epoch that was read by it.
-    pub memberships: Vec<(Epoch, Membership)>,
-}
-
-/// A run in which a node is told what was recorded.
+/// A run with recorded schedules, each with its generation and the first epoch in which it was applied.
 #[must_use]
-pub fn simulate_recorded(settings: &Settings, machine: &Machine, recorded: &Recorded) -> Outcome {
+pub fn simulate_recorded(
+    settings: &Settings,
+    machine: &Machine,
+    schedules: &[(Applied, SetPoints)],
+) -> Outcome {
     let last = Epoch(settings.order.epochs - 1);
     let ControlFlow::Continue(outcome) =
-        run(settings, machine, last, &mut Manager::Recorded(recorded), &mut ());
+        run(settings, machine, last, &mut Manager::Recorded(schedules), &mut ());
     outcome
 }
 
 /// Makes generations of the schedule, as the manager of a run does.
 enum Manager<'a> {
     Revises { generation: u32, held: Box<Held> },
-    Recorded(&'a Recorded),
+    Recorded(&'a [(Applied, SetPoints)]),
 }
 
 impl Manager<'_> {
     /// What it says before the run.
-    fn begin(&self, machine: &Machine, start: Epoch) -> Vec<Event> {
-        let peers = machine.peers.iter();
-        let mut events: Vec<Event> = peers.clone().flat_map(Peers::found).collect();
-        let Self::Recorded(Recorded { schedules, memberships }) = self else {
-            events.extend(peers.map(|peers| peers.join(start)));
-            return events;
-        };
-        events.extend(memberships.iter().map(|(epoch, membership)| Event::Membership {
-            membership: membership.clone(),
-            not_before: *epoch,
-        }));
+    fn begin(&self) -> Vec<Event> {
+        let Self::Recorded(schedules) = self else { return Vec::new() };
         let event = |(applied, points): &(Applied, SetPoints)| {
             let Applied { generation, epoch } = *applied;
             Event::Scheduled { generation, from: epoch, points: *points }
         };
-        events.extend(schedules.iter().map(event));
-        events
+        schedules.iter().map(event).collect()
     }
 
     /// What follows from what a session observed.
@@ -205,8 +190,8 @@ fn run<O: Observer>(
     let mut trainer = Trainer::new(settings, machine);
     let mut trace = Trace::new(settings, observer);
     let mut digest = Digest::default();
-    let told = manager.begin(machine, settings.order.start.epoch);
-    let first = told.into_iter().chain(trainer.attach());
+    let peers = machine.peers.iter().flat_map(|peers| peers.join(settings.order.start.epoch));
+    let first = peers.chain(manager.begin()).chain(trainer.attach());
     first.for_each(|event| session.handle(event, clock.now));
     loop {
         session.run_jobs();
@@ -264,15 +249,14 @@ fn run<O: Observer>(
 }
 
 impl Peers {
-    fn found(&self) -> impl Iterator<Item = Event> {
-        let nodes = 0..u32::try_from(self.members.len()).unwrap_or(u32::MAX);
-        nodes.map(|node| Event::PeerFound { node: NodeId(node) })
-    }
-
     /// What a session is told when all nodes are there from the start.
-    fn join(&self, from: Epoch) -> Event {
-        let membership = Membership { generation: 0, from, nodes: Arc::clone(&self.members) };
-        Event::Membership { membership, not_before: from }
+    fn join(&self, from: Epoch) -> impl Iterator<Item = Event> {
+        let nodes = Arc::clone(&self.members);
+        let found =
+            (0..).zip(nodes.iter()).map(|(node, _)| Event::PeerFound { node: NodeId(node) });
+        let found: Vec<Event> = found.collect();
+        let membership = Membership { generation: 0, from, nodes };
+        found.into_iter().chain([Event::Membership(membership)])
     }
 }
 

@@ -339,12 +339,12 @@ impl Agent {
         if let Some(available) = &available {
             self.adapt(available);
         }
-        let progress = Box::new(outcome::summary(
-            &self.session,
+        let progress = outcome::summary(
+            self.session.progress(),
             &self.layout,
             self.began,
             self.cold.page_cache_figures(),
-        ));
+        );
         let observed = Box::new(self.session.observed());
         self.measure_peers(observed.cold.rate());
         // If the queue is full, the next report replaces this one.

@@ -21,7 +21,6 @@ use tierfeed_core::{
     },
     id::NodeId,
     order::World,
-    retention::partition::Followed,
     session::Observed,
     units::Nanoseconds,
 };
@@ -150,10 +149,6 @@ pub struct Manager {
     memberships: MembershipWriter,
     /// The latest generation of its schedule that each node applied.
     applied: BTreeMap<NodeId, Option<u32>>,
-    /// The latest membership by which each process read an epoch.
-    followed: BTreeMap<(NodeId, u64), u32>,
-    /// The latest membership in the log.
-    logged_membership: u32,
     fleet: Fleet,
     terms: Terms,
     /// By which nodes prove to each other that they belong to the job.
@@ -201,8 +196,6 @@ impl Manager {
             log: ScheduleLog::start(settings.schedule_log),
             memberships: MembershipWriter::start(settings.memberships, begun, known.clone()),
             applied: BTreeMap::new(),
-            followed: BTreeMap::new(),
-            logged_membership: known.last().map_or(0, |it| it.generation),
             fleet: Fleet::new(settings.fleet).resume(known),
             terms: settings.terms,
             peer_secret: None,
@@ -311,7 +304,6 @@ impl Manager {
             }
         }
         self.memberships.note(self.fleet.memberships());
-        self.note_membership();
         while let Some(notice) = self.fleet.poll_notice() {
             self.counters.count_notice(&notice);
             self.announce(notice);
@@ -325,12 +317,11 @@ impl Manager {
                 answer(reply, self.register(registration, now));
             }
             Request::Report { node, incarnation, progress, available, observed, reply } => {
-                let (applied, followed) = (progress.applied.clone(), progress.followed.clone());
+                let applied = progress.applied.clone();
                 let direction = self.fleet.handle_progress(node, incarnation, progress, now);
                 let schedule = match (direction, observed) {
                     (Direction::Continue, Some((observed, generation))) => {
                         self.note_applied(node, &applied);
-                        self.note_followed(node, incarnation, &followed);
                         self.observe(node, generation, *observed)
                     }
                     _ => None,
@@ -341,10 +332,9 @@ impl Manager {
                 answer(reply, (direction, schedule));
             }
             Request::Drained { node, incarnation, progress, reply } => {
-                let (applied, followed) = (progress.applied.clone(), progress.followed.clone());
+                let applied = progress.applied.clone();
                 self.fleet.handle_drained(node, incarnation, progress);
                 self.note_applied(node, &applied);
-                self.note_followed(node, incarnation, &followed);
                 self.forget_ended(node);
                 answer(reply, (fleet::Direction::Drain, None));
             }
@@ -416,26 +406,6 @@ impl Manager {
             self.log.append(&record);
         }
         *noted = applied.last().map(|it| it.generation).max(*noted);
-    }
-
-    /// Records the memberships by which a process read epochs since it told last.
-    fn note_followed(&mut self, id: NodeId, incarnation: u64, followed: &[Followed]) {
-        let noted = self.followed.entry((id, incarnation)).or_default();
-        for it in followed.iter().filter(|it| it.generation > *noted) {
-            let Followed { generation, epoch } = *it;
-            let record = ScheduleRecord::Followed { node: id.0, generation, epoch: epoch.0 };
-            self.log.append(&record);
-        }
-        *noted = followed.last().map_or(0, |it| it.generation).max(*noted);
-    }
-
-    /// Records the nodes that share what they hold, if they changed.
-    fn note_membership(&mut self) {
-        let Some(last) = self.fleet.memberships().last() else { return };
-        if last.generation > self.logged_membership {
-            self.logged_membership = last.generation;
-            self.log.append(&ScheduleRecord::from(last));
-        }
     }
 
     /// Records and logs the schedule of a node.

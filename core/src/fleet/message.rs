@@ -6,7 +6,7 @@ use super::schedule::{Offer, Schedule};
 use crate::{
     id::{Epoch, NodeId},
     order::Spec,
-    retention::{partition::Followed, policy},
+    retention::policy,
     tier,
     units::{Bytes, Nanoseconds},
 };
@@ -113,8 +113,6 @@ pub struct Progress {
     pub faults: u64,
     /// The generations of its schedule that it applied.
     pub applied: Vec<Applied>,
-    /// The memberships by which it read epochs, each with the first of them.
-    pub followed: Vec<Followed>,
 }
 
 /// A generation of a schedule that a node applied.

@@ -33,7 +33,7 @@ use crate::{
     place::{Pieces, Place},
     retention::{
         future_accesses::FutureAccesses,
-        partition::{Followed, Membership},
+        partition::Membership,
         policy::{Need, Planned, Policy, Preparation, Read},
         residency::{Level, Move, Residency},
         wear::Wear,
@@ -337,15 +337,9 @@ impl Cache {
         self.policy.prepared(planned);
     }
 
-    /// Tells the policy which nodes there are from an epoch on; it does not count before `not_before`.
-    pub fn follow(&mut self, membership: Membership, not_before: Epoch) {
-        self.policy.follow(membership, not_before);
-    }
-
-    /// The memberships by which epochs were read, each with the first of them.
-    #[must_use]
-    pub fn followed(&self) -> &[Followed] {
-        self.policy.followed()
+    /// Tells the policy which nodes there are from an epoch on.
+    pub fn follow(&mut self, membership: Membership) {
+        self.policy.follow(membership);
     }
 
     /// The node that holds a sample, if nodes share what they hold.

@@ -46,15 +46,6 @@ pub struct Membership {
     pub nodes: Arc<[Member]>,
 }
 
-/// A membership by which a node read an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Followed {
-    /// The latest generation that it knew then.
-    pub generation: u32,
-    /// The first epoch that it read by it.
-    pub epoch: Epoch,
-}
-
 /// Which node holds which sample at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders(Arc<Vec<u16>>);

@@ -40,7 +40,7 @@ use crate::{
     order::{Shuffle, Spec},
     retention::{
         future_accesses::{FutureAccesses, NextUses, Use},
-        partition::{Followed, Membership},
+        partition::Membership,
         residency::Residency,
     },
     space::Space,
@@ -64,14 +64,8 @@ pub trait Policy: Debug + Send {
     /// Takes the result of a job of [`Self::prepare`].
     fn prepared(&mut self, _: Planned) {}
 
-    /// Takes note of which nodes there are from an epoch on. It counts with the first epoch that is not read yet,
-    /// from `not_before` on.
-    fn follow(&mut self, _: Membership, _not_before: Epoch) {}
-
-    /// The memberships by which epochs were read, each with the first of them.
-    fn followed(&self) -> &[Followed] {
-        &[]
-    }
+    /// Takes note of which nodes there are from an epoch on.
+    fn follow(&mut self, _: Membership) {}
 
     /// The node that holds a sample, if nodes share what they hold.
     fn holder(&self, _: SampleId) -> Option<NodeId> {

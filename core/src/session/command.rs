@@ -207,12 +207,7 @@ pub enum Event {
         points: SetPoints,
     },
     /// The manager says which nodes there are from an epoch on.
-    Membership {
-        /// The nodes.
-        membership: Membership,
-        /// The first epoch in which it may count: in a run the first one, in its replay that in which it did.
-        not_before: Epoch,
-    },
+    Membership(Membership),
     /// A node answers requests for what it holds, and faster than the cold store.
     PeerFound {
         /// The node that may be asked.

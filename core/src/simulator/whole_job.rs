@@ -99,8 +99,11 @@ pub struct WholeJob {
     pace: Pace,
     step_time: Nanoseconds,
     pause: Option<Pause>,
+    depth: u32,
     steps: u64,
     next: Epoch,
+    /// The latest epoch that is divided among the nodes.
+    divided: Epoch,
 }
 
 impl WholeJob {
@@ -114,7 +117,7 @@ impl WholeJob {
         let room = Bytes(setting.tiers.iter().fold(0, |sum, it| sum.saturating_add(it.room.0)));
         let timeline = Timeline::of(&setting, room, &changes);
         let pace = Pace::new(&setting);
-        let Setting { order, sizes, tiers, step_time, pause, .. } = setting;
+        let Setting { order, sizes, tiers, step_time, pause, depth, .. } = setting;
         let mut partition = Partition::new(order, Arc::clone(&sizes), NodeId(0), room);
         timeline.first.into_iter().for_each(|membership| partition.follow(membership));
         let nodes = order.world.nodes as usize;
@@ -133,6 +136,8 @@ impl WholeJob {
             pause,
             steps: 0,
             next: order.first(Rank(0)).epoch,
+            divided: order.start.epoch,
+            depth: depth.get(),
             order,
             sizes,
             tiers,
@@ -161,12 +166,14 @@ impl WholeJob {
             NodeReads { tiers: vec![Amount::default(); self.tiers.len()], ..NodeReads::default() };
         self.reads = vec![none; self.is_gone.len()];
         let minimal = self.room_there();
+        self.hold(self.divided.max(epoch));
+        let leads_on = self.leads_on(steps);
         for number in (0..steps).map(Step) {
             self.follow_changes(epoch, number);
-            if number == Step(0) {
-                self.hold(epoch);
-            }
             self.read_step(order, number);
+            if number == leads_on && epoch.0 + 1 < self.order.epochs {
+                self.hold(Epoch(epoch.0 + 1));
+            }
             self.steps += 1;
             let pause = self.pause.filter(|it| self.steps.is_multiple_of(it.every.get().into()));
             let compute = self.step_time.0.saturating_add(pause.map_or(0, |pause| pause.time.0));
@@ -198,6 +205,12 @@ impl WholeJob {
         Bytes(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
+    /// The last step that is read before the next epoch is divided: half of the epoch is staged then.
+    fn leads_on(&self, steps: u32) -> Step {
+        let at_once = if self.steps == 0 { self.depth.min(steps).saturating_sub(1) } else { 0 };
+        Step((steps / 2).max(at_once))
+    }
+
     /// Applies what the batches of a step feel first.
     fn follow_changes(&mut self, epoch: Epoch, step: Step) {
         let is_felt = |felt: &Felt| felt.from <= (epoch, step);
@@ -206,8 +219,13 @@ impl WholeJob {
             let node = felt.change.node.0 as usize;
             self.is_gone[node] = felt.change.kind == ChangeKind::Lost;
             self.empty(felt.change.node);
-            // It counts with the next epoch that is divided.
-            felt.membership.into_iter().for_each(|it| self.partition.follow(it));
+            if let Some(membership) = felt.membership {
+                let is_divided = membership.from <= self.divided;
+                self.partition.follow(membership);
+                if is_divided {
+                    self.hold(self.divided);
+                }
+            }
         }
     }
 
@@ -226,6 +244,7 @@ impl WholeJob {
 
     /// Divides an epoch among the nodes; what a node does not hold any more it gives up.
     fn hold(&mut self, epoch: Epoch) {
+        self.divided = epoch;
         let holders = self.partition.after(epoch);
         let Some(before) = self.holders.replace(holders.clone()).filter(|it| *it != holders) else {
             return;

@@ -55,7 +55,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
     let cached = agent.cold.page_cache_figures();
-    manager.end(&summary(&session, &agent.layout, agent.began, cached)).await;
+    manager.end(&summary(progress, &agent.layout, agent.began, cached)).await;
     if agent.is_superseded {
         return Ok(None);
     }
@@ -342,12 +342,11 @@ fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
 
 /// The progress that the manager gets.
 pub(super) fn summary(
-    session: &Session,
+    progress: &Progress,
     layout: &Layout,
     began: Applied,
     cached: Option<PageCacheFigures>,
 ) -> fleet::Progress {
-    let progress = session.progress();
     let epochs = &progress.epochs;
     let sum = |of: fn(&tierfeed_core::session::EpochProgress) -> u64| epochs.iter().map(of).sum();
     let tier_read = |(at, tier): (usize, &TierLayout)| {
@@ -364,7 +363,6 @@ pub(super) fn summary(
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,
         applied: applied(progress, began),
-        followed: session.followed().to_vec(),
     }
 }
 

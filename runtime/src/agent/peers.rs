@@ -332,8 +332,7 @@ impl Peers {
         }
         let is_new = |it: &Membership| it.generation > before;
         let memberships = known.memberships.into_iter().filter(is_new);
-        let now = |membership| SessionEvent::Membership { membership, not_before: Epoch(0) };
-        events.extend(memberships.map(now));
+        events.extend(memberships.map(SessionEvent::Membership));
         events
     }
 

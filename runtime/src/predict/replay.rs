@@ -7,9 +7,8 @@ use tierfeed_core::{
     fleet::Applied,
     id::{Epoch, NodeId},
     order::Spec,
-    retention::partition::{Followed, Member, Membership},
     session::{self, SetPoints},
-    simulator::{self, Model, simulate_recorded},
+    simulator::{Model, simulate_recorded},
     units::Bytes,
 };
 use tierfeed_workload_analyzer::{Job, demand::Demand};
@@ -17,7 +16,7 @@ use tierfeed_workload_analyzer::{Job, demand::Demand};
 use super::node_model::NodeModel;
 use crate::{
     observe::schedule::{GenerationEntry, ScheduleEntry},
-    run_dir::schedule_log::{self, MemberEntry, ScheduleRecord},
+    run_dir::schedule_log::{self, ScheduleRecord},
 };
 
 /// Why a run cannot be repeated.
@@ -55,8 +54,6 @@ pub struct Recorded {
     first: ScheduleEntry,
     later: Vec<ScheduleEntry>,
     applied: Vec<Applied>,
-    memberships: Vec<Membership>,
-    followed: Vec<Followed>,
 }
 
 /// The replay of a node.
@@ -90,7 +87,6 @@ impl Recorded {
     fn of(records: Vec<ScheduleRecord>, of: u32) -> Result<Self, ReplayError> {
         let mut known = Vec::new();
         let mut recorded: Option<Self> = None;
-        let mut memberships = Vec::new();
         for record in records {
             match record {
                 ScheduleRecord::Scheduled { node, schedule, observed, .. } => {
@@ -99,14 +95,8 @@ impl Recorded {
                         (false, ..) => (),
                         (true, Some(_), Some(recorded)) => recorded.later.push(*schedule),
                         (true, ..) => {
-                            recorded = Some(Self {
-                                node,
-                                first: *schedule,
-                                later: Vec::new(),
-                                applied: Vec::new(),
-                                memberships: Vec::new(),
-                                followed: Vec::new(),
-                            });
+                            let (first, later, applied) = (*schedule, Vec::new(), Vec::new());
+                            recorded = Some(Self { node, first, later, applied });
                         }
                     }
                 }
@@ -114,22 +104,9 @@ impl Recorded {
                     let applied = Applied { generation, epoch: Epoch(epoch) };
                     recorded.iter_mut().for_each(|recorded| recorded.applied.push(applied));
                 }
-                ScheduleRecord::Followed { node, generation, epoch } if node == of => {
-                    let followed = Followed { generation, epoch: Epoch(epoch) };
-                    recorded.iter_mut().for_each(|recorded| recorded.followed.push(followed));
-                }
-                ScheduleRecord::Membership { generation, from, nodes } => {
-                    let member = |it: MemberEntry| Member {
-                        room: Bytes(it.room_bytes),
-                        process: it.process,
-                    };
-                    let nodes = nodes.into_iter().map(member).collect();
-                    memberships.push(Membership { generation, from: Epoch(from), nodes });
-                }
-                ScheduleRecord::Applied { .. } | ScheduleRecord::Followed { .. } => (),
+                ScheduleRecord::Applied { .. } => (),
             }
         }
-        recorded.iter_mut().for_each(|recorded| recorded.memberships.clone_from(&memberships));
         known.sort_unstable();
         known.dedup();
         recorded.ok_or(ReplayError::NoNode { node: of, known })
@@ -146,16 +123,6 @@ impl Recorded {
             Some((*applied, entry.points()))
         };
         self.applied.iter().filter_map(points).collect()
-    }
-
-    /// The memberships that the node went by, each with the first epoch that it read by it.
-    fn memberships(&self) -> Vec<(Epoch, Membership)> {
-        let told = |membership: &Membership| {
-            let mut followed = self.followed.iter();
-            let first = followed.find(|it| it.generation >= membership.generation)?;
-            Some((first.epoch, membership.clone()))
-        };
-        self.memberships.iter().filter_map(told).collect()
     }
 
     fn generations(&self) -> Vec<GenerationEntry> {
@@ -191,9 +158,8 @@ impl Recorded {
     ) -> Replay {
         let settings =
             session::Settings { node: NodeId(self.node), ..site.session(job, sizes, order) };
-        let told =
-            simulator::Recorded { schedules: self.points(), memberships: self.memberships() };
-        let outcome = simulate_recorded(&settings, &super::machine(&settings, model), &told);
+        let outcome =
+            simulate_recorded(&settings, &super::machine(&settings, model), &self.points());
         let digest = format!("{:016x}", outcome.decisions);
         let of_run = run_digest(report, self.node);
         Replay {

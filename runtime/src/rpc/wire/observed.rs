@@ -3,7 +3,6 @@
 use tierfeed_core::{
     fleet::Applied,
     id::Epoch,
-    retention::partition::Followed,
     session::{Cycle, Observed, ObservedLink, Supply, staging_depth::Load},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -101,17 +100,5 @@ impl From<&Applied> for pb::Applied {
 impl From<pb::Applied> for Applied {
     fn from(applied: pb::Applied) -> Self {
         Self { generation: applied.generation, epoch: Epoch(applied.epoch) }
-    }
-}
-
-impl From<&Followed> for pb::Applied {
-    fn from(followed: &Followed) -> Self {
-        Self { generation: followed.generation, epoch: followed.epoch.0 }
-    }
-}
-
-impl From<pb::Applied> for Followed {
-    fn from(followed: pb::Applied) -> Self {
-        Self { generation: followed.generation, epoch: Epoch(followed.epoch) }
     }
 }

@@ -17,7 +17,6 @@ use tierfeed_core::{
     },
     retention::{
         in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
-        partition::Followed,
         policy,
     },
     session::{Cycle, Observed, ObservedLink, Supply, staging_depth},
@@ -236,7 +235,6 @@ prop_compose! {
         (stall, faults, page_cache_read) in any::<(u64, u64, u64)>(),
         tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
         applied in prop::collection::vec(any::<(u32, u32)>(), 0..4),
-        followed in prop::collection::vec(any::<(u32, u32)>(), 0..4),
     ) -> Progress {
         let read = |(kind, bytes): (usize, u64)| (Kind::ALL[kind], Bytes(bytes));
         Progress {
@@ -251,10 +249,6 @@ prop_compose! {
             applied: applied
                 .into_iter()
                 .map(|(generation, epoch)| Applied { generation, epoch: Epoch(epoch) })
-                .collect(),
-            followed: followed
-                .into_iter()
-                .map(|(generation, epoch)| Followed { generation, epoch: Epoch(epoch) })
                 .collect(),
         }
     }
