@@ -20,6 +20,7 @@ import node
 import tierfeed
 from conftest import World, make_world
 from node import Node
+from tierfeed import embedded
 from tierfeed.torch import TierLoader
 
 pytestmark = pytest.mark.node
@@ -274,7 +275,8 @@ def test_memory_is_lent_in_chunks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> 
             pickle.dumps(memory)
 
 
-def test_memory_without_an_agent_is_a_clear_error() -> None:
+def test_memory_without_an_agent_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_started", [])
     with pytest.raises(tierfeed.Gone, match="TIERFEED_SOCK"):
         tierfeed.memory.allocate(1)
     with pytest.raises(ValueError, match="at least 1"):

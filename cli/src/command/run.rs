@@ -20,7 +20,7 @@ use tierfeed_core::{
 };
 use tierfeed_runtime::{
     agent::{AgentError, scratch},
-    observe::report::Report,
+    observe::report::{JobReport, Report},
     run_dir::{
         LockOwner, RunDir, RunDirError, RunDirLock, start_marker::StartMarker,
         trainer_file::TrainerFile,
@@ -116,15 +116,30 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;
     }
-    match (&job_report, &report) {
-        (Some(job_report), _) => {
+    show(arguments, &dirs, seat.node, job_report.as_ref(), report.as_ref())?;
+    if seat.node == FIRST && matches!((&ending, job_code), (Ending::Done, None)) {
+        ended(&dirs.job)?;
+    }
+    exit(ending, job_code, report.as_ref())
+}
+
+/// Shows the report of the job, or that of the first node if there is no other.
+fn show(
+    arguments: &Run,
+    dirs: &Dirs,
+    node: NodeId,
+    of_job: Option<&JobReport>,
+    of_node: Option<&Report>,
+) -> Result<(), Failure> {
+    match (of_job, of_node) {
+        (Some(report), _) => {
             if arguments.json {
-                output::json(job_report)?;
+                output::json(report)?;
             }
-            eprint!("{}", job_report.text());
+            eprint!("{}", report.text());
             eprintln!("report: {}", dirs.job.report().display());
         }
-        (None, Some(report)) if seat.node == FIRST => {
+        (None, Some(report)) if node == FIRST => {
             if arguments.json {
                 output::json(report)?;
             }
@@ -132,10 +147,7 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
         }
         _ => tracing::info!(report = %dirs.node.report().display(), "this node has ended"),
     }
-    if seat.node == FIRST && matches!((&ending, job_code), (Ending::Done, None)) {
-        ended(&dirs.job)?;
-    }
-    exit(ending, job_code, report.as_ref())
+    Ok(())
 }
 
 /// Locks the directory, where the agent of a training that was just killed may still be ending.

@@ -485,6 +485,12 @@ pub(super) async fn next_event(peers: Option<&Peers>) -> Event {
 }
 
 impl Agent {
+    /// As [`Self::join_peers`], if there is a secret already.
+    pub(super) fn with_peers(mut self, secret: Option<Secret>) -> Self {
+        secret.into_iter().for_each(|secret| self.join_peers(&secret));
+        self
+    }
+
     /// Starts to read from other nodes and for them; without that, this node reads alone.
     pub(super) fn join_peers(&mut self, secret: &Secret) {
         let Some(applicant) = self.applicant.take() else { return };

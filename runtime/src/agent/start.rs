@@ -62,8 +62,7 @@ pub(super) async fn agent(
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
-    TrainerFile::remove(&run_dir.trainer_file())?;
-    let published = publications(&run_dir, &assignment);
+    let published = publications(&run_dir, &assignment)?;
     let completions = Completions::new(clock);
     let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
@@ -75,13 +74,12 @@ pub(super) async fn agent(
     let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
     let (order, ahead) = (assignment.order, layout.depth);
     let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
-    let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let socket = run_dir.agent_socket();
-    let server = listen(&socket, order, post, plane.shared_tiers(), events)?;
+    let (server, clients) = listen(&socket, order, post, plane.shared_tiers())?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    let mut agent = Agent {
+    let agent = Agent {
         began: follow_schedule(&mut session, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
@@ -124,8 +122,7 @@ pub(super) async fn agent(
         pauses: Pauses::default(),
         shutdown,
     };
-    secret.into_iter().for_each(|secret| agent.join_peers(&secret));
-    Ok(agent)
+    Ok(agent.with_peers(secret))
 }
 
 /// Has the session follow the schedule that the agent got; returns since when it does.
@@ -136,13 +133,14 @@ fn follow_schedule(session: &mut Session, assignment: &Assignment, now: Nanoseco
     Applied { generation, epoch: from }
 }
 
-/// Where published orders are written; those of an earlier run are removed.
-fn publications(run_dir: &RunDir, assignment: &Assignment) -> Publications {
+/// Where published orders are written. Removes those of an earlier run, and what trainers found it by.
+fn publications(run_dir: &RunDir, assignment: &Assignment) -> Result<Publications, AgentError> {
+    TrainerFile::remove(&run_dir.trainer_file())?;
     let orders = PublishedOrders::new(run_dir.path().join("published"));
     if let Err(error) = orders.clear() {
         tracing::warn!(%error, "published orders of an earlier run are left behind");
     }
-    Publications::new(orders, assignment.order, assignment.node)
+    Ok(Publications::new(orders, assignment.order, assignment.node))
 }
 
 /// The data plane, and how it reads the cold store.
@@ -188,8 +186,8 @@ fn listen(
     order: Spec,
     post: Post,
     shared_tiers: Vec<SharedTier>,
-    events: mpsc::Sender<ClientEvent>,
-) -> Result<Server, AgentError> {
+) -> Result<(Server, mpsc::Receiver<ClientEvent>), AgentError> {
+    let (events, clients) = mpsc::channel(CLIENT_EVENTS_MAX);
     let limits =
         ClientLimits { published_samples_max: order.samples_per_rank(), ..ClientLimits::STANDARD };
     // The receiver is dropped when the agent ends: then events are discarded.
@@ -197,7 +195,7 @@ fn listen(
     let server = Server::bind(socket, limits, post, forward)?;
     // The layout has no more than the hand-off's limit.
     drop(server.share_tiers(shared_tiers));
-    Ok(server)
+    Ok((server, clients))
 }
 
 /// The session of this node, and what it may hold in each tier.
