@@ -35,7 +35,7 @@ const OF_AGENT: [(&str, &str, &str); 12] = [
     ("statfs,fstatfs,statx,newfstatat", "EIO", "1+3"),
 ];
 
-/// As [`OF_AGENT`], for a manager.
+/// As [`OF_AGENT`], for a manager, which makes so few calls that all of these fail at a time.
 const OF_MANAGER: [(&str, &str, &str); 4] = [
     ("accept4", "EMFILE", "1+2"),
     ("openat", "EMFILE", "1+2"),
@@ -64,13 +64,15 @@ impl SyscallFaults {
 
     /// Lets system calls of process `pid`, which has `role`, fail.
     pub(crate) fn begin(role: Role, pid: u32, log: PathBuf, target: u64) -> anyhow::Result<Self> {
-        let table = if role == Role::Manager { &OF_MANAGER[..] } else { &OF_AGENT };
-        let at = usize::try_from(target % table.len() as u64).unwrap_or_default();
-        let (calls, error, which) = table[at];
+        let at = usize::try_from(target % OF_AGENT.len() as u64).unwrap_or_default();
+        let failing = if role == Role::Manager { &OF_MANAGER[..] } else { &OF_AGENT[at..=at] };
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-p", &pid.to_string(), "-o"]).arg(&log);
-        strace.args(["-e", &format!("trace={calls}"), "-e", "signal=none"]);
-        strace.args(["-e", &format!("inject={calls}:error={error}:when={which}")]);
+        let traced: Vec<_> = failing.iter().map(|(calls, ..)| *calls).collect();
+        strace.args(["-e", &format!("trace={}", traced.join(",")), "-e", "signal=none"]);
+        for (calls, error, which) in failing {
+            strace.args(["-e", &format!("inject={calls}:error={error}:when={which}")]);
+        }
         let strace = strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let strace = strace.spawn().context("cannot start strace")?;
         Ok(Self { strace, log })
