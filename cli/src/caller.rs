@@ -1,7 +1,7 @@
 //! The process that started `tierfeed embed`, and trains.
 //!
 //! It writes the job as one line of JSON to the standard input of this process, and keeps that open. The kernel
-//! closes it when the caller ends, whatever ends it. This process answers with one line of JSON on standard
+//! closes it when the caller ends, also if it was killed. This process answers with one line of JSON on standard
 //! output: the variables of a trainer, or why there are none.
 
 use std::{

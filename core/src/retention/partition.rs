@@ -9,7 +9,7 @@
 //! Invariants, checked by `mod tests`:
 //!
 //! 1. No node holds more than its room, and none holds a sample that it has not read.
-//! 2. Agents that know the same memberships compute the same holders, at whatever time each was told.
+//! 2. Agents that know the same memberships compute the same holders. When each was told does not matter.
 //! 3. Of samples of one length, nodes of equal room hold as many as fit into all of them together after
 //!    the first epoch.
 

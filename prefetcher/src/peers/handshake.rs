@@ -102,7 +102,7 @@ pub(crate) async fn prove(mut channel: Channel, access: &Access) -> Result<Prove
 impl Proved {
     /// Tells the client that it may ask.
     pub(crate) async fn accept(&mut self) -> Result<(), HandshakeError> {
-        self.channel.fit_send_buffer()?;
+        self.channel.fit_send_buffer();
         Ok(self.channel.send_all(&[ACCEPTED]).await?)
     }
 

@@ -2,7 +2,7 @@
 
 Every rank starts `tierfeed embed` and keeps a pipe to it open. The process of the first rank of a
 node holds the agent, those of the others find it; all last as long as the ranks do. The kernel closes
-the pipe of a rank that dies, whatever kills it, so nothing is left behind.
+the pipe when the rank ends, also if it was killed, so nothing is left behind.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ pub(crate) struct World {
     pub(crate) nodes: u32,
     /// Ranks of a node that are trained.
     pub(crate) ranks_per_node: u32,
-    /// Ranks of the job that nobody trains: for the hostile client.
+    /// Ranks of the job that have no trainer; the hostile client connects as one of them.
     pub(crate) spare_ranks: u32,
 }
 
