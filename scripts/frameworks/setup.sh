@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Makes the Python environments in which frameworks are tested, where they are missing, and prints the
+# folder of the one that is asked for.
+#
+# usage: setup.sh newest|oldest
+#
+# `newest` has every framework in its current version (3.4 GB), `oldest` the lowest version of each that
+# tierfeed supports (docs/python.md). PyTorch comes without its GPU libraries: stub_libraries.py builds
+# stand-ins.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+readonly which=${1:?newest or oldest}
+readonly home="${CARGO_TARGET_DIR:-$PWD/target}/frameworks/$which"
+
+say() { printf 'frameworks: %s\n' "$*" >&2; }
+
+# Packages that name torch as a dependency are installed without theirs, or pip would fetch the GPU
+# libraries. What those need stands in the second list.
+case $which in
+  newest)
+    beside_torch=(torch torchdata accelerate transformers lightning pytorch-lightning lightning-utilities
+      torchmetrics)
+    others=(tensorflow-cpu jax grain keras fsspec datasets numpy pandas pyarrow aiohttp filelock
+      huggingface_hub jinja2 networkx packaging psutil pyyaml regex requests safetensors sympy tokenizers
+      tqdm typer typing_extensions)
+    ;;
+  oldest)
+    beside_torch=()
+    others=('tensorflow-cpu==2.18.1')
+    ;;
+  *)
+    say "error: $which is neither newest nor oldest"
+    exit 2
+    ;;
+esac
+
+make_environment() {
+  say "installing the $which versions of the frameworks into $home"
+  rm -rf "$home"
+  /usr/bin/python3 -m venv "$home"
+  local pip=("$home/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile)
+  "${pip[@]}" "${others[@]}" pytest pytest-timeout
+  if [ "${#beside_torch[@]}" -gt 0 ]; then
+    "${pip[@]}" --no-deps "${beside_torch[@]}"
+    "$home/bin/python" scripts/frameworks/stub_libraries.py \
+      "$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch/lib"
+    "$home/bin/python" -c 'import torch, accelerate'
+  fi
+  printf '%s\n' "${others[*]} ${beside_torch[*]}" >"$home/complete"
+}
+
+# Another list of packages makes a new environment.
+if [ "$(cat "$home/complete" 2>/dev/null)" != "${others[*]} ${beside_torch[*]}" ]; then
+  make_environment >&2
+fi
+printf '%s\n' "$home"
