@@ -15,13 +15,12 @@ from tierfeed._native import Batch, Reconfigure
 from tierfeed.arguments import KEYS
 from tierfeed.batches import Batches
 from tierfeed.feed import Feed, connect, embedded_feed
+from tierfeed.position import Position
 from tierfeed.skipped import Skipped
 from tierfeed.torch.decoding import CLOSED, Decode, Decoder, as_tensor
-from tierfeed.torch.misuse import check_ranks, checked_epoch, checked_feed, unknown_arguments
+from tierfeed.torch.misuse import check_ranks, checked_feed, unknown_arguments
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.torch.waits import Stats, Waits
-
-STATE_VERSION = 2
 
 
 class _Begun(NamedTuple):
@@ -76,9 +75,7 @@ class TierLoader:
             self.feed = connect() if source is None else checked_feed(source, of="TierLoader")
         self._decoder = Decoder(self.feed, decode or as_tensor, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)
-        self._epoch = 0
-        self._start_step = 0
-        self._consumed = 0
+        self._position = Position(self.feed)
         self._waits = Waits()
         # The epoch that was read to its end, until `set_epoch` or `load_state_dict` is called.
         self._finished: int | None = None
@@ -88,18 +85,15 @@ class TierLoader:
     @property
     def epoch(self) -> int:
         """The epoch of the next or current pass."""
-        return self._epoch
+        return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Call before each epoch, as with PyTorch's `DistributedSampler`.
 
         Naming the epoch that `load_state_dict` resumed keeps its position.
         """
-        epoch, self._finished = checked_epoch(epoch), None
-        if epoch >= self.feed.epochs:
-            raise IndexError(f"epoch {epoch}; the job has {self.feed.epochs}, from 0")
-        if epoch != self._epoch:
-            self._epoch, self._start_step, self._consumed = epoch, 0, 0
+        self._finished = None
+        self._position.set_epoch(epoch)
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -108,14 +102,12 @@ class TierLoader:
 
     def __len__(self) -> int:
         """Batches of the epoch."""
-        return self.feed.order.steps_in(self._epoch, self.feed.rank)
+        return self._position.steps
 
     def __iter__(self) -> Iterator[Any]:
         check_ranks(self.feed)
         self._warn_of_repetition()
-        start, self._start_step = self._start_step, 0
-        self._consumed = start
-        epoch, closings = self._epoch, self._closings
+        (epoch, start), closings = self._position.begin(), self._closings
         batches = self.feed.epoch(epoch, start)
         ahead: list[_Begun] = []
         wanted_ns = time.monotonic_ns()
@@ -138,11 +130,12 @@ class TierLoader:
         )
 
     def _warn_of_repetition(self) -> None:
-        if self._finished != self._epoch or self.feed.epochs == 1 or self._was_warned:
+        epoch = self._position.epoch
+        if self._finished != epoch or self.feed.epochs == 1 or self._was_warned:
             return
         self._was_warned = True
         warnings.warn(
-            f"tierfeed: epoch {self._epoch} was read to its end and is read again, in the same order:"
+            f"tierfeed: epoch {epoch} was read to its end and is read again, in the same order:"
             " call set_epoch(epoch) before each epoch",
             RuntimeWarning,
             stacklevel=3,
@@ -150,19 +143,7 @@ class TierLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was handed out last."""
-        order, step = self.feed.order, self._start_step or self._consumed
-        return {
-            "version": STATE_VERSION,
-            "fingerprint": self.feed.fingerprint,
-            "epoch": self._epoch,
-            "step": step,
-            "position": order.position_after(self._epoch, step),
-            "start": order.start,
-            "seed": order.seed,
-            "shuffle": order.shuffle,
-            "batch_size": order.batch_size,
-            "world": order.world,
-        }
+        return self._position.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues at the position of another loader of the same job.
@@ -174,24 +155,7 @@ class TierLoader:
         mean other samples here.
         """
         self._finished = None
-        own = self.state_dict()
-        for key in ("version", "fingerprint", "seed", "shuffle"):
-            if state.get(key) != own[key]:
-                raise Reconfigure(
-                    f"the state was saved with {key} {state.get(key)!r}; this job has {own[key]!r}"
-                )
-        differing = [key for key in ("batch_size", "world", "start") if state.get(key) != own[key]]
-        if not differing:
-            self._epoch = int(state["epoch"])
-            self._start_step = self._consumed = int(state["step"])
-        elif own["start"] == state.get("position"):
-            self._epoch, self._start_step, self._consumed = own["start"][0], 0, 0
-        else:
-            key, (epoch, samples) = differing[0], state["position"]
-            raise Reconfigure(
-                f"the state was saved with {key} {state.get(key)!r}; this job has {own[key]!r}: to go"
-                f" on in another world, give it `order.start: {{ epoch: {epoch}, samples: {samples} }}`"
-            )
+        self._position.load_state_dict(state)
 
     def stats(self) -> Stats:
         """Batches, samples and bytes so far, and how long training waited for them in seconds."""
@@ -236,7 +200,7 @@ class TierLoader:
             samples=len(batch),
             nbytes=batch.nbytes,
         )
-        self._consumed = batch.step + 1
+        self._position.take(batch.step)
         return finished
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import operator
 from collections.abc import Iterable
 
 import torch.distributed as dist
@@ -76,11 +75,3 @@ def unknown_arguments(names: Iterable[str], known: list[str], of: str) -> TypeEr
             advice = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(known)}"
         parts.append(f"{of} takes no {name}=: {advice}")
     return TypeError("; ".join(parts))
-
-
-def checked_epoch(epoch: int) -> int:
-    """The epoch as an int; raises an `IndexError` if it is negative."""
-    number = operator.index(epoch)
-    if number < 0:
-        raise IndexError(f"epoch {number}; epochs count from 0")
-    return number

@@ -8,8 +8,9 @@ from typing import TypeVar
 from torch.utils.data import Sampler
 
 from tierfeed.feed import Feed
+from tierfeed.position import checked_epoch
 from tierfeed.torch.dataset import reader
-from tierfeed.torch.misuse import checked_epoch, checked_feed
+from tierfeed.torch.misuse import checked_feed
 
 T = TypeVar("T")
 
