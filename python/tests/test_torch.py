@@ -115,6 +115,7 @@ def test_a_resumed_loader_gives_exactly_the_rest(world: World, stop: int) -> Non
     loader = TierLoader(world.direct(), decode=crc)
     loader.set_epoch(2)
     whole = [values.tolist() for values, _ in loader]
+    loader.set_epoch(2)
     for step, _ in enumerate(loader, 1):
         if step == stop:
             state = pickle.loads(pickle.dumps(loader.state_dict()))
@@ -125,6 +126,7 @@ def test_a_resumed_loader_gives_exactly_the_rest(world: World, stop: int) -> Non
     assert resumed.state_dict() == state
     resumed.set_epoch(resumed.epoch)
     assert [values.tolist() for values, _ in resumed] == whole[stop:]
+    resumed.set_epoch(2)
     assert [values.tolist() for values, _ in resumed] == whole
 
 

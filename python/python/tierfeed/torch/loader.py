@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Never
 
@@ -18,6 +17,7 @@ from tierfeed.feed import Feed, connect, embedded_feed
 from tierfeed.position import Position
 from tierfeed.skipped import Skipped
 from tierfeed.torch.decoding import CLOSED, Decode, Decoder, as_tensor
+from tierfeed.torch.iterable import TierIterableDataset
 from tierfeed.torch.misuse import check_ranks, checked_feed, unknown_arguments
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.torch.waits import Stats, Waits
@@ -31,7 +31,7 @@ class _Begun(NamedTuple):
 
 
 class TierLoader:
-    """Iterates over the batches of one epoch of this rank.
+    """Iterates over the batches of this rank, an epoch at a time.
 
     `TierLoader("/data/train", batch_size=256, seed=42)` starts what it needs: an agent beside the first
     rank of each node, found by the others, gone with the last. The source is a path or a URL, the
@@ -49,8 +49,10 @@ class TierLoader:
     soon as it is staged.
 
     A sample that `decode` fails for names its file in the error, or with `on_error: skip` is left out
-    and listed in `skipped`. A batch of which nothing is left is not handed out. One pass at a time: an
-    iterator ends when another one of the same loader begins.
+    and listed in `skipped`. A batch of which nothing is left is not handed out.
+
+    Each pass reads the next epoch, and `set_epoch` names another one. A pass begins with its first
+    batch. One pass at a time: an iterator ends when another one of the same loader begins.
     """
 
     def __init__(
@@ -77,22 +79,20 @@ class TierLoader:
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)
         self._position = Position(self.feed)
         self._waits = Waits()
-        # The epoch that was read to its end, until `set_epoch` or `load_state_dict` is called.
-        self._finished: int | None = None
-        self._was_warned = False
         self._closings = 0
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next or current pass."""
+        """The epoch of the current or last pass; before the first one, and after `set_epoch` or
+        `load_state_dict`, that of the next."""
         return self._position.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Call before each epoch, as with PyTorch's `DistributedSampler`.
+        """Names the epoch of the next pass, as with PyTorch's `DistributedSampler`. Optional: without it
+        each pass reads the next epoch.
 
         Naming the epoch that `load_state_dict` resumed keeps its position.
         """
-        self._finished = None
         self._position.set_epoch(epoch)
 
     @property
@@ -106,7 +106,6 @@ class TierLoader:
 
     def __iter__(self) -> Iterator[Any]:
         check_ranks(self.feed)
-        self._warn_of_repetition()
         (epoch, start), closings = self._position.begin(), self._closings
         batches = self.feed.epoch(epoch, start)
         ahead: list[_Begun] = []
@@ -121,25 +120,18 @@ class TierLoader:
                 wanted_ns = time.monotonic_ns()
             if closings != self._closings:
                 raise Reconfigure(CLOSED)
-        self._finished = epoch
+        self._position.end(epoch)
 
     def __getitem__(self, index: object) -> Never:
         raise TypeError(
-            "TierLoader is a loader itself: iterate over it instead of passing it to a DataLoader,"
-            " or give the DataLoader a TierDataset"
+            "TierLoader is a loader itself: iterate over it instead of passing it to a DataLoader. Where"
+            " a DataLoader is asked for, DataLoader(loader.as_dataset(), batch_size=None) is one"
         )
 
-    def _warn_of_repetition(self) -> None:
-        epoch = self._position.epoch
-        if self._finished != epoch or self.feed.epochs == 1 or self._was_warned:
-            return
-        self._was_warned = True
-        warnings.warn(
-            f"tierfeed: epoch {epoch} was read to its end and is read again, in the same order:"
-            " call set_epoch(epoch) before each epoch",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    def as_dataset(self) -> TierIterableDataset:
+        """The loader as an `IterableDataset`, for `StatefulDataLoader(dataset, batch_size=None)` and the
+        like: its items are whole batches."""
+        return TierIterableDataset(self)
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was handed out last."""
@@ -154,7 +146,6 @@ class TierLoader:
         Raises `Reconfigure` if the state is of another dataset or another order: its position would
         mean other samples here.
         """
-        self._finished = None
         self._position.load_state_dict(state)
 
     def stats(self) -> Stats:

@@ -1,0 +1,47 @@
+"""A loader as an `IterableDataset`, for code that wants a `DataLoader` around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import IterableDataset, get_worker_info
+
+from tierfeed._native import Reconfigure
+
+if TYPE_CHECKING:
+    from tierfeed.torch.loader import TierLoader
+
+
+class TierIterableDataset(IterableDataset[Any]):
+    """Yields the batches of a loader. Made by `TierLoader.as_dataset`.
+
+    For `DataLoader(dataset, batch_size=None)`: its items are batches already. It has the state of the
+    loader, as `torchdata.stateful_dataloader.StatefulDataLoader` expects it.
+    """
+
+    def __init__(self, loader: TierLoader) -> None:
+        self.loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        """As `TierLoader.set_epoch`."""
+        self.loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        if get_worker_info() is not None:  # type: ignore[no-untyped-call]
+            raise Reconfigure(
+                "the agent reads the batches of a TierLoader ahead, and each worker would read all of"
+                " them: use num_workers=0; decode_threads= of TierLoader decodes in parallel"
+            )
+        return iter(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `TierLoader.state_dict`."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """As `TierLoader.load_state_dict`."""
+        self.loader.load_state_dict(state)
