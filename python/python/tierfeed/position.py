@@ -47,6 +47,12 @@ class Position:
         return self._epoch
 
     @property
+    def epochs_left(self) -> range:
+        """The epochs that are still to be read, first the one that is not read to its end."""
+        is_over = 0 < self._consumed >= self.steps
+        return range(self._epoch + is_over, self._feed.epochs)
+
+    @property
     def steps(self) -> int:
         """Batches of the epoch."""
         return self._feed.order.steps_in(self._epoch, self._feed.rank)

@@ -11,10 +11,11 @@ from torch.utils.data import Dataset
 
 from tierfeed import environment
 from tierfeed._native import Batch, Reconfigure, Sample, SampleError
+from tierfeed.decoding import LEFT_OUT, Decode, decode_each, decode_one
 from tierfeed.feed import Feed
 from tierfeed.position import checked_epoch
-from tierfeed.torch.decoding import LEFT_OUT, Decode, as_tensor, decode_each, decode_one
 from tierfeed.torch.misuse import checked_feed
+from tierfeed.torch.tensors import as_tensor
 from tierfeed.torch.tracing import NEXT_BATCH, waiting
 
 # A sampler that follows the job's order is at most so many epochs ahead of the last batch. The order of

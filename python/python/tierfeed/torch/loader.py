@@ -13,14 +13,15 @@ from torch.utils.data import default_collate
 from tierfeed._native import Batch, Reconfigure
 from tierfeed.arguments import KEYS
 from tierfeed.batches import Batches
+from tierfeed.decoding import CLOSED, Decode, Decoder
 from tierfeed.feed import Feed, connect, embedded_feed
 from tierfeed.position import Position
 from tierfeed.skipped import Skipped
-from tierfeed.torch.decoding import CLOSED, Decode, Decoder, as_tensor
 from tierfeed.torch.iterable import TierIterableDataset
 from tierfeed.torch.misuse import check_ranks, checked_feed, unknown_arguments
+from tierfeed.torch.tensors import as_tensor
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
-from tierfeed.torch.waits import Stats, Waits
+from tierfeed.waits import Stats, Waits
 
 
 class _Begun(NamedTuple):

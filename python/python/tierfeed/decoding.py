@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
-import torch
-from torch.utils.dlpack import from_dlpack
-
 from tierfeed._native import Error, Reconfigure, Sample
 from tierfeed.feed import Feed
 
@@ -19,11 +16,6 @@ LEFT_OUT = object()
 """Marks a sample that could not be decoded, in a job with `on_error: skip`."""
 
 CLOSED = "the loader was closed while it was iterated; a new iteration begins anew"
-
-
-def as_tensor(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
-    """The bytes themselves, not copied; a copy of a sample that is read-only (`Sample.readonly`)."""
-    return from_dlpack(sample), label
 
 
 def decode_each(feed: Feed, decode: Decode, samples: Iterable[Sample]) -> list[Any]:

@@ -1,0 +1,184 @@
+"""A loader of whole batches, epoch by epoch: what the loaders of NumPy, JAX and Keras have in common."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+from tierfeed._native import Batch, Reconfigure
+from tierfeed.arguments import refuse_unknown
+from tierfeed.batches import Batches
+from tierfeed.decoding import CLOSED, Decode, Decoder
+from tierfeed.feed import Feed, connect, embedded_feed
+from tierfeed.position import Position
+from tierfeed.skipped import Skipped
+from tierfeed.waits import Stats, Waits
+
+Source = Feed | str | os.PathLike[str]
+"""A feed, or a path or URL of a dataset, for which an agent is started."""
+
+
+class _Begun(NamedTuple):
+    """A batch whose samples are being decoded."""
+
+    batch: Batch
+    started: list[Any]
+
+
+class Loader:
+    """Iterates over the batches of this rank. Each pass reads an epoch, and the next pass the next one.
+
+    `whole` makes of a batch what training gets. With `decode` it is `collate` of what `decode` returned
+    for each sample; samples are decoded on `decode_threads`, those of the next batch as soon as it is
+    staged. One pass at a time: an iterator ends when another one of the same loader begins.
+    """
+
+    def __init__(
+        self,
+        source: Source | None,
+        keys: Mapping[str, Any],
+        *,
+        whole: Callable[[Batch], Any],
+        decode: Decode | None,
+        decode_threads: int,
+        collate: Callable[[list[Any]], Any],
+    ) -> None:
+        if decode is None and decode_threads:
+            raise ValueError("decode_threads without decode: there is nothing to decode")
+        self.feed = feed_of(source, keys, of=type(self).__name__)
+        self._whole = whole
+        self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
+        self._collate = collate
+        self._position = Position(self.feed)
+        self._waits = Waits()
+        self._closings = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the current or last pass; before the first one, and after `set_epoch` or
+        `load_state_dict`, that of the next."""
+        return self._position.epoch
+
+    @property
+    def epochs_left(self) -> range:
+        """The epochs that are still to be read, first the one that is not read to its end."""
+        return self._position.epochs_left
+
+    def set_epoch(self, epoch: int) -> None:
+        """Names the epoch of the next pass. Optional: without it each pass reads the next epoch.
+
+        Naming the epoch that `load_state_dict` resumed keeps its position.
+        """
+        self._position.set_epoch(epoch)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """The samples that were left out, with their files (`on_error: skip`)."""
+        return self.feed.skipped
+
+    def __len__(self) -> int:
+        """Batches of the epoch."""
+        return self._position.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        (epoch, start), closings = self._position.begin(), self._closings
+        batches = self.feed.epoch(epoch, start)
+        ahead: list[_Begun] = []
+        wanted_ns = time.monotonic_ns()
+        while current := ahead or self._begin(next(batches, None)):
+            there_ns = time.monotonic_ns()
+            ahead = self._begin(self._staged(batches))
+            # Popped, so that the loader does not keep a batch while training uses it.
+            finished = self._finish(current.pop(), wanted_ns, there_ns)
+            while finished:
+                yield finished.pop()
+                wanted_ns = time.monotonic_ns()
+            if closings != self._closings:
+                raise Reconfigure(CLOSED)
+        self._position.end(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the batch that was handed out last."""
+        return self._position.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues at the position of another loader of the same job, also with another framework.
+
+        A job with another world or batch size continues there too if its `order.start` is the `position`
+        of the state: all ranks load the same state, and no sample of the epoch is lost or read twice.
+
+        Raises `Reconfigure` if the state is of another dataset or another order.
+        """
+        self._position.load_state_dict(state)
+
+    def stats(self) -> Stats:
+        """Batches, samples and bytes so far, and how long training waited for them in seconds."""
+        return self._waits.stats()
+
+    def close(self) -> None:
+        """Ends the decode threads and disconnects."""
+        self._closings += 1
+        if self._decoder is not None:
+            self._decoder.close()
+        self.feed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _begin(self, batch: Batch | None) -> list[_Begun]:
+        """Starts to decode a batch; an empty list if there is none."""
+        if batch is None:
+            return []
+        return [_Begun(batch, [] if self._decoder is None else self._decoder.start(batch))]
+
+    def _staged(self, batches: Batches) -> Batch | None:
+        """The next batch, if there are threads to decode it and it is staged."""
+        return batches.poll() if self._decoder is not None and self._decoder.threads else None
+
+    def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[Any]:
+        """What training gets, in a list; an empty list if all samples of the batch were left out.
+
+        Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
+        batch, started = begun
+        if self._decoder is None:
+            finished = [self._whole(batch)] if len(batch) else []
+        else:
+            decoded = self._decoder.finish(started)
+            finished = [self._collate(decoded)] if decoded else []
+        ready_ns = time.monotonic_ns()
+        threads = 0 if self._decoder is None else self._decoder.threads
+        self.feed.note_decoding(batch.epoch, ready_ns - there_ns, threads)
+        self._waits.add(
+            (ready_ns - wanted_ns) / 1e9,
+            decoding_s=(ready_ns - there_ns) / 1e9,
+            samples=len(batch),
+            nbytes=batch.nbytes,
+        )
+        self._position.take(batch.step)
+        return finished
+
+
+def feed_of(source: Source | None, keys: Mapping[str, Any], of: str) -> Feed:
+    """The feed of a loader: the given one, one with an agent of its own, or that of `tierfeed run`."""
+    if isinstance(source, (str, os.PathLike)):
+        refuse_unknown(keys, of=of)
+        return embedded_feed(source, keys)
+    if keys:
+        name = next(iter(keys))
+        raise TypeError(
+            f'{of} takes no {name}= without a dataset, such as {of}("/data/train", batch_size=256): the'
+            " job file says what is read"
+        )
+    if source is None:
+        return connect()
+    if isinstance(source, Feed):
+        return source
+    raise TypeError(
+        f"the source of {of} is {source!r}; pass a path or a URL, what tierfeed.connect() returned, or"
+        " nothing under `tierfeed run`"
+    )
