@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from tierfeed._native import Batch, Reconfigure
 from tierfeed.arguments import refuse_unknown
@@ -18,6 +18,9 @@ from tierfeed.waits import Stats, Waits
 
 Source = Feed | str | os.PathLike[str]
 """A feed, or a path or URL of a dataset, for which an agent is started."""
+
+ShortBatch = Literal["keep", "drop"]
+"""What becomes of a batch with fewer samples than the others, such as the last one of an epoch."""
 
 
 class _Begun(NamedTuple):
@@ -44,13 +47,17 @@ class Loader:
         decode: Decode | None,
         decode_threads: int,
         collate: Callable[[list[Any]], Any],
+        short_batch: ShortBatch,
     ) -> None:
+        if short_batch not in ("keep", "drop"):
+            raise ValueError(f"short_batch is {short_batch!r}; keep or drop is meant")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
         self.feed = feed_of(source, keys, of=type(self).__name__)
         self._whole = whole
         self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
         self._collate = collate
+        self._short_batch = short_batch
         self._position = Position(self.feed)
         self._waits = Waits()
         self._closings = 0
@@ -80,7 +87,11 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of the epoch."""
-        return self._position.steps
+        steps, order = self._position.steps, self.feed.order
+        if self._short_batch == "keep" or steps == 0:
+            return steps
+        last = order.batch(self._position.epoch, steps - 1, self.feed.rank)
+        return steps - (len(last) < order.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         (epoch, start), closings = self._position.begin(), self._closings
@@ -141,7 +152,7 @@ class Loader:
         return batches.poll() if self._decoder is not None and self._decoder.threads else None
 
     def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[Any]:
-        """What training gets, in a list; an empty list if all samples of the batch were left out.
+        """What training gets, in a list; an empty list if that is nothing.
 
         Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
         batch, started = begun
@@ -160,7 +171,8 @@ class Loader:
             nbytes=batch.nbytes,
         )
         self._position.take(batch.step)
-        return finished
+        is_short = len(batch) < self.feed.batch_size
+        return [] if is_short and self._short_batch == "drop" else finished
 
 
 def feed_of(source: Source | None, keys: Mapping[str, Any], of: str) -> Feed:

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tierfeed._native import Batch, Reconfigure
 from tierfeed.decoding import Decode
-from tierfeed.loader import Loader, Source
+from tierfeed.loader import Loader, ShortBatch, Source
 
 __all__ = ["TierLoader", "stack"]
 
@@ -30,6 +30,8 @@ class TierLoader(Loader):
 
     With `decode(sample, label)` a batch is `collate` of what `decode` returned for each sample, by
     default `stack`. `sample` supports the buffer protocol and `numpy()`.
+
+    `short_batch="drop"` leaves out batches with fewer samples, such as the last one of an epoch.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class TierLoader(Loader):
         decode: Decode | None = None,
         decode_threads: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
+        short_batch: ShortBatch = "keep",
         **keys: Any,
     ) -> None:
         if decode is not None and record is not None:
@@ -53,6 +56,7 @@ class TierLoader(Loader):
             decode=decode,
             decode_threads=decode_threads,
             collate=collate or stack,
+            short_batch=short_batch,
         )
 
 

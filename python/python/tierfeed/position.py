@@ -107,6 +107,8 @@ class Position:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues at the position of another loader of the same job, as `TierLoader` says."""
+        # JSON, in which some keep a state, has no tuples.
+        state = {key: tuple(it) if isinstance(it, list) else it for key, it in state.items()}
         own = self.state_dict()
         for key in ("version", "fingerprint", "seed", "shuffle"):
             if state.get(key) != own[key]:
