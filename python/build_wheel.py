@@ -1,6 +1,6 @@
-"""Puts what cargo builds into the wheel: the native module, and the `tierfeed` program beside it.
+"""Puts what cargo builds into the wheel: the native modules, and the `tierfeed` program beside them.
 
-`pip install ./python` builds both here, with the packages that README.md names. `make wheel` built them
+`pip install ./python` builds them here, with the packages that README.md names. `make wheel` built them
 before, and says where they are in TIERFEED_BUILT.
 """
 
@@ -16,6 +16,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # The native module runs in this interpreter (`abi3-py311` in Cargo.toml) and every later one.
 TAG = "cp311-abi3-linux_{machine}"
 
+PACKAGES = ("tierfeed", "tierfeed-python", "tierfeed-tensorflow")
+
 
 class BuiltByCargo(BuildHookInterface):  # type: ignore[type-arg]
     """The hook that hatchling calls while it builds a wheel."""
@@ -27,6 +29,7 @@ class BuiltByCargo(BuildHookInterface):  # type: ignore[type-arg]
         built = Path(os.environ["TIERFEED_BUILT"]) if "TIERFEED_BUILT" in os.environ else self.build()
         build_data["force_include"] = {
             str(built / "libtierfeed_native.so"): "tierfeed/_native.abi3.so",
+            str(built / "libtierfeed_tensorflow.so"): "tierfeed/_tensorflow.so",
             str(built / "tierfeed"): "tierfeed/_bin/tierfeed",
         }
         build_data["pure_python"] = False
@@ -36,7 +39,7 @@ class BuiltByCargo(BuildHookInterface):  # type: ignore[type-arg]
         """Builds with cargo, and returns the folder of what it built."""
         workspace = Path(self.root).parent
         subprocess.run(
-            ["cargo", "build", "--release", "--package", "tierfeed", "--package", "tierfeed-python"],
+            ["cargo", "build", "--release", *(f"--package={package}" for package in PACKAGES)],
             cwd=workspace,
             check=True,
         )

@@ -15,19 +15,23 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${TIERFEED_PROFILE:-release} in
   release)
     folder=$CARGO_TARGET_DIR/release
-    cargo build --release --package tierfeed --package tierfeed-hdf5-indexer --package tierfeed-python "$@" ;;
+    cargo build --release --package tierfeed --package tierfeed-hdf5-indexer --package tierfeed-python \
+      --package tierfeed-tensorflow "$@" ;;
   dev)
     folder=$CARGO_TARGET_DIR/debug
     cargo build --workspace --lib --bins --examples --tests ;;
   *) echo "TIERFEED_PROFILE is $TIERFEED_PROFILE: release or dev is meant" >&2 && exit 2 ;;
 esac
 
-built=$folder/libtierfeed_native.so
-installed=python/python/tierfeed/_native.abi3.so
-if ! cmp --silent "$built" "$installed"; then
+# install LIBRARY FILE
+install() {
+  local installed=python/python/tierfeed/$2
+  cmp --silent "$folder/$1" "$installed" && return
   # Renamed into place: a training that runs right now keeps the file it has mapped.
-  cp "$built" "$installed.new"
+  cp "$folder/$1" "$installed.new"
   mv "$installed.new" "$installed"
-fi
+}
+install libtierfeed_native.so _native.abi3.so
+install libtierfeed_tensorflow.so _tensorflow.so
 site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 echo "$PWD/python/python" >"$site_packages/tierfeed.pth"

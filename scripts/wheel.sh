@@ -18,12 +18,13 @@ trap 'rm -rf "$work"' EXIT
 if [ "${TIERFEED_PROFILE:-release}" = dev ]; then
   built=$CARGO_TARGET_DIR/debug
 else
-  cargo build --profile dist --package tierfeed --package tierfeed-python
+  cargo build --profile dist --package tierfeed --package tierfeed-python \
+    --package tierfeed-tensorflow
   built=$CARGO_TARGET_DIR/dist
 fi
 
 mkdir -p "$folder/debug" "$work/built"
-for file in tierfeed libtierfeed_native.so; do
+for file in tierfeed libtierfeed_native.so libtierfeed_tensorflow.so; do
   objcopy --only-keep-debug "$built/$file" "$folder/debug/$file.debug"
   objcopy --strip-debug --add-gnu-debuglink="$folder/debug/$file.debug" "$built/$file" "$work/built/$file"
 done

@@ -111,6 +111,11 @@ def running(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[node.Node
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the launcher that runs the tests; all find the program."""
+    bare(monkeypatch)
+
+
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a test, also for a fixture that lasts longer than one."""
     for name in list(os.environ):
         is_ours = name.startswith("TIERFEED_") and name != "TIERFEED_BIN"
         if is_ours or name in launch_variables():

@@ -52,6 +52,9 @@ def test_a_wheel_brings_the_program_and_all_that_it_links_but_glibc(environment:
     glibc = ("linux-vdso", "libc.so", "libm.so", "libgcc_s.so", "ld-linux")
     ours = [line for line in linked.splitlines() if not any(name in line for name in glibc)]
     assert ours and all(f"{environment}/" in line for line in ours), linked
+    # What is for TensorFlow finds it in the process, and links nothing of it.
+    linked = said("ldd", package / "_tensorflow.so", env=alone(environment))
+    assert not [line for line in linked.splitlines() if not any(name in line for name in glibc)]
 
 
 def test_the_doctor_of_a_wheel_judges_this_machine(environment: Path) -> None:

@@ -21,7 +21,7 @@ LAYERS = [
     ["tierfeed-benchmarks"],
     ["tierfeed-chaos", "tierfeed-experiments"],
     ["tierfeed-harness"],
-    ["tierfeed", "tierfeed-python"],
+    ["tierfeed", "tierfeed-python", "tierfeed-tensorflow"],
     ["tierfeed-runtime"],
     ["tierfeed-prefetcher", "tierfeed-resource-gatherer", "tierfeed-workload-analyzer"],
     ["tierfeed-dataset", "tierfeed-handoff"],

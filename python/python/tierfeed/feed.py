@@ -339,6 +339,18 @@ class Feed:
         self._attach()
         return None if self._is_lost else self._agent
 
+    def access(self) -> dict[str, Any]:
+        """What another reader of this rank in this process needs: how to reach the agent, the briefing,
+        and the program that reads buckets."""
+        self._attach()
+        return {
+            "socket": self._socket,
+            "variables": self._launched,
+            "trainer": self._trainer,
+            "briefing": json.loads(self._briefing_here()),
+            "exe": program.executable(),
+        }
+
     def begin_epoch(self, epoch: int) -> None:
         """Forgets what was published for earlier epochs; tries once to connect to a lost agent again."""
         self.order.forget_before(epoch)
@@ -573,9 +585,12 @@ class Feed:
             raise
 
     def _open(self) -> tuple[Order, ColdReader]:
+        return ColdReader.of_briefing(self._briefing_here(), program.executable())
+
+    def _briefing_here(self) -> str:
         briefing = self._job_briefing if self._briefing is None else self._briefing
         assert briefing is not None, "an agent or the job was asked before"
-        return ColdReader.of_briefing(briefing, program.executable())
+        return briefing
 
     def _cold_reader(self) -> ColdReader:
         self._attach()

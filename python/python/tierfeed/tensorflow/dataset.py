@@ -1,0 +1,249 @@
+"""The batches of a rank as a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import tensorflow as tf
+
+from tierfeed import arguments
+from tierfeed._native import Reconfigure
+from tierfeed.feed import Feed, connect, embedded_feed
+from tierfeed.tensorflow.library import library
+from tierfeed.tensorflow.source import Source
+
+Samples = Literal["array", "rows", "strings"]
+
+# Calls that ask for batches in parallel. More hide no more of the round trip to the agent, and each
+# keeps a batch.
+CALLS_MAX = 4
+
+# The batch in use, and the next one.
+TRAINING_HOLDS = 2
+
+# Nothing in these functions is for AutoGraph to rewrite.
+_as_written = tf.autograph.experimental.do_not_convert
+
+
+class Rows(NamedTuple):
+    """Samples of different lengths, in one tensor of bytes."""
+
+    data: Any
+    """The whole batch, uint8; not copied."""
+    starts: Any
+    """Where each sample starts, int64."""
+    lengths: Any
+    """How long each sample is, int64."""
+
+    def strings(self) -> Any:
+        """The samples as a tensor of `tf.string`. Copies them."""
+        return library().ops.tierfeed_strings(data=self.data, starts=self.starts, lengths=self.lengths)
+
+    def ragged(self) -> Any:
+        """The samples as a `tf.RaggedTensor` of uint8. Copies them."""
+        bytes_of = tf.io.decode_raw(tf.strings.reduce_join(self.strings()), tf.uint8)
+        return tf.RaggedTensor.from_row_lengths(bytes_of, self.lengths)
+
+
+def dataset(
+    source: Feed | str | os.PathLike[str] | None = None,
+    *,
+    epoch: int | range | None = None,
+    start_step: int = 0,
+    samples: Samples | None = None,
+    sample_spec: Any = None,
+    decode: Callable[[Any, Any], Any] | None = None,
+    num_parallel_calls: int | None = None,
+    **keys: Any,
+) -> Any:
+    """The batches of this rank, in the order of the job, as a `tf.data.Dataset`.
+
+    `dataset("/data/train", batch_size=256, seed=42, epochs=90)` starts what it needs, as
+    `tierfeed.connect` does; `keys` are the keys of a job file. Under `tierfeed run`, whose job file says
+    all this, it is `dataset()`. It may also be made of a feed, several times.
+
+    It has all epochs of the job one after the other, or those of `epoch`, a number or a range; the first
+    one from `start_step` on.
+
+    An element is `(samples, labels)`; labels are int64, -1 without a label. The samples are
+
+    - an array of uint8, `[batch, length]`, if all samples of the dataset have one length (`"array"`),
+      or with `sample_spec`, a `tf.TensorSpec`, of that type and shape;
+    - else `Rows` (`"rows"`), whose `strings()` and `ragged()` copy them;
+    - or a tensor of `tf.string` (`"strings"`), which is a copy.
+
+    With `decode(sample, label)`, a function of TensorFlow's graph, an element is a batch of what that
+    returned for each sample, whose bytes it gets as a scalar `tf.string`.
+
+    A batch keeps its place in staging memory until its last tensor is gone. Up to `num_parallel_calls`
+    batches are held by the dataset itself; more than the agent stages become copies.
+    """
+    _check_keys(source, keys)
+    is_given = isinstance(source, Feed)
+    if isinstance(source, Feed):
+        feed = source
+    else:
+        feed = connect() if source is None else embedded_feed(source, keys)
+    try:
+        made = _Pipeline(feed, samples, sample_spec, decode, owns_feed=not is_given)
+        return made.dataset(_numbers(feed, epoch, start_step), num_parallel_calls)
+    except BaseException:
+        if not is_given:
+            feed.close()
+        raise
+
+
+def source_of(data: Any) -> Source:
+    """The source of a dataset that `dataset` made, for its figures; one derived from it has none."""
+    source = getattr(data, "tierfeed", None)
+    if not isinstance(source, Source):
+        raise TypeError(f"{data!r} was not made by tierfeed.tensorflow.dataset()")
+    return source
+
+
+def _check_keys(source: object, keys: dict[str, Any]) -> None:
+    """Refuses keys that nothing takes."""
+    if isinstance(source, (str, os.PathLike)):
+        arguments.refuse_unknown(keys, of="dataset")
+    elif keys:
+        raise TypeError(
+            f"dataset takes no {next(iter(keys))}= without a source, such as"
+            ' dataset("/data/train", batch_size=256): the job file says what is read'
+        )
+
+
+def _numbers(feed: Feed, epoch: int | range | None, start_step: int) -> tuple[int, int]:
+    """The numbers of the first batch, and of that after the last one, as the op counts them."""
+    first_epoch = feed.order.start[0]
+    epochs = range(first_epoch, feed.epochs) if epoch is None else epoch
+    if isinstance(epochs, int):
+        epochs = range(epochs, epochs + 1)
+    if epochs.step != 1 or not 0 <= epochs.start <= epochs.stop <= feed.epochs:
+        raise IndexError(f"epochs {epochs}; the job has {feed.epochs}, from 0, one after the other")
+    epochs = range(max(epochs.start, first_epoch), epochs.stop)
+    steps = feed.order.steps_in(epochs.start, feed.rank) if epochs else 0
+    if not 0 <= start_step <= steps:
+        raise IndexError(f"step {start_step}; epoch {epochs.start} has {steps}, from 0")
+    whole = feed.steps_per_epoch
+    # An epoch that the job starts in lacks its first numbers.
+    return epochs.start * whole + whole - steps + start_step, epochs.stop * whole
+
+
+class _Pipeline:
+    """The stages of a dataset."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        samples: Samples | None,
+        spec: Any,
+        decode: Callable[[Any, Any], Any] | None,
+        *,
+        owns_feed: bool,
+    ) -> None:
+        if decode is not None and (samples is not None or spec is not None):
+            raise TypeError("decode gets the bytes of a sample: leave samples= and sample_spec= out")
+        if spec is not None and samples not in (None, "array"):
+            raise TypeError(f'sample_spec is of arrays, not of samples="{samples}"')
+        form: str | None = "array" if spec is not None else samples
+        if decode is not None or samples == "strings":
+            form = "rows"
+        elif samples not in (None, "array", "rows"):
+            raise ValueError(f'samples is {samples!r}; it may be "array", "rows" or "strings"')
+        self._feed = feed
+        self._decode = decode
+        self._is_strings = samples == "strings"
+        self._source = Source(feed, form, owns_feed=owns_feed)
+        self._spec = spec
+        self._check_spec()
+
+    def dataset(self, numbers: tuple[int, int], calls: int | None) -> Any:
+        """The dataset of the batches from one number up to another."""
+        ops, feed = library().ops, self._source.number
+        ahead = self._source.batches_ahead
+        calls = max(1, min(CALLS_MAX, ahead - TRAINING_HOLDS)) if calls is None else calls
+        order = tf.data.Dataset.range(*numbers)
+        # A zip takes from its inputs in turn, and a scan never runs in parallel: so the time of the
+        # first is when the pipeline asks, and the second runs when it takes the batch.
+        wanted = order.scan(0, lambda state, number: (state, ops.tierfeed_wanted(number=number)))
+        batches = order.map(
+            lambda number: ops.tierfeed_batch(number=number, feed=feed),
+            num_parallel_calls=calls,
+            deterministic=True,
+        )
+        data = tf.data.Dataset.zip((wanted, batches)).scan(0, _as_written(self._take))
+        if self._feed.on_error == "skip":
+            data = data.filter(lambda _, labels: tf.size(labels) > 0)
+        if self._decode is not None or self._is_strings:
+            data = data.map(_as_written(self._decoded), num_parallel_calls=calls, deterministic=True)
+        options = tf.data.Options()
+        # A checkpoint holds the position, not the batches that are ahead of it.
+        options.experimental_symbolic_checkpoint = True
+        # A call that waits for a batch keeps its thread: those of the training are not for that.
+        options.threading.private_threadpool_size = calls + len(os.sched_getaffinity(0))
+        # Each batch that is prefetched keeps its place in staging memory.
+        options.experimental_optimization.inject_prefetch = False
+        data = data.with_options(options)
+        # Kept by every dataset and iterator that is derived from it.
+        data.tierfeed = self._source
+        return data
+
+    def _take(self, state: Any, element: tuple[Any, Any]) -> tuple[Any, Any]:
+        wanted_ns, batch = element
+        labels = library().ops.tierfeed_delivered(
+            wanted_ns=wanted_ns, ticket=batch.ticket, labels=batch.labels, feed=self._source.number
+        )
+        count = self._static_count()
+        labels.set_shape([count])
+        data, length = batch.data, self._source.sample_bytes
+        if length is not None:
+            data.set_shape([count, length])
+            return state, (self._typed(data), labels)
+        data.set_shape([None])
+        batch.starts.set_shape([count])
+        batch.lengths.set_shape([count])
+        return state, (Rows(data, batch.starts, batch.lengths), labels)
+
+    def _static_count(self) -> int | None:
+        """The number of samples of every batch, if it is the same."""
+        order = self._feed.order
+        is_whole = order.samples_per_rank % order.batch_size == 0 and order.start[1] == 0
+        return order.batch_size if is_whole and self._feed.on_error == "fail" else None
+
+    def _check_spec(self) -> None:
+        spec, length = self._spec, self._source.sample_bytes
+        if spec is None or length is None:
+            return
+        if not spec.shape.is_fully_defined() or spec.dtype.size == 0:
+            raise ValueError(f"sample_spec is {spec}; it needs a number in each dimension")
+        needed = spec.shape.num_elements() * spec.dtype.size
+        if needed != length:
+            raise Reconfigure(
+                f"sample_spec is {spec}, of {needed} bytes; a sample of this dataset has {length}"
+            )
+
+    def _typed(self, data: Any) -> Any:
+        if self._spec is None:
+            return data
+        shape, dtype = self._spec.shape.as_list(), self._spec.dtype
+        if dtype.size > 1:
+            data = tf.bitcast(tf.reshape(data, [-1, self._spec.shape.num_elements(), dtype.size]), dtype)
+        elif dtype != tf.uint8:
+            data = tf.bitcast(data, dtype)
+        data = tf.reshape(data, [-1, *shape])
+        data.set_shape([self._static_count(), *shape])
+        return data
+
+    def _decoded(self, rows: Rows, labels: Any) -> Any:
+        strings = rows.strings()
+        strings.set_shape([self._static_count()])
+        if self._decode is None:
+            return strings, labels
+        decode = self._decode
+        traced = tf.function(decode).get_concrete_function(
+            tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)
+        )
+        signature = tf.nest.map_structure(tf.type_spec_from_value, traced.structured_outputs)
+        return tf.map_fn(lambda of: decode(*of), (strings, labels), fn_output_signature=signature)

@@ -1,0 +1,188 @@
+//! A batch in the form that a dataset hands out, over memory that its tensors share.
+//!
+//! | form | one tensor of bytes | copied if |
+//! |---|---|---|
+//! | array | all samples behind each other, which have one length | that length is no multiple of 64 |
+//! | rows | the batch, samples at multiples of 64 bytes, with where each starts and how long it is | – |
+//!
+//! A batch is copied in either form if samples of it lie in memory of a tier, or if TensorFlow keeps so
+//! many batches that the agent has no room for another one.
+
+use std::{io, sync::Arc};
+
+use tierfeed_core::{batch::SAMPLE_ALIGN, session::Wait, units::Bytes};
+use tierfeed_handoff::{LeasedBatch, Row as LeasedRow, monotonic_now};
+
+use crate::{
+    c_api::{Code, Failure},
+    connection::Connection,
+    memory::{Memory, PrivatePages, to_usize},
+};
+
+/// The label of a sample without one.
+const UNLABELLED: i64 = -1;
+
+/// How the samples of a batch lie in its tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Behind each other: every sample has this length.
+    Array(usize),
+    /// At multiples of 64 bytes.
+    Rows,
+}
+
+/// One sample that could be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) sample: u32,
+    pub(crate) label: i64,
+    /// From the start of the memory.
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
+
+/// A batch that tensors can refer to.
+#[derive(Debug, Clone)]
+pub(crate) struct Staged {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) rows: Arc<[Row]>,
+    pub(crate) skipped: u32,
+}
+
+/// A batch for a call, with the ticket under which its delivery is reported.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) staged: Staged,
+    pub(crate) ticket: i64,
+}
+
+/// Whether a batch of the agent was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copied {
+    No,
+    /// Its samples do not lie as the form needs them.
+    ForItsForm,
+    /// TensorFlow keeps as many batches as the agent stages.
+    ForRoom,
+}
+
+/// A sample of a batch that is being copied or read.
+pub(crate) struct Wanted {
+    pub(crate) sample: u32,
+    pub(crate) label: Option<i64>,
+    pub(crate) len: Bytes,
+}
+
+impl Form {
+    fn room(self, len: usize) -> usize {
+        match self {
+            Self::Array(len) => len,
+            Self::Rows => len.next_multiple_of(to_usize(Bytes(SAMPLE_ALIGN))),
+        }
+    }
+
+    /// Whether rows lie as this form needs them.
+    fn is_of(self, rows: &[Row]) -> bool {
+        match self {
+            Self::Rows => true,
+            Self::Array(len) => {
+                let mut rows = rows.iter().enumerate();
+                rows.all(|(at, row)| row.len == len && row.start == at * len)
+            }
+        }
+    }
+}
+
+impl Staged {
+    /// A batch of the agent.
+    pub(crate) fn of_lease(
+        form: Form,
+        connection: &Arc<Connection>,
+        leased: &LeasedBatch,
+    ) -> Result<(Self, Copied), Failure> {
+        let lease = connection.lease(leased);
+        let is_exhausted = connection.is_exhausted();
+        let present = leased.rows.iter().filter_map(|row| Some((row, row.len?)));
+        let rows: Arc<[Row]> = present.map(|(row, len)| Row::of(row, len)).collect();
+        let skipped = u32::try_from(leased.rows.len() - rows.len()).unwrap_or(u32::MAX);
+        let is_in_place = leased.rows.iter().any(|row| row.shared_tier.is_some());
+        if !is_exhausted && !is_in_place && form.is_of(&rows) {
+            let arena = Arc::clone(&leased.arena);
+            let memory = Memory::leased(lease, arena, leased.offset, leased.len);
+            return Ok((Self { memory: Arc::new(memory), rows, skipped }, Copied::No));
+        }
+        let wanted = leased.rows.iter().map(|row| Wanted {
+            sample: row.sample.0,
+            label: row.label,
+            len: row.len.unwrap_or_default(),
+        });
+        let wanted: Vec<_> = wanted.collect();
+        let copied = Self::assemble(form, &wanted, |at, target| {
+            let row = &leased.rows[at];
+            if row.len.is_none() {
+                return Ok(false);
+            }
+            leased
+                .read(row, target)
+                .map(|()| true)
+                .map_err(|error| no_memory(&io::Error::other(error)))
+        })?;
+        // The report counts a batch that was delivered. How long training waits for the copy is not known yet.
+        let now = monotonic_now();
+        connection.deliver(lease.id(), Wait { since: now, until: now });
+        if is_exhausted {
+            drop(lease.copied());
+            return Ok((copied, Copied::ForRoom));
+        }
+        Ok((copied, Copied::ForItsForm))
+    }
+
+    /// A batch in pages of this process. `read` fills the memory of one sample, and returns whether it is
+    /// there.
+    pub(crate) fn assemble(
+        form: Form,
+        wanted: &[Wanted],
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<bool, Failure>,
+    ) -> Result<Self, Failure> {
+        let room = wanted.iter().map(|it| form.room(to_usize(it.len)));
+        let total = room.fold(0_usize, usize::saturating_add);
+        let mut pages = PrivatePages::map(total).map_err(|error| no_memory(&error))?;
+        let (mut rows, mut end) = (Vec::with_capacity(wanted.len()), 0);
+        for (at, it) in wanted.iter().enumerate() {
+            let len = to_usize(it.len);
+            if read(at, pages.range(end, len))? {
+                let label = it.label.unwrap_or(UNLABELLED);
+                rows.push(Row { sample: it.sample, label, start: end, len });
+                end += form.room(len);
+            }
+        }
+        let skipped = u32::try_from(wanted.len() - rows.len()).unwrap_or(u32::MAX);
+        let memory = Arc::new(pages.into_memory());
+        Ok(Self { memory, rows: rows.into(), skipped })
+    }
+
+    /// Bytes of all samples.
+    pub(crate) fn nbytes(&self) -> Bytes {
+        Bytes(self.rows.iter().map(|row| row.len as u64).sum())
+    }
+
+    /// Where the last sample ends.
+    pub(crate) fn end(&self) -> usize {
+        self.rows.last().map_or(0, |row| row.start + row.len)
+    }
+}
+
+impl Row {
+    fn of(row: &LeasedRow, len: Bytes) -> Self {
+        Self {
+            sample: row.sample.0,
+            label: row.label.unwrap_or(UNLABELLED),
+            start: to_usize(row.offset),
+            len: to_usize(len),
+        }
+    }
+}
+
+fn no_memory(error: &io::Error) -> Failure {
+    Failure::new(Code::ResourceExhausted, format!("no memory for a copy of a batch: {error}"))
+}

@@ -1,0 +1,218 @@
+//! Batches without an agent: read from the cold store into the memory of this process, by the code that the
+//! agent runs; a bucket is read by a child process ([`Reader`]).
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tierfeed_core::{
+    id::{BatchId, Epoch, SampleId},
+    order::{EpochOrder, Spec},
+    session::Fault,
+    tier::Speed,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+use tierfeed_dataset::{
+    Index,
+    read::FileSource,
+    reader::{Access, Launch, Reader, ReaderError},
+    throttle::Throttle,
+};
+use tierfeed_handoff::{Briefing, Bucket, OnError, monotonic_now};
+
+use crate::{
+    batch::{Form, Staged, Wanted},
+    c_api::{Code, Failure},
+};
+
+/// Files with many samples that stay open between reads.
+const FILES_MAX: usize = 64;
+
+/// How long a throttled read waits before it looks again whether it is still wanted.
+const PAUSE_NS: u64 = 100_000_000;
+
+/// The dataset index of a job, its order, and the means to read the cold store.
+pub(crate) struct ColdReader {
+    index: Arc<Index>,
+    source: Source,
+    on_error: OnError,
+    /// The epoch that was read last.
+    order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
+    /// Emulates a slower cold store.
+    throttle: Option<Mutex<Throttle>>,
+    spec: Spec,
+}
+
+enum Source {
+    Files(FileSource),
+    Bucket(Box<Mutex<Reader>>),
+}
+
+impl ColdReader {
+    /// Opens the dataset of a briefing. A bucket is read by `exe`, the `tierfeed` program, from the first read
+    /// on.
+    pub(crate) fn open(briefing: Briefing, exe: PathBuf) -> Result<Self, Failure> {
+        let wrong = |message: String| Failure::new(Code::FailedPrecondition, message);
+        let path = briefing.index_path;
+        let index = Index::read(&path).map_err(|error| wrong(error.to_string()))?;
+        if index.fingerprint() != briefing.fingerprint {
+            let path = path.display();
+            return Err(wrong(format!("the index {path} is of another dataset than the job's")));
+        }
+        let index = Arc::new(index);
+        let source = match briefing.bucket {
+            None => Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX)),
+            Some(Bucket { endpoint, region, is_anonymous }) => {
+                let access = Access { endpoint, region, is_anonymous };
+                let launch = Launch { exe, index: path, access };
+                Source::Bucket(Box::new(Mutex::new(Reader::new(launch))))
+            }
+        };
+        let throttle = briefing.emulation.map(|emulation| {
+            let bandwidth = BytesPerSecond(emulation.bytes_per_s);
+            let latency = Nanoseconds(emulation.latency_ns);
+            Mutex::new(Throttle::new(Speed { latency, bandwidth }))
+        });
+        let (on_error, spec) = (briefing.on_error, briefing.order);
+        Ok(Self { index, source, on_error, order: Mutex::default(), throttle, spec })
+    }
+
+    /// The length of every sample, if all have the same.
+    pub(crate) fn sample_bytes(&self) -> Option<Bytes> {
+        let mut sizes = self.index.sizes();
+        let first = sizes.next()?;
+        sizes.all(|size| size == first).then_some(first)
+    }
+
+    /// Reads a batch, while it is wanted.
+    pub(crate) fn read(
+        &self,
+        form: Form,
+        batch: BatchId,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Staged, Failure> {
+        let order = self.order_of(batch)?;
+        let samples: Vec<_> = order.batch(batch.rank, batch.step).collect();
+        self.read_samples(form, &samples, is_wanted)
+    }
+
+    /// Why a sample cannot be read: what reading it once more says, else the fault that the agent found.
+    pub(crate) fn unreadable(&self, sample: SampleId, fault: Fault) -> Failure {
+        let outcome = self.read_samples(Form::Rows, &[sample], &|| true);
+        outcome.err().unwrap_or_else(|| self.failure(sample, fault, fault.name()))
+    }
+
+    fn order_of(&self, batch: BatchId) -> Result<Arc<EpochOrder>, Failure> {
+        let mut kept = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = kept.as_ref().filter(|(epoch, _)| *epoch == batch.epoch) {
+            return Ok(Arc::clone(order));
+        }
+        let order = self.spec.epoch(batch.epoch).ok_or_else(|| {
+            let message = "an order that the trainer publishes cannot be read by a dataset";
+            Failure::new(Code::FailedPrecondition, message)
+        })?;
+        Ok(Arc::clone(&kept.insert((batch.epoch, Arc::new(order))).1))
+    }
+
+    fn read_samples(
+        &self,
+        form: Form,
+        samples: &[SampleId],
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Staged, Failure> {
+        let wanted = samples.iter().map(|sample| Wanted {
+            sample: sample.0,
+            label: self.index.label(*sample).map(i64::from),
+            len: self.index.size(*sample),
+        });
+        let wanted: Vec<_> = wanted.collect();
+        Staged::assemble(form, &wanted, |at, target| {
+            self.pause(Bytes(target.len() as u64), is_wanted)?;
+            match self.read_into(&samples[at..], target, is_wanted) {
+                Ok(()) => Ok(true),
+                Err(Stop::Unreadable(..)) if self.on_error == OnError::Skip => Ok(false),
+                Err(Stop::Unreadable(fault, message)) => {
+                    Err(self.failure(samples[at], fault, &message))
+                }
+                Err(Stop::NoReader(failure)) => Err(failure),
+            }
+        })
+    }
+
+    fn read_into(
+        &self,
+        samples: &[SampleId],
+        target: &mut [u8],
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), Stop> {
+        match &self.source {
+            Source::Files(source) => source
+                .read_into(samples[0], target)
+                .map_err(|error| Stop::Unreadable(error.fault(), error.to_string())),
+            Source::Bucket(reader) => {
+                let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+                let outcome = reader.read_into(samples, target, &mut || is_wanted());
+                outcome.map_err(|error| match error {
+                    ReaderError::Unreadable { fault, message } => Stop::Unreadable(fault, message),
+                    ReaderError::Interrupted => Stop::NoReader(closed()),
+                    error => Stop::NoReader(Failure::new(Code::Unavailable, error.to_string())),
+                })
+            }
+        }
+    }
+
+    /// Waits for as long as an emulated cold store takes for `len` more bytes.
+    fn pause(&self, len: Bytes, is_wanted: &dyn Fn() -> bool) -> Result<(), Failure> {
+        let Some(throttle) = &self.throttle else { return Ok(()) };
+        let now = monotonic_now();
+        let until = throttle.lock().unwrap_or_else(PoisonError::into_inner).reserve(now, len);
+        loop {
+            let left = until.0.saturating_sub(monotonic_now().0);
+            if left == 0 {
+                return Ok(());
+            }
+            if !is_wanted() {
+                return Err(closed());
+            }
+            sleep(left.min(PAUSE_NS));
+        }
+    }
+
+    fn failure(&self, SampleId(id): SampleId, fault: Fault, message: &str) -> Failure {
+        let code = match fault {
+            Fault::Vanished => Code::NotFound,
+            Fault::Denied => Code::PermissionDenied,
+            Fault::NoSpace => Code::ResourceExhausted,
+            Fault::Changed | Fault::Truncated | Fault::Corrupt | Fault::Poisoned(..) => {
+                Code::DataLoss
+            }
+            Fault::Io => Code::Unavailable,
+        };
+        let object = self.index.object_name(SampleId(id));
+        let message = if message.contains(&object) {
+            format!("cannot read sample {id}: {message}")
+        } else {
+            format!("cannot read sample {id}, {object}: {message}")
+        };
+        Failure::new(code, message)
+    }
+}
+
+enum Stop {
+    Unreadable(Fault, String),
+    NoReader(Failure),
+}
+
+/// What a call gets that waits when its dataset is closed.
+pub(crate) fn closed() -> Failure {
+    Failure::new(Code::Cancelled, "the dataset was closed")
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "emulates a slow cold store: there is no event to wait for"
+)]
+fn sleep(nanoseconds: u64) {
+    std::thread::sleep(std::time::Duration::from_nanos(nanoseconds));
+}

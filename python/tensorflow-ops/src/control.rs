@@ -1,0 +1,162 @@
+//! The requests of `tierfeed/tensorflow/library.py`, as JSON: a feed is opened, observed and closed.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use tierfeed_handoff::{Briefing, Hello, Role};
+
+use crate::{
+    batch::Form,
+    c_api::{ALIGN, Code, Failure},
+    cold::ColdReader,
+    feed::{Agent, Feed},
+    memory::to_usize,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Request {
+    /// Whether the ops are there.
+    Check,
+    Open(Box<Open>),
+    Figures {
+        feed: i64,
+    },
+    Close {
+        feed: i64,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    /// The agent's socket, if there is one.
+    socket: Option<PathBuf>,
+    /// The variables of the launcher.
+    variables: BTreeMap<String, String>,
+    trainer: u32,
+    briefing: Briefing,
+    /// The `tierfeed` program, which reads buckets.
+    exe: PathBuf,
+    /// Whether the batch shall be one array; by default it is if all samples have one length.
+    form: Option<FormName>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FormName {
+    Array,
+    Rows,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Done,
+    Opened {
+        feed: i64,
+        /// The length of every sample, for a feed of arrays.
+        sample_bytes: Option<usize>,
+        /// Whether the samples of a batch lie behind each other without gaps where the agent puts them.
+        is_without_copy: bool,
+    },
+    Figures {
+        batches: u64,
+        samples: u64,
+        bytes: u64,
+        waited_ns: u64,
+        read_directly: u64,
+        copied: u64,
+        skipped: u64,
+        is_connected: bool,
+        /// Epoch, step, address and length of the batches of the agent that tensors refer to.
+        held: Vec<(u32, u32, usize, u64)>,
+    },
+    /// What `tierfeed.Reconfigure` says.
+    Wrong(String),
+}
+
+static FEEDS: Mutex<BTreeMap<i64, Arc<Feed>>> = Mutex::new(BTreeMap::new());
+
+fn feeds() -> MutexGuard<'static, BTreeMap<i64, Arc<Feed>>> {
+    FEEDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The feed of a number, until it is closed.
+pub(crate) fn feed(number: i64) -> Option<Arc<Feed>> {
+    feeds().get(&number).cloned()
+}
+
+/// Answers a request.
+pub(crate) fn answer(request: &str, registered: Result<(), String>) -> String {
+    let request = serde_json::from_str(request);
+    let answer = match (registered, request) {
+        (Err(missing), _) => Answer::Wrong(missing),
+        (_, Err(error)) => Answer::Wrong(format!("the package and its library differ: {error}")),
+        (_, Ok(Request::Check)) => Answer::Done,
+        (_, Ok(Request::Open(open))) => {
+            self::open(*open).unwrap_or_else(|failure| Answer::Wrong(failure.message))
+        }
+        (_, Ok(Request::Figures { feed })) => figures(feed),
+        (_, Ok(Request::Close { feed })) => {
+            let closed = feeds().remove(&feed);
+            closed.into_iter().for_each(|it| it.close());
+            Answer::Done
+        }
+    };
+    serde_json::to_string(&answer).unwrap_or_else(|_| fault())
+}
+
+/// The answer if answering failed.
+pub(crate) fn fault() -> String {
+    r#"{"wrong":"a fault of tierfeed; please report it"}"#.to_owned()
+}
+
+fn open(open: Open) -> Result<Answer, Failure> {
+    let Open { socket, variables, trainer, briefing, exe, form } = open;
+    let hello = Hello { variables, role: Role::Trainer, trainer };
+    let agent = socket.map(|socket| Agent { socket, hello });
+    let (spec, rank) = (briefing.order, briefing.rank);
+    let cold = ColdReader::open(briefing, exe)?;
+    let sample_bytes = cold.sample_bytes().map(to_usize).filter(|bytes| *bytes > 0);
+    let form = match (form, sample_bytes) {
+        (Some(FormName::Rows), _) | (None, None) => Form::Rows,
+        (_, Some(len)) => Form::Array(len),
+        (Some(FormName::Array), None) => {
+            let message =
+                "the samples of this dataset have different lengths: take rows or strings";
+            return Err(Failure::new(Code::InvalidArgument, message));
+        }
+    };
+    let feed = Arc::new(Feed::new(agent, cold, form, spec, rank));
+    let mut feeds = feeds();
+    let number = feeds.last_key_value().map_or(0, |(last, _)| last + 1);
+    feeds.insert(number, feed);
+    let sample_bytes = if let Form::Array(len) = form { Some(len) } else { None };
+    let is_without_copy = sample_bytes.is_none_or(|len| len.is_multiple_of(ALIGN));
+    Ok(Answer::Opened { feed: number, sample_bytes, is_without_copy })
+}
+
+fn figures(number: i64) -> Answer {
+    let Some(feed) = feed(number) else {
+        return Answer::Wrong("the dataset was closed".to_owned());
+    };
+    let figures = feed.figures();
+    let held = feed.held();
+    let held = held.iter().map(|it| (it.batch.epoch.0, it.batch.step.0, it.address, it.len.0));
+    Answer::Figures {
+        batches: figures.batches,
+        samples: figures.samples,
+        bytes: figures.bytes,
+        waited_ns: figures.waited_ns,
+        read_directly: figures.read_directly,
+        copied: figures.copied,
+        skipped: figures.skipped,
+        is_connected: feed.is_connected(),
+        held: held.collect(),
+    }
+}

@@ -1,0 +1,394 @@
+//! The batches of one rank for the calls of TensorFlow: from the agent while there is one.
+//!
+//! 1. A call names its batch, so calls may come in any order; calls for one batch share it.
+//! 2. A batch that the agent refuses, or has no room for, is read from the cold store.
+//! 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
+//!    directly; a later epoch tries once to connect again.
+//! 4. While TensorFlow keeps as many batches as the agent stages, further ones are copies.
+
+mod live;
+mod requests;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tierfeed_core::{
+    id::{BatchId, Epoch, Rank, Step},
+    order::Spec,
+    session::{Refusal, Tally, Wait},
+    units::Nanoseconds,
+};
+use tierfeed_handoff::{
+    Explained, Hello, LeasedBatch, NextError, Reply, RequestError, monotonic_now,
+};
+
+use self::{
+    live::{Delivery, Live},
+    requests::{Requests, Way},
+};
+use crate::{
+    batch::{Answer, Copied, Form, Staged},
+    c_api::{Code, Failure},
+    cold::{ColdReader, closed},
+    connection::{Connection, Held},
+};
+
+/// How long a call waits before it looks again whether the feed was closed.
+const PIECE: Duration = Duration::from_millis(100);
+
+/// An agent answers every request as soon as the cold store lets it. One that is silent for so long is
+/// given up.
+const PATIENCE: Nanoseconds = Nanoseconds(60_000_000_000);
+
+/// How long to wait while TensorFlow holds as many batches as the agent stages: the wait may be for
+/// TensorFlow itself.
+const PATIENCE_HOLDING_ALL: Nanoseconds = Nanoseconds(1_000_000_000);
+
+/// How to reach the agent.
+pub(crate) struct Agent {
+    pub(crate) socket: PathBuf,
+    pub(crate) hello: Hello,
+}
+
+/// The batches of one rank. It has no thread: a call that waits receives for all, and each reads for itself.
+pub(crate) struct Feed {
+    agent: Option<Agent>,
+    cold: ColdReader,
+    form: Form,
+    spec: Spec,
+    rank: Rank,
+    state: Mutex<State>,
+    changed: Condvar,
+    is_closed: AtomicBool,
+}
+
+struct State {
+    connection: Option<Arc<Connection>>,
+    /// The highest epoch that was asked for; only a later one tries to connect again.
+    epoch: Epoch,
+    /// Whether a call waits for the agent's next answer, on behalf of all.
+    is_receiving: bool,
+    requests: Requests,
+    live: Live,
+    figures: Figures,
+}
+
+/// What was handed out so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Figures {
+    /// Batches that the pipeline took.
+    pub(crate) batches: u64,
+    pub(crate) samples: u64,
+    pub(crate) bytes: u64,
+    /// For how long the pipeline waited for them.
+    pub(crate) waited_ns: u64,
+    /// Batches that were read from the cold store by this process.
+    pub(crate) read_directly: u64,
+    /// Batches of the agent that were copied because TensorFlow keeps too many.
+    pub(crate) copied: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Feed {
+    pub(crate) fn new(
+        agent: Option<Agent>,
+        cold: ColdReader,
+        form: Form,
+        spec: Spec,
+        rank: Rank,
+    ) -> Self {
+        let state = State {
+            connection: None,
+            epoch: Epoch(0),
+            is_receiving: false,
+            requests: Requests::default(),
+            live: Live::default(),
+            figures: Figures::default(),
+        };
+        let feed = Self {
+            agent,
+            cold,
+            form,
+            spec,
+            rank,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            is_closed: AtomicBool::new(false),
+        };
+        feed.connect_again(&mut feed.lock());
+        feed
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The batch of a number: epochs times the batches of a whole epoch, plus steps. The epoch that a job
+    /// starts in may be shorter; it lacks the first numbers.
+    pub(crate) fn batch(&self, number: i64) -> Result<BatchId, Failure> {
+        let outside = || {
+            let (epochs, steps) = (self.spec.epochs, self.spec.steps_per_epoch());
+            let message =
+                format!("there is no batch {number}: {epochs} epochs have {steps} batches");
+            Failure::new(Code::InvalidArgument, message)
+        };
+        let steps = i64::from(self.spec.steps_per_epoch()).max(1);
+        let epoch = Epoch(u32::try_from(number.div_euclid(steps)).map_err(|_| outside())?);
+        let missing = steps - i64::from(self.spec.steps_in(epoch));
+        let step = u32::try_from(number.rem_euclid(steps) - missing).map_err(|_| outside())?;
+        let batch = BatchId { epoch, step: Step(step), rank: self.rank };
+        if self.spec.contains(batch) { Ok(batch) } else { Err(outside()) }
+    }
+
+    /// Waits for a batch, or reads it. Calls take turns to wait for the agent; each reads for itself.
+    pub(crate) fn get(&self, batch: BatchId) -> Result<Answer, Failure> {
+        let mut state = self.lock();
+        if let Some(answer) = state.live.find(batch) {
+            return Ok(answer);
+        }
+        if batch.epoch > state.epoch {
+            state.epoch = batch.epoch;
+            self.connect_again(&mut state);
+        }
+        state.requests.enter(batch, monotonic_now());
+        loop {
+            if let Some(answer) = state.requests.take(batch) {
+                return answer;
+            }
+            if self.is_closed() {
+                state.requests.answer(batch, Err(closed()));
+                continue;
+            }
+            state.send();
+            state = match state.next_duty(batch) {
+                Duty::Read => self.read(state, batch),
+                Duty::Receive(connection) => self.receive(state, &connection),
+                Duty::Wait => self.wait(state),
+            };
+        }
+    }
+
+    /// Reports that the pipeline takes a batch, which it waits for since `wanted`.
+    pub(crate) fn delivered(&self, ticket: i64, wanted: Nanoseconds) {
+        let now = monotonic_now();
+        let wait = Wait { since: wanted.min(now), until: now };
+        let mut state = self.lock();
+        let Some(taken) = state.live.take_delivery(ticket) else { return };
+        let figures = &mut state.figures;
+        figures.batches += 1;
+        figures.samples += taken.samples;
+        figures.bytes += taken.nbytes.0;
+        figures.skipped += u64::from(taken.skipped);
+        figures.waited_ns += wait.len().0;
+        match taken.delivery {
+            Delivery::Leased(connection, lease) => connection.deliver(lease, wait),
+            Delivery::Copied => (),
+            Delivery::Read { took } => {
+                figures.read_directly += 1;
+                let self_read = took.min(wait.len());
+                let tally = Tally {
+                    self_read_batches: 1,
+                    self_read_samples: u32::try_from(taken.samples).unwrap_or(u32::MAX),
+                    self_read_bytes: taken.nbytes,
+                    skipped_samples: taken.skipped,
+                    unanswered: Nanoseconds(wait.len().0 - self_read.0),
+                    self_read,
+                    ..Tally::empty(taken.batch.epoch)
+                };
+                state.live.tally(tally);
+            }
+        }
+        state.send_tallies();
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        self.lock().figures
+    }
+
+    /// The batches of the agent that TensorFlow still sees.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        self.lock().connection.as_ref().map(|it| it.held()).unwrap_or_default()
+    }
+
+    /// Whether there is an agent.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.lock().connection.is_some()
+    }
+
+    /// Calls that wait get an error, and later ones too.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Tries once to connect, if there is no connection. An agent with another order runs another job.
+    fn connect_again(&self, state: &mut State) {
+        let Some(agent) = self.agent.as_ref().filter(|_| state.connection.is_none()) else {
+            return;
+        };
+        let opened = Connection::open(&agent.socket, &agent.hello).ok();
+        let of_job = opened.filter(|it| it.client().briefing().order == self.spec);
+        state.connection = of_job.map(Arc::new);
+        state.send_tallies();
+    }
+
+    /// Waits until another call has changed something.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        // A release makes room in the agent's window, and tells nobody: so not for ever.
+        let waited = self.changed.wait_timeout(state, PIECE);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Waits for an answer of the agent, for this call or another one.
+    fn receive<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        connection: &Arc<Connection>,
+    ) -> MutexGuard<'a, State> {
+        state.is_receiving = true;
+        drop(state);
+        let reply = connection.next(PIECE);
+        let prepared = match &reply {
+            Ok(Reply::Batch(leased)) => Some(Staged::of_lease(self.form, connection, leased)),
+            _ => None,
+        };
+        let mut state = self.lock();
+        state.is_receiving = false;
+        match (reply, prepared) {
+            (Ok(Reply::Batch(leased)), Some(staged)) => state.arrived(connection, &leased, staged),
+            (Ok(Reply::Refused { batch, refusal }), _) => match refusal {
+                Refusal::Unreadable(sample, fault) => {
+                    state.requests.refused(batch, Way::Unreadable(sample, fault));
+                }
+                Refusal::NotInOrder => {
+                    let message = format!("agent and client disagree: {}", Explained(refusal));
+                    state.requests.answer(batch, Err(Failure::new(Code::Internal, message)));
+                }
+                _ => state.requests.refused(batch, Way::Read),
+            },
+            (Err(NextError::TimedOut), _) => state.lose_patience(connection),
+            (Ok(Reply::Batch(_)) | Err(_), _) => state.give_up(connection),
+        }
+        self.changed.notify_all();
+        state
+    }
+
+    fn read<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        batch: BatchId,
+    ) -> MutexGuard<'a, State> {
+        let fault = state.requests.begin_to_read(batch);
+        drop(state);
+        let begin = monotonic_now();
+        let staged = match fault {
+            Some((sample, fault)) => Err(self.cold.unreadable(sample, fault)),
+            None => self.cold.read(self.form, batch, &|| !self.is_closed()),
+        };
+        let took = Nanoseconds(monotonic_now().0.saturating_sub(begin.0));
+        let mut state = self.lock();
+        let answer = staged.map(|staged| state.live.add(batch, staged, Delivery::Read { took }));
+        state.requests.answer(batch, answer);
+        self.changed.notify_all();
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock guards values that are whole between two calls.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a call does until its batch is there.
+enum Duty {
+    Read,
+    Receive(Arc<Connection>),
+    Wait,
+}
+
+impl State {
+    fn next_duty(&mut self, batch: BatchId) -> Duty {
+        if self.requests.is_to_read(batch) {
+            return Duty::Read;
+        }
+        match &self.connection {
+            Some(connection) if !self.is_receiving && self.requests.is_any_in_flight() => {
+                Duty::Receive(Arc::clone(connection))
+            }
+            _ => Duty::Wait,
+        }
+    }
+
+    /// Requests what waits; without an agent it will be read.
+    fn send(&mut self) {
+        while let Some(batch) = self.requests.next_to_send() {
+            match self.connection.as_ref().map(|agent| agent.request(batch)) {
+                Some(Ok(())) => self.requests.sent(batch),
+                Some(Err(RequestError::TooMany { .. })) => return,
+                // What the agent had handed over still comes; `receive` meets its end.
+                Some(Err(_)) if self.requests.is_any_in_flight() => self.requests.read_unsent(),
+                Some(Err(_)) | None => {
+                    self.connection = None;
+                    self.requests.read_unsent();
+                }
+            }
+        }
+    }
+
+    fn arrived(
+        &mut self,
+        connection: &Arc<Connection>,
+        leased: &LeasedBatch,
+        staged: Result<(Staged, Copied), Failure>,
+    ) {
+        if !self.requests.is_wanted(leased.id) {
+            // It was read meanwhile, and goes back.
+            self.requests.forget(leased.id);
+            return;
+        }
+        let answer = staged.map(|(staged, copied)| {
+            self.figures.copied += u64::from(copied == Copied::ForRoom);
+            let delivery = match copied {
+                Copied::No => Delivery::Leased(Arc::clone(connection), leased.lease),
+                Copied::ForRoom | Copied::ForItsForm => Delivery::Copied,
+            };
+            self.live.add(leased.id, staged, delivery)
+        });
+        self.requests.answer(leased.id, answer);
+    }
+
+    /// After a wait in vain.
+    fn lose_patience(&mut self, connection: &Arc<Connection>) {
+        let Some((batch, since)) = self.requests.longest_in_flight() else { return };
+        let waited = monotonic_now().0.saturating_sub(since.0);
+        if waited > PATIENCE.0 {
+            self.give_up(connection);
+        } else if waited > PATIENCE_HOLDING_ALL.0 && connection.is_exhausted() {
+            self.requests.abandon(batch);
+        }
+    }
+
+    /// The agent is gone: what it did not deliver is read.
+    fn give_up(&mut self, connection: &Arc<Connection>) {
+        if self.connection.as_ref().is_some_and(|it| Arc::ptr_eq(it, connection)) {
+            self.connection = None;
+            self.requests.read_all();
+        }
+    }
+
+    fn send_tallies(&mut self) {
+        if let Some(connection) = &self.connection {
+            self.live.send_tallies(|tally| connection.tally(tally));
+        }
+    }
+}

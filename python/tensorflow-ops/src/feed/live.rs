@@ -1,0 +1,113 @@
+//! The batches that tensors refer to: a call for one of them shares it, and each is reported once, when the
+//! pipeline takes it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
+
+use tierfeed_core::{
+    id::{BatchId, Epoch, LeaseId},
+    session::Tally,
+    units::{Bytes, Nanoseconds},
+};
+
+use crate::{
+    batch::{Answer, Row, Staged},
+    connection::Connection,
+    memory::Memory,
+};
+
+/// The batches in memory, by ticket, and what was not reported yet.
+#[derive(Default)]
+pub(super) struct Live {
+    next: i64,
+    batches: BTreeMap<i64, Entry>,
+    /// At most one for each epoch, until an agent takes it.
+    tallies: BTreeMap<Epoch, Tally>,
+}
+
+struct Entry {
+    batch: BatchId,
+    memory: Weak<Memory>,
+    rows: Arc<[Row]>,
+    nbytes: Bytes,
+    skipped: u32,
+    /// `None` once it was reported.
+    delivery: Option<Delivery>,
+}
+
+/// How a batch came.
+pub(super) enum Delivery {
+    Leased(Arc<Connection>, LeaseId),
+    /// From the agent, as a copy; the agent was told.
+    Copied,
+    /// From the cold store, by this process.
+    Read {
+        took: Nanoseconds,
+    },
+}
+
+/// A batch that the pipeline takes.
+pub(super) struct Taken {
+    pub(super) batch: BatchId,
+    pub(super) samples: u64,
+    pub(super) nbytes: Bytes,
+    pub(super) skipped: u32,
+    pub(super) delivery: Delivery,
+}
+
+impl Live {
+    /// A batch that is in memory still.
+    pub(super) fn find(&self, batch: BatchId) -> Option<Answer> {
+        let mut found = self.batches.iter().filter(|(_, entry)| entry.batch == batch);
+        found.find_map(|(ticket, entry)| {
+            let (memory, rows) = (entry.memory.upgrade()?, Arc::clone(&entry.rows));
+            let staged = Staged { memory, rows, skipped: entry.skipped };
+            Some(Answer { staged, ticket: *ticket })
+        })
+    }
+
+    pub(super) fn add(&mut self, batch: BatchId, staged: Staged, delivery: Delivery) -> Answer {
+        self.batches.retain(|_, entry| entry.memory.strong_count() > 0);
+        let ticket = self.next;
+        self.next += 1;
+        let entry = Entry {
+            batch,
+            memory: Arc::downgrade(&staged.memory),
+            rows: Arc::clone(&staged.rows),
+            nbytes: staged.nbytes(),
+            skipped: staged.skipped,
+            delivery: Some(delivery),
+        };
+        self.batches.insert(ticket, entry);
+        Answer { staged, ticket }
+    }
+
+    /// What to report of a batch that the pipeline takes; `None` if it was reported.
+    pub(super) fn take_delivery(&mut self, ticket: i64) -> Option<Taken> {
+        let entry = self.batches.get_mut(&ticket)?;
+        Some(Taken {
+            delivery: entry.delivery.take()?,
+            batch: entry.batch,
+            samples: entry.rows.len() as u64,
+            nbytes: entry.nbytes,
+            skipped: entry.skipped,
+        })
+    }
+
+    pub(super) fn tally(&mut self, tally: Tally) {
+        let unsent = self.tallies.entry(tally.epoch).or_insert(Tally::empty(tally.epoch));
+        unsent.self_read_batches += tally.self_read_batches;
+        unsent.self_read_samples += tally.self_read_samples;
+        unsent.self_read_bytes.0 += tally.self_read_bytes.0;
+        unsent.skipped_samples += tally.skipped_samples;
+        unsent.unanswered.0 += tally.unanswered.0;
+        unsent.self_read.0 += tally.self_read.0;
+    }
+
+    /// Keeps the figures that `send` has no room for.
+    pub(super) fn send_tallies(&mut self, send: impl Fn(Tally) -> bool) {
+        self.tallies.retain(|_, tally| !send(*tally));
+    }
+}

@@ -1,0 +1,149 @@
+//! The batches that calls wait for, and how each is to come.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tierfeed_core::{
+    id::{BatchId, SampleId},
+    session::Fault,
+    units::Nanoseconds,
+};
+
+use crate::{batch::Answer, c_api::Failure};
+
+/// What calls wait for. There are as many calls as TensorFlow makes in parallel.
+#[derive(Default)]
+pub(super) struct Requests {
+    wanted: BTreeMap<BatchId, Wanted>,
+    /// In flight, but read instead: the answer goes back when it comes.
+    abandoned: BTreeSet<BatchId>,
+}
+
+struct Wanted {
+    /// Calls that wait.
+    calls: u32,
+    since: Nanoseconds,
+    way: Way,
+    answer: Option<Result<Answer, Failure>>,
+}
+
+/// How a batch comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It has to be requested.
+    Unsent,
+    /// The agent was asked for it.
+    InFlight,
+    /// It has to be read from the cold store.
+    Read,
+    /// The agent could not read a sample: it is tried once more, for a better message.
+    Unreadable(SampleId, Fault),
+    /// A call is reading it.
+    Reading,
+}
+
+impl Requests {
+    /// A call waits for a batch.
+    pub(super) fn enter(&mut self, batch: BatchId, now: Nanoseconds) {
+        let is_in_flight = !self.wanted.contains_key(&batch) && self.abandoned.remove(&batch);
+        let way = if is_in_flight { Way::InFlight } else { Way::Unsent };
+        let first = Wanted { calls: 0, since: now, way, answer: None };
+        self.wanted.entry(batch).or_insert(first).calls += 1;
+    }
+
+    /// The answer for a call, which ends with it.
+    pub(super) fn take(&mut self, batch: BatchId) -> Option<Result<Answer, Failure>> {
+        let wanted = self.wanted.get_mut(&batch)?;
+        let answer = wanted.answer.clone()?;
+        wanted.calls -= 1;
+        if wanted.calls == 0 {
+            self.wanted.remove(&batch);
+        }
+        Some(answer)
+    }
+
+    /// Answers all calls for a batch.
+    pub(super) fn answer(&mut self, batch: BatchId, answer: Result<Answer, Failure>) {
+        self.abandoned.remove(&batch);
+        if let Some(wanted) = self.wanted.get_mut(&batch) {
+            wanted.answer = Some(answer);
+        }
+    }
+
+    /// Whether a call waits for a batch that has no answer.
+    pub(super) fn is_wanted(&self, batch: BatchId) -> bool {
+        self.wanted.get(&batch).is_some_and(|it| it.answer.is_none())
+    }
+
+    /// The answer of the agent has come, and no call waits for it.
+    pub(super) fn forget(&mut self, batch: BatchId) {
+        self.abandoned.remove(&batch);
+    }
+
+    pub(super) fn next_to_send(&self) -> Option<BatchId> {
+        self.open().find(|(_, it)| it.way == Way::Unsent).map(|(batch, _)| *batch)
+    }
+
+    pub(super) fn sent(&mut self, batch: BatchId) {
+        self.set(batch, Way::InFlight);
+    }
+
+    pub(super) fn is_any_in_flight(&self) -> bool {
+        !self.abandoned.is_empty() || self.open().any(|(_, it)| it.way == Way::InFlight)
+    }
+
+    /// The batch that the agent owes for the longest time, and since when.
+    pub(super) fn longest_in_flight(&self) -> Option<(BatchId, Nanoseconds)> {
+        let in_flight = self.open().filter(|(_, it)| it.way == Way::InFlight);
+        in_flight.map(|(batch, it)| (*batch, it.since)).min_by_key(|(_, since)| *since)
+    }
+
+    /// The agent refused a batch.
+    pub(super) fn refused(&mut self, batch: BatchId, way: Way) {
+        self.abandoned.remove(&batch);
+        self.set(batch, way);
+    }
+
+    /// A batch is read because the agent does not answer; the answer may still come.
+    pub(super) fn abandon(&mut self, batch: BatchId) {
+        self.abandoned.insert(batch);
+        self.set(batch, Way::Read);
+    }
+
+    pub(super) fn read_unsent(&mut self) {
+        let unsent = self.wanted.values_mut().filter(|it| it.way == Way::Unsent);
+        unsent.for_each(|it| it.way = Way::Read);
+    }
+
+    /// No answer will come any more.
+    pub(super) fn read_all(&mut self) {
+        self.abandoned.clear();
+        let open = self.wanted.values_mut();
+        let open = open.filter(|it| matches!(it.way, Way::Unsent | Way::InFlight));
+        open.for_each(|it| it.way = Way::Read);
+    }
+
+    /// A call reads its batch; returns the sample that the agent could not read, if it refused the batch.
+    pub(super) fn begin_to_read(&mut self, batch: BatchId) -> Option<(SampleId, Fault)> {
+        let wanted = self.wanted.get_mut(&batch)?;
+        match std::mem::replace(&mut wanted.way, Way::Reading) {
+            Way::Unreadable(sample, fault) => Some((sample, fault)),
+            _ => None,
+        }
+    }
+
+    /// Whether a call shall read its batch now.
+    pub(super) fn is_to_read(&self, batch: BatchId) -> bool {
+        let wanted = self.wanted.get(&batch);
+        wanted.is_some_and(|it| matches!(it.way, Way::Read | Way::Unreadable(..)))
+    }
+
+    fn open(&self) -> impl Iterator<Item = (&BatchId, &Wanted)> {
+        self.wanted.iter().filter(|(_, it)| it.answer.is_none())
+    }
+
+    fn set(&mut self, batch: BatchId, way: Way) {
+        if let Some(wanted) = self.wanted.get_mut(&batch).filter(|it| it.way != Way::Reading) {
+            wanted.way = way;
+        }
+    }
+}

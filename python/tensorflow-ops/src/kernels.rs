@@ -1,0 +1,134 @@
+//! The ops: a batch by its number, the moment at which a pipeline wants it, its delivery, and strings.
+//!
+//! All are stateless, so that iterators over them can be checkpointed.
+
+use std::{ffi::CStr, sync::Arc};
+
+use tierfeed_core::units::Nanoseconds;
+use tierfeed_handoff::monotonic_now;
+
+use crate::{
+    c_api::{self, Attributes, Code, Context, Failure, Kernel},
+    cold::closed,
+    control,
+    feed::Feed,
+    outputs::fill,
+};
+
+const FEED: &CStr = c"feed: int";
+
+/// Registers all ops.
+pub(crate) fn register() -> Result<(), Failure> {
+    c_api::register::<Batch>()?;
+    c_api::register::<Wanted>()?;
+    c_api::register::<Delivered>()?;
+    c_api::register::<Strings>()
+}
+
+fn feed_of(attributes: &Attributes) -> Result<Arc<Feed>, Failure> {
+    let number = attributes.number(c"feed")?;
+    control::feed(number).ok_or_else(closed)
+}
+
+/// Hands out the batch of a number (`Feed::batch`).
+struct Batch(Arc<Feed>);
+
+impl Kernel for Batch {
+    const NAME: &'static CStr = c"TierfeedBatch";
+    const INPUTS: &'static [&'static CStr] = &[c"number: int64"];
+    const OUTPUTS: &'static [&'static CStr] = &[
+        c"data: uint8",
+        c"starts: int64",
+        c"lengths: int64",
+        c"labels: int64",
+        c"samples: int64",
+        c"ticket: int64",
+    ];
+    const ATTRIBUTES: &'static [&'static CStr] = &[FEED];
+
+    fn create(attributes: &Attributes) -> Result<Self, Failure> {
+        feed_of(attributes).map(Self)
+    }
+
+    fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
+        let Self(feed) = self;
+        let batch = feed.batch(context.number(0)?)?;
+        let answer = feed.get(batch)?;
+        if answer.staged.rows.is_empty() {
+            // No tensor refers to its memory, so it is gone before the pipeline takes it.
+            feed.delivered(answer.ticket, monotonic_now());
+        }
+        fill(context, feed.form(), &answer)
+    }
+}
+
+/// The time at which the pipeline wants its next batch.
+struct Wanted;
+
+impl Kernel for Wanted {
+    const NAME: &'static CStr = c"TierfeedWanted";
+    const INPUTS: &'static [&'static CStr] = &[c"number: int64"];
+    const OUTPUTS: &'static [&'static CStr] = &[c"wanted_ns: int64"];
+    const ATTRIBUTES: &'static [&'static CStr] = &[];
+
+    fn create(_: &Attributes) -> Result<Self, Failure> {
+        Ok(Self)
+    }
+
+    fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
+        let now = i64::try_from(monotonic_now().0).unwrap_or(i64::MAX);
+        context.set_numbers(0, &[], &[now])
+    }
+}
+
+/// Reports that the pipeline takes a batch, and passes its labels on: so the report cannot be left out.
+struct Delivered(Arc<Feed>);
+
+impl Kernel for Delivered {
+    const NAME: &'static CStr = c"TierfeedDelivered";
+    const INPUTS: &'static [&'static CStr] =
+        &[c"wanted_ns: int64", c"ticket: int64", c"labels: int64"];
+    const OUTPUTS: &'static [&'static CStr] = &[c"taken: int64"];
+    const ATTRIBUTES: &'static [&'static CStr] = &[FEED];
+
+    fn create(attributes: &Attributes) -> Result<Self, Failure> {
+        feed_of(attributes).map(Self)
+    }
+
+    fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
+        let wanted = u64::try_from(context.number(0)?).unwrap_or(0);
+        self.0.delivered(context.number(1)?, Nanoseconds(wanted));
+        context.forward(2, 0)
+    }
+}
+
+/// Copies ranges of bytes into strings.
+struct Strings;
+
+impl Kernel for Strings {
+    const NAME: &'static CStr = c"TierfeedStrings";
+    const INPUTS: &'static [&'static CStr] = &[c"data: uint8", c"starts: int64", c"lengths: int64"];
+    const OUTPUTS: &'static [&'static CStr] = &[c"strings: string"];
+    const ATTRIBUTES: &'static [&'static CStr] = &[];
+
+    fn create(_: &Attributes) -> Result<Self, Failure> {
+        Ok(Self)
+    }
+
+    fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
+        let (starts, lengths) = (context.numbers(1)?, context.numbers(2)?);
+        context.bytes(0, |data| {
+            let ranges = starts.iter().zip(&lengths).map(|(start, len)| {
+                let start = usize::try_from(*start).ok()?;
+                data.get(start..start.checked_add(usize::try_from(*len).ok()?)?)
+            });
+            let strings: Option<Vec<_>> = ranges.collect();
+            let strings = strings.filter(|_| starts.len() == lengths.len()).ok_or_else(|| {
+                let message =
+                    format!("a row lies outside of the {} bytes of its batch", data.len());
+                Failure::new(Code::InvalidArgument, message)
+            })?;
+            context.set_strings(0, &strings)
+        })
+    }
+}
