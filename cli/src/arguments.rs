@@ -2,6 +2,7 @@
 
 mod dataset;
 mod hog;
+mod init;
 mod node;
 mod plan;
 mod run;
@@ -13,8 +14,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
-    dataset::{DatasetOptions, Index, Read},
+    dataset::{BucketOptions, DatasetOptions, FormatOptions, Index, Read},
     hog::Hog,
+    init::{Init, ProbeTiers},
     node::{Agent, Manager, Metrics, Observe, Reach},
     plan::{Analyze, Cold, MachineReports, Plan},
     run::{Attend, Embed, Exec, ExpandMemory, Launch, Place, Run},
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     /// Measures the memory and storage of this host, or shows what was measured.
     #[command(subcommand)]
     Tiers(Tiers),
+    /// Writes a job file for a training script or a dataset, and says which line of the script to change.
+    Init(Box<Init>),
     /// Builds the index of a dataset.
     Index(Box<Index>),
     /// Says what a job asks of its node, and whether the tiers can give it.

@@ -53,6 +53,30 @@ pub(crate) fn program_folders() -> Vec<PathBuf> {
     env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
 }
 
+/// The GPUs that the driver of NVIDIA or AMD shows on this host.
+pub(crate) fn gpus() -> u32 {
+    let count = |folder: &str, is_gpu: fn(&str) -> bool| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        u32::try_from(names.filter(|name| is_gpu(name)).count()).unwrap_or(u32::MAX)
+    };
+    let is_numbered = |name: &str| {
+        name.strip_prefix("nvidia")
+            .is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let nvidia = count("/dev", is_numbered);
+    if nvidia > 0 || !Path::new("/dev/kfd").exists() {
+        return nvidia;
+    }
+    count("/dev/dri", |name| name.starts_with("renderD"))
+}
+
+/// The interpreter of Python by its name in `PATH`.
+pub(crate) fn python() -> &'static str {
+    let is_there = |name: &&str| program_folders().iter().any(|folder| folder.join(name).is_file());
+    ["python", "python3"].into_iter().find(is_there).unwrap_or("python")
+}
+
 /// The launcher's variables of this process, by the table in `tierfeed_core::fleet::launch`.
 pub(crate) fn launch_variables() -> BTreeMap<String, String> {
     let set = |name: &'static str| Some((name.to_owned(), variable(name)?));

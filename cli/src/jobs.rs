@@ -118,6 +118,14 @@ impl SizedJob {
         &self.file.job
     }
 
+    /// The index of the dataset; `None` if the dataset is only described.
+    pub(crate) fn index(&self) -> Option<&Index> {
+        match &self.samples {
+            Samples::Indexed(index) => Some(index),
+            Samples::Described(_) => None,
+        }
+    }
+
     /// The size of every sample: 8 B of memory each.
     pub(crate) fn sizes(&self) -> Arc<[Bytes]> {
         match &self.samples {
@@ -129,7 +137,11 @@ impl SizedJob {
 
 /// Reads a job file and the sizes of its samples, which analysing and planning need.
 pub(crate) fn sized(path: &Path) -> Result<SizedJob, Failure> {
-    let file = JobFile::read(path)?;
+    sized_of(JobFile::read(path)?)
+}
+
+/// As [`sized`], of a job file that was read.
+pub(crate) fn sized_of(file: JobFile) -> Result<SizedJob, Failure> {
     let job = &file.job;
     let (samples, sums) = if let Some(described) = &job.described {
         let sizes = described.sizes(job.seed);

@@ -42,6 +42,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Tiers(Tiers::Probe(it)) => command::tiers::probe(&it),
         Command::Tiers(Tiers::Show(it)) => command::tiers::show(&it),
+        Command::Init(it) => command::init::run(&it),
         Command::Index(it) => command::index::run(&it),
         Command::Analyze(it) => command::analyze::run(&it),
         Command::Plan(it) => command::plan::run(&it),

@@ -12,7 +12,7 @@
 //! 4. Names are bytes, as the file system has them, UTF-8 or not.
 
 mod build;
-mod choose;
+pub(crate) mod choose;
 mod contents;
 mod differences;
 mod draft;

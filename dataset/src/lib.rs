@@ -2,7 +2,7 @@
 //!
 //! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and
 //! [`Index`] keeps the position of every sample. [`mod@read`] reads samples of files, [`reader`]
-//! those of a bucket by a child process. [`pace`] and [`throttle`] slow reads down to the speed of
+//! those of a bucket by a child process. [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to the speed of
 //! an emulated store.
 //!
 //! Deliberately absent: jobs and tiers.
@@ -14,6 +14,7 @@ pub mod index;
 pub mod pace;
 pub mod read;
 pub mod reader;
+pub mod recognition;
 pub mod source;
 pub mod throttle;
 

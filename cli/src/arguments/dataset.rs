@@ -31,6 +31,18 @@ pub(crate) struct DatasetOptions {
     /// A directory or file, as a path or as file://PATH, or a bucket as s3://BUCKET/PREFIX, gs://, az:// or
     /// https://HOST/PREFIX. Credentials come from the variables of the provider, such as AWS_ACCESS_KEY_ID.
     pub(crate) source: PathBuf,
+    #[command(flatten)]
+    pub(crate) bucket: BucketOptions,
+    /// How samples lie in objects.
+    #[arg(long, value_name = "FORMAT", default_value = "image-folder", value_parser = FORMATS)]
+    pub(crate) format: String,
+    #[command(flatten)]
+    pub(crate) keys: FormatOptions,
+}
+
+/// How a bucket is reached.
+#[derive(Debug, Args)]
+pub(crate) struct BucketOptions {
     /// The server of a bucket, such as http://127.0.0.1:9000 [default: the usual one of s3://, gs:// or
     /// az://].
     #[arg(long, value_name = "URL", help_heading = "Buckets")]
@@ -41,9 +53,11 @@ pub(crate) struct DatasetOptions {
     /// Reads the bucket without credentials.
     #[arg(long, help_heading = "Buckets")]
     pub(crate) anonymous: bool,
-    /// How samples lie in objects.
-    #[arg(long, value_name = "FORMAT", default_value = "image-folder", value_parser = FORMATS)]
-    pub(crate) format: String,
+}
+
+/// What a format needs to be told.
+#[derive(Debug, Args)]
+pub(crate) struct FormatOptions {
     /// For files: which files are samples, such as "**/*.npz".
     #[arg(long, value_name = "PATTERN", help_heading = "Formats")]
     pub(crate) glob: Option<String>,

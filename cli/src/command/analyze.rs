@@ -1,7 +1,5 @@
 //! `tierfeed analyze`.
 
-mod script;
-
 use std::{
     fs::File,
     io::Read,
@@ -26,7 +24,10 @@ use tierfeed_workload_analyzer::{
     demand::{self, Advice, Demand, Observed, Supply, TierFigure, Verdict},
 };
 
-use super::machine::{Machine, MachineName};
+use super::{
+    machine::{Machine, MachineName},
+    script_analysis,
+};
 use crate::{
     arguments::{Analyze, Cold},
     failure::Failure,
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
         Some(job) if arguments.script.is_empty() => run_job(arguments, job),
         job => {
             let scripts = &arguments.script;
-            output::lines(&script::analyze(scripts, job.as_deref(), arguments.json)?)
+            output::lines(&script_analysis::analyze(scripts, job.as_deref(), arguments.json)?)
         }
     }
 }

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 use tierfeed_dataset::{Dataset, Index as DatasetIndex, index::Checksums, source::Location};
-use tierfeed_workload_analyzer::job::{
-    KeyConflict,
-    keys::{DatasetKeys, KeyError},
-};
 
+use super::dataset_keys::{dataset_keys, refused};
 use crate::{
     arguments::{DatasetOptions, Index},
     failure::Failure,
@@ -91,7 +88,12 @@ fn peak_memory() -> Option<u64> {
 
 fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
     let here = std::path::absolute(".").map_err(Failure::input)?;
-    let keys = keys(options);
+    let keys = dataset_keys(
+        options.source.to_string_lossy().into_owned(),
+        &options.bucket,
+        options.format.clone(),
+        &options.keys,
+    );
     let source = match options.source.to_str() {
         Some(_) => keys.location(&here).map_err(refused)?,
         // A URL is UTF-8, a path need not be.
@@ -99,64 +101,6 @@ fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
     };
     let format = keys.format(&here).map_err(refused)?;
     Ok(Dataset::new(source, format))
-}
-
-fn keys(options: &DatasetOptions) -> DatasetKeys {
-    let list = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
-    DatasetKeys {
-        source: options.source.to_string_lossy().into_owned(),
-        endpoint: options.endpoint.clone(),
-        region: options.region.clone(),
-        anonymous: options.anonymous.then_some(true),
-        format: options.format.clone(),
-        glob: options.glob.clone(),
-        manifest: options.manifest.clone(),
-        record_bytes: options.record_bytes.clone(),
-        dtype: options.dtype.clone(),
-        sequence_length: options.sequence_length,
-        header_bytes: options.header_bytes.clone(),
-        compression: options.compression.clone(),
-        members: list(&options.member),
-        unit: options.unit.clone(),
-        columns: list(&options.column),
-        dataset: options.dataset.clone(),
-    }
-}
-
-/// The error with the names of options.
-fn refused(error: KeyError) -> Failure {
-    Failure::Input(match error {
-        KeyError::Invalid { key: "source", value, reason } => anyhow::anyhow!("{value}: {reason}"),
-        KeyError::Invalid { key, value, reason } => {
-            anyhow::anyhow!("{} is `{value}`; {reason}", option(key))
-        }
-        KeyError::Conflict {
-            conflict: KeyConflict::NeededByFormat { format, key, what }, ..
-        } => {
-            anyhow::anyhow!("--format {format} needs {}, {what}", option(key))
-        }
-        KeyError::Conflict { conflict: KeyConflict::OfOtherFormat { formats }, key } => {
-            anyhow::anyhow!("{} is for --format {formats} only; remove it", named(key))
-        }
-        KeyError::Conflict { conflict: KeyConflict::Beside { other }, key } => {
-            let other = option(other);
-            anyhow::anyhow!("{} stands beside {other}; keep one of them", named(key))
-        }
-        KeyError::Conflict { conflict, key } => anyhow::anyhow!("{} {conflict}", named(key)),
-    })
-}
-
-fn named(key: Option<&str>) -> String {
-    key.map_or_else(|| "the dataset".to_owned(), option)
-}
-
-/// The option of a key; lists are given one value at a time.
-fn option(key: &str) -> String {
-    match key {
-        "members" => "--member".to_owned(),
-        "columns" => "--column".to_owned(),
-        other => format!("--{}", other.replace('_', "-")),
-    }
 }
 
 fn default_output(source: &Location) -> PathBuf {

@@ -45,6 +45,24 @@ pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
     print(&measured, arguments.json)
 }
 
+/// Measures for at most 30 s, and writes the report to `path`.
+pub(super) fn probe_quickly(path: &Path) -> Result<Report, Failure> {
+    let directories = default_directories(Sysroot::live()).map_err(Failure::work)?;
+    let measured = measure(&ProbeSettings {
+        sysroot: "/".into(),
+        buckets: Vec::new(),
+        further: Vec::new(),
+        scratch: directories.scratch,
+        storage: directories.storage,
+        budget: Budget::Quick,
+        emulated: Vec::new(),
+        assignments: Vec::new(),
+        previous: report::read(path).ok().map(Box::new),
+    })?;
+    report::write(&measured, path).map_err(Failure::work)?;
+    Ok(measured)
+}
+
 pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
     if arguments.schema {
         return output::lines(report::SCHEMA);
@@ -100,7 +118,7 @@ fn calibrated(path: &Path) -> Option<String> {
     clippy::cast_sign_loss,
     reason = "a figure is positive and far below 2^53"
 )]
-fn whole(figure: f64) -> u64 {
+pub(super) fn whole(figure: f64) -> u64 {
     figure.max(0.0).round() as u64
 }
 

@@ -15,6 +15,7 @@ mod failures;
 mod filled;
 mod fixture;
 mod group;
+mod init;
 mod look_ahead;
 mod manual;
 mod memory;

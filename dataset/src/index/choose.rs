@@ -15,7 +15,7 @@ use super::{IndexError, Progress, draft::Classes, lossy};
 use crate::{
     Dataset, Format,
     format::{Files, FormatError, ReadAt, litdata, mds},
-    source::{Listed, Listing, Location, Selection, Store},
+    source::{Listed, Listing, Location, Selection, Store, names::is_image},
 };
 
 pub(super) use image_folder::{class_of, classes_at};
@@ -75,11 +75,19 @@ impl Sidecars {
 
 /// The objects of a source that a format uses.
 pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexError> {
-    let ends: fn(&[u8]) -> bool = match format {
-        Format::ImageFolder => return Ok(Box::new(image_folder::Images)),
-        Format::Files(Files::Glob(pattern)) => return glob(pattern),
-        Format::Files(Files::Manifest(_)) => return Ok(Box::new(Everything)),
-        Format::Raw(_) | Format::Mds | Format::LitData { .. } => |_| true,
+    match format {
+        Format::ImageFolder => Ok(Box::new(image_folder::Images)),
+        Format::Files(Files::Glob(pattern)) => glob(pattern),
+        Format::Files(Files::Manifest(_)) => Ok(Box::new(Everything)),
+        _ => Ok(Box::new(Visible { ends: ends(format) })),
+    }
+}
+
+/// Whether a name is one of those that a format uses, itself or as an index beside.
+pub(crate) fn ends(format: &Format) -> fn(&[u8]) -> bool {
+    match format {
+        Format::ImageFolder => is_image,
+        Format::Files(_) | Format::Raw(_) | Format::Mds | Format::LitData { .. } => |_| true,
         Format::TfRecord(_) => |name| is_tfrecord(name) || is_index(name),
         Format::WebDataset => |name| name.ends_with(b".tar") || is_index(name),
         Format::Megatron => |name| name.ends_with(b".bin") || name.ends_with(b".idx"),
@@ -90,8 +98,7 @@ pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexErro
         Format::Hdf5 { .. } => |name| ends_in(name, &[".h5", ".hdf5", ".hdf", ".he5", ".nc"]),
         Format::Lmdb => |name| ends_in(name, &[".mdb", ".lmdb"]) && !name.ends_with(b"lock.mdb"),
         Format::Ffcv => |name| ends_in(name, &[".beton", ".ffcv"]),
-    };
-    Ok(Box::new(Visible { ends }))
+    }
 }
 
 /// Puts a listing into the order of the dataset.
@@ -161,7 +168,7 @@ impl Selection for Visible {
 }
 
 /// All files, hidden or not: a manifest selects among them.
-struct Everything;
+pub(crate) struct Everything;
 
 impl Selection for Everything {
     fn enters(&self, _path: &[u8]) -> bool {
@@ -208,7 +215,7 @@ fn is_tfrecord(name: &[u8]) -> bool {
 }
 
 /// The usual names of the output of `tfrecord2idx` and `wds2idx`.
-fn is_index(name: &[u8]) -> bool {
+pub(crate) fn is_index(name: &[u8]) -> bool {
     ends_in(name, &[".idx", ".index"])
 }
 

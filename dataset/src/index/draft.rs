@@ -108,13 +108,13 @@ fn append<T: Copy + PartialEq>(column: &mut Vec<T>, before: usize, value: T, usu
 
 impl Listing {
     /// The objects of a directory.
-    pub(super) fn objects_of(&self, directory: usize) -> ops::Range<usize> {
+    pub(crate) fn objects_of(&self, directory: usize) -> ops::Range<usize> {
         let first = |number: usize| self.directories.get(number).map(|it| it.first_object);
         first(directory).unwrap_or(0)..first(directory + 1).unwrap_or(self.objects.len())
     }
 
     /// The name of an object in its directory, and its `ETag`.
-    pub(super) fn name_of(&self, object: usize) -> (&[u8], Option<&str>) {
+    pub(crate) fn name_of(&self, object: usize) -> (&[u8], Option<&str>) {
         split_etag(self.stored_name(object))
     }
 

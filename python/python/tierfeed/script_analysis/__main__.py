@@ -28,7 +28,12 @@ def main() -> int:
     parser.add_argument("scripts", nargs="+")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     parser.add_argument("--job", type=json.loads, help="the keys of a job to compare with, as JSON")
+    parser.add_argument("--start", action="store_true", help="what `tierfeed init` needs, as JSON")
     arguments = parser.parse_args()
+    if arguments.start:
+        start = importlib.import_module(f"{NAME}.start")
+        json.dump(start.starts(arguments.scripts), sys.stdout)
+        return 0
     try:
         found = analysis.analyze(arguments.scripts, arguments.job)
     except load.ScriptError as error:

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import job
 from .find import Finder
@@ -15,6 +15,8 @@ from .finding import Finding
 from .interpreter import Interpreter
 from .load import File, load
 from .values import CERTAIN, Certainty
+
+T = TypeVar("T")
 
 STACK_BYTES = 256 << 20
 """Of the thread that looks at deeply nested scripts; only what is used takes memory."""
@@ -38,7 +40,7 @@ def analyze_text(name: str, text: str, of_job: dict[str, Any] | None = None) -> 
     return deeply(lambda: of_files([File(name, text)], [], of_job))
 
 
-def deeply(function: Callable[[], Analysis]) -> Analysis:
+def deeply(function: Callable[[], T]) -> T:
     """Runs a function with room for recursion."""
     limit, size = sys.getrecursionlimit(), threading.stack_size(STACK_BYTES)
     sys.setrecursionlimit(max(limit, 40_000))

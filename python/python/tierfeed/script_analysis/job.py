@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from . import tables
-from .finding import Fact, Finding
+from .finding import Fact, Finding, said
 from .values import CERTAIN, LIKELY, UNKNOWN, Certainty
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -20,6 +20,14 @@ class Contradiction(NamedTuple):
     line: int
     certainty: Certainty
     why: str | None
+
+
+class Key(NamedTuple):
+    """What a script says of a key of a job file."""
+
+    name: str  # With its section, such as `order.seed`.
+    fact: Fact | None
+    missing: str = "unknown"  # What is said if there is no fact.
 
 
 def main_loader(findings: list[Finding]) -> Finding | None:
@@ -85,49 +93,64 @@ def suggested(script: str, findings: list[Finding]) -> str:
 
 
 def keys(findings: list[Finding], loader: Finding) -> list[str]:
-    passes, world = epochs(findings), ranks(findings)
-    lines = ["dataset:", key("  source", loader.fact("source"), "not found in the script")]
-    lines.append(key("  format", loader.fact("format"), "what is read is not found"))
-    if loader.text("format") == "raw":
-        lines.append(key("  record_bytes", loader.fact("record_bytes"), "the size of a record"))
-    lines += ["order:", key("  shuffle", loader.fact("order.shuffle"), "not found")]
-    lines += keys_of_order(findings, loader)
-    lines.append(key("  epochs", passes and passes[1], "no loop over epochs was found"))
-    lines.append(key("batch_size", loader.fact("batch_size"), "not found"))
+    """The lines of a job file."""
+    world, lines, section = ranks(findings), [], ""
+    for it in told(findings, loader):
+        around, _, name = it.name.rpartition(".")
+        if around and around != section:
+            lines.append(f"{around}:")
+        section = around
+        lines.append(key("  " * bool(around) + name, it.fact, it.missing))
     if world:
         return [*lines, f"world: {{ nodes: {world[2]}, ranks_per_node: {world[1]} }}"]
     return [*lines, "# world: the launcher decides how many nodes and ranks there are"]
 
 
-def keys_of_order(findings: list[Finding], loader: Finding) -> list[str]:
+def told(findings: list[Finding], loader: Finding) -> list[Key]:
+    """What a script says of the keys of a job, in the order of a job file."""
+    passes = epochs(findings)
+    found = [
+        Key("dataset.source", loader.fact("source"), "not found in the script"),
+        Key("dataset.format", loader.fact("format"), "what is read is not found"),
+    ]
+    if loader.text("format") == "raw":
+        found.append(Key("dataset.record_bytes", loader.fact("record_bytes"), "the size of a record"))
+    found.append(Key("order.shuffle", loader.fact("order.shuffle"), "not found"))
+    found += [it._replace(name=f"order.{it.name}") for it in told_of_order(findings, loader)]
+    found.append(Key("order.epochs", passes and passes[1], "no loop over epochs was found"))
+    return [*found, Key("batch_size", loader.fact("batch_size"), "not found")]
+
+
+def told_of_order(findings: list[Finding], loader: Finding) -> list[Key]:
     """The keys that only the order of a loader has."""
-    name, lines = order(loader), []
+    name, found = order(loader), []
 
     def add(own: str, argument: str, only_if: bool | None = None) -> None:
         fact = loader.fact(argument)
         if fact and (only_if is None or fact.of(bool) is only_if):
-            lines.append(key(f"  {own}", fact))
+            found.append(Key(own, fact))
 
     if name not in ("", "sequential", "published"):
         unset = "no seed is set; without one use `published`"
-        lines.append(key("  seed", seed(findings, loader), unset))
+        found.append(Key("seed", seed(findings, loader), unset))
     if name == "torch-distributed":
         add("drop_last", "sampler.drop_last", True)
     elif name == "torch-random":
-        lines += ["  generator: loader"] if loader.fact("generator") else []
+        found += [Key("generator", said("generator", "loader"))] if loader.fact("generator") else []
         add("persistent_workers", "persistent_workers", True)
     elif name == "tf-shuffle":
-        lines.append(key("  buffer", loader.fact("buffer_size"), "the buffer of `shuffle` is not known"))
-        found = next((it for it in findings if it.what == "tensorflow.random.set_seed"), None)
-        fact = found and found.fact("seed")
-        lines += [key("  global_seed", fact)] if fact else []
+        unknown = "the buffer of `shuffle` is not known"
+        found.append(Key("buffer", loader.fact("buffer_size"), unknown))
+        global_seed = next((it for it in findings if it.what == "tensorflow.random.set_seed"), None)
+        fact = global_seed and global_seed.fact("seed")
+        found += [Key("global_seed", fact)] if fact else []
         add("reshuffle", "reshuffle_each_iteration", False)
     elif name == "mosaic":
-        lines.append(key("  shard_samples", None, "samples in a shard: see index.json"))
+        found.append(Key("shard_samples", None, "samples in a shard: see index.json"))
         add("algorithm", "shuffle_algo")
         add("canonical_nodes", "num_canonical_nodes")
         add("shuffle_block", "shuffle_block_size")
-    return lines
+    return found
 
 
 def key(name: str, fact: Fact | None, missing: str = "unknown") -> str:

@@ -7,6 +7,7 @@ it; `sys.path` is not searched.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import stat
@@ -17,6 +18,8 @@ from .recover import parse
 
 FILES_MAX = 32  # Files that are analysed together.
 FILE_BYTES_MAX = 1 << 20  # A larger file is not taken for a script.
+NOTEBOOK_BYTES_MAX = 64 << 20  # Of a notebook, with the pictures that it shows.
+NOTEBOOK = ".ipynb"
 BYTES_MAX = 4 << 20  # All files together; imports beyond are not followed.
 IMPORT_DEPTH_MAX = 4  # How many imports may lead from a script to a file.
 
@@ -49,17 +52,30 @@ def read(path: str) -> str:
         if not stat.S_ISREG(os.stat(path).st_mode):
             said = "is no regular file; give the Python file that starts the training"
             raise ScriptError(f"{path}: {said}")
+        most = NOTEBOOK_BYTES_MAX if path.endswith(NOTEBOOK) else FILE_BYTES_MAX
         with open(path, "rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
-        if len(content) > FILE_BYTES_MAX:
-            said = f"is larger than {FILE_BYTES_MAX} bytes; that is no training script"
+            content = file.read(most + 1)
+        if len(content) > most:
+            said = f"is larger than {most} bytes; that is no training script"
             raise ScriptError(f"{path}: {said}")
-        return content.decode()
+        return code_of_notebook(path, content) if path.endswith(NOTEBOOK) else content.decode()
     except OSError as error:
         said = f"cannot be read: {error.strerror} (os error {error.errno})"
     except UnicodeDecodeError as error:
         said = f"byte {error.start} is no UTF-8; Python files are UTF-8, convert it"
     raise ScriptError(f"{path}: {said}")
+
+
+def code_of_notebook(path: str, content: bytes) -> str:
+    """The cells with code, one after the other. What is for IPython alone becomes a comment."""
+    try:
+        cells = [it for it in json.loads(content)["cells"] if it["cell_type"] == "code"]
+        code = "\n".join("".join(it["source"]) for it in cells)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScriptError(f"{path}: is no notebook of Jupyter ({error})") from error
+    if len(code) > FILE_BYTES_MAX:
+        raise ScriptError(f"{path}: its code is larger than {FILE_BYTES_MAX} bytes")
+    return re.sub(r"^(\s*)([%!?])", r"\1#\2", code, flags=re.MULTILINE)
 
 
 def load(paths: list[str]) -> tuple[list[File], list[str]]:

@@ -26,7 +26,7 @@ macro_rules! sources {
     ($($name:literal),+ $(,)?) => {
         &[$((
             $name,
-            include_str!(concat!("../../../../python/python/tierfeed/script_analysis/", $name)),
+            include_str!(concat!("../../../python/python/tierfeed/script_analysis/", $name)),
         )),+]
     };
 }
@@ -35,6 +35,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "__init__.py",
     "__main__.py",
     "analysis.py",
+    "change.py",
     "data.py",
     "find.py",
     "finding.py",
@@ -45,6 +46,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "members.py",
     "operators.py",
     "recover.py",
+    "start.py",
     "tables.py",
     "values.py",
 ];
@@ -58,18 +60,28 @@ pub(super) fn analyze(
     as_json: bool,
 ) -> Result<String, Failure> {
     let job = job.map(Job::load).transpose().map_err(Failure::input)?;
+    let mut options = Vec::new();
+    if as_json {
+        options.push("--json".to_owned());
+    }
+    if let Some(job) = &job {
+        options.extend(["--job".to_owned(), facts(job).to_string()]);
+    }
+    asked(&options, scripts)
+}
+
+/// What each script trains on, and its line to change, as JSON.
+pub(super) fn starts(scripts: &[PathBuf]) -> Result<String, Failure> {
+    asked(&["--start".to_owned()], scripts)
+}
+
+fn asked(options: &[String], scripts: &[PathBuf]) -> Result<String, Failure> {
     let folder =
         unpacked().context("cannot unpack the analysis of scripts").map_err(Failure::Work)?;
     let mut python = Command::new("python3");
     // Isolated mode, no byte-code files, UTF-8 in any locale.
     python.args(["-I", "-B", "-X", "utf8"]).arg(folder.path().join(PACKAGE));
-    if as_json {
-        python.arg("--json");
-    }
-    if let Some(job) = &job {
-        python.arg("--job").arg(facts(job).to_string());
-    }
-    let output = python.arg("--").args(scripts).stdin(Stdio::null()).output();
+    let output = python.args(options).arg("--").args(scripts).stdin(Stdio::null()).output();
     said(output.map_err(|error| not_started(&error))?)
 }
 

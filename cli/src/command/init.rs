@@ -1,0 +1,342 @@
+//! `tierfeed init`: writes a job file for what lies in a folder, and says how a script is fed by it.
+
+mod dataset;
+mod figures;
+mod job_text;
+mod questions;
+mod script;
+mod surroundings;
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+use tierfeed_core::order::World;
+
+use self::{
+    figures::{Age, Figures},
+    job_text::{Draft, Order},
+    questions::{Mode, Questions},
+    script::{Change, Script},
+    surroundings::Surroundings,
+};
+use super::machine::Machine;
+use crate::{
+    arguments::{Init, MachineReports},
+    environment,
+    failure::Failure,
+    jobs::{self, JobFile, SizedJob},
+    output,
+};
+
+/// The batch size where nothing says one.
+const BATCH_SIZE: u32 = 32;
+
+/// What was found and written.
+#[derive(Serialize)]
+struct Document<'a> {
+    job: &'a Path,
+    yaml: &'a str,
+    source: &'a str,
+    format: &'a str,
+    samples: u32,
+    total_bytes: u64,
+    script: Option<&'a Path>,
+    /// The line of the script, before and after; `None` if there is no script, or its loader is not one that
+    /// can be changed by rule.
+    change: Option<&'a Change>,
+    /// The report with the figures of the tiers, and whether it was measured now.
+    tiers: Option<&'a Path>,
+    tiers_measured_now: bool,
+    /// What was not asked.
+    assumed: &'a [String],
+    command: &'a str,
+}
+
+/// What the user means by the place that was named.
+struct Place {
+    folder: PathBuf,
+    script: Option<PathBuf>,
+    source: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
+    refuse_overwriting(arguments)?;
+    let place = place(arguments)?;
+    let mode =
+        if arguments.yes || arguments.json { Mode::TakeDefaults } else { Mode::of_terminal() };
+    let mut questions = Questions::new(mode);
+    let around = match &place.source {
+        Some(_) => Surroundings::default(),
+        None => Surroundings::of(&place.folder)
+            .with_context(|| place.folder.display().to_string())
+            .map_err(Failure::Input)?,
+    };
+    let script = match &place.script {
+        Some(path) => Some(Script::named(path)?),
+        None => Script::chosen(&around.scripts, &mut questions)?,
+    };
+    let looked_at = (place.folder.as_path(), &around);
+    let named = place.source.as_deref();
+    let mut chosen = dataset::choose(arguments, named, looked_at, script.as_ref(), &mut questions)?;
+    chosen.keys.source = source_from(&arguments.output, &chosen.keys.source)?;
+    let batch_size = batch_size(arguments, script.as_ref(), &mut questions)?;
+    let ranks = ranks(arguments, script.as_ref(), &mut questions)?;
+    let figures = figures::of_host(arguments.probe)?;
+    let mut draft = Draft {
+        name: job_text::name(&chosen.keys.source),
+        dataset: &chosen.keys,
+        why_dataset: &chosen.why,
+        script: script.as_ref(),
+        batch_size,
+        ranks,
+        tiers: figures::lines(figures.as_ref()),
+        contents: None,
+    };
+    let order = job_text::order_of(script.as_ref());
+    if let (Order::Usual(why), Some(_)) = (&order, &script) {
+        questions.assume(format!("order: torch-distributed with seed 0, because {why}"));
+    }
+    let sized = checked(&draft.text(&order), &arguments.output)?;
+    draft.contents = Some(contents(&sized));
+    let text = draft.text(&order);
+    write(arguments, &text)?;
+    let assumed = questions.into_assumed();
+    let written = Written { arguments, sized, script: script.as_ref(), figures, assumed, text };
+    written.print(&chosen.keys.source, &chosen.keys.format)
+}
+
+/// Before any work: a job file that is there stays.
+fn refuse_overwriting(arguments: &Init) -> Result<(), Failure> {
+    if arguments.output.exists() && !arguments.force {
+        return Err(Failure::Input(anyhow!(
+            "{} is there already; --force replaces it, -o FILE writes another",
+            arguments.output.display()
+        )));
+    }
+    Ok(())
+}
+
+fn place(arguments: &Init) -> Result<Place, Failure> {
+    let given = &arguments.place;
+    let text = given.to_string_lossy();
+    let is_script = given.extension().is_some_and(|it| it == "py" || it == "ipynb");
+    let (folder, script, source) = if text.contains("://") {
+        (PathBuf::from("."), None, Some(text.into_owned()))
+    } else if given.is_dir() {
+        (given.clone(), None, None)
+    } else if !given.exists() {
+        return Err(Failure::Input(anyhow!(
+            "{text}: no such file or directory; name a folder, a script or a dataset"
+        )));
+    } else if is_script {
+        let parent = given.parent().filter(|it| !it.as_os_str().is_empty());
+        (parent.unwrap_or(Path::new(".")).to_owned(), Some(given.clone()), None)
+    } else {
+        (PathBuf::from("."), None, Some(text.into_owned()))
+    };
+    let script = arguments.script.clone().or(script);
+    let source = arguments.source.clone().or(source);
+    Ok(Place { folder, script, source })
+}
+
+/// The source as the job file says it: a path relative to the directory of the file if it lies below.
+fn source_from(output: &Path, source: &str) -> Result<String, Failure> {
+    if source.contains("://") {
+        return Ok(source.to_owned());
+    }
+    let path =
+        fs::canonicalize(source).with_context(|| source.to_owned()).map_err(Failure::Input)?;
+    let parent = output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = fs::canonicalize(parent)
+        .with_context(|| format!("{}: the directory of the job file", parent.display()))
+        .map_err(Failure::Input)?;
+    let Ok(below) = path.strip_prefix(&parent) else { return Ok(path.display().to_string()) };
+    Ok(if below.as_os_str().is_empty() { ".".to_owned() } else { format!("./{}", below.display()) })
+}
+
+fn batch_size(
+    arguments: &Init,
+    script: Option<&Script>,
+    questions: &mut Questions,
+) -> Result<(u32, String), Failure> {
+    if let Some(size) = arguments.batch_size {
+        return Ok((size, String::new()));
+    }
+    let told = script.and_then(|script| {
+        let key = script.key("batch_size")?;
+        Some((key.number()?, key.from(script)))
+    });
+    if let Some(told) = told {
+        return Ok(told);
+    }
+    let why = match script {
+        Some(script) => format!("{} does not say it", script.place()),
+        None => "there is no script that says it".to_owned(),
+    };
+    questions.number("batch_size", BATCH_SIZE, &why).map(|size| (size, String::new()))
+}
+
+/// Nodes and ranks on each, if the launcher shall not decide.
+fn ranks(
+    arguments: &Init,
+    script: Option<&Script>,
+    questions: &mut Questions,
+) -> Result<Option<(u32, u32)>, Failure> {
+    if let Some(ranks) = arguments.ranks {
+        return Ok(Some((1, ranks)));
+    }
+    let Some(script) = script else { return Ok(None) };
+    if let Some(world) = script.world {
+        return Ok(Some((world.nodes, world.ranks_per_node)));
+    }
+    if !script.is_distributed {
+        return Ok(None);
+    }
+    let gpus = environment::gpus();
+    let why =
+        if gpus == 0 { "this host has no GPU" } else { "a process for each GPU of this host" };
+    questions.number("ranks on each node", gpus.max(1), why).map(|ranks| Some((1, ranks)))
+}
+
+/// The job with its dataset: what is written must run.
+fn checked(text: &str, output: &Path) -> Result<SizedJob, Failure> {
+    let world = World { nodes: 1, ranks_per_node: 1 };
+    let file = JobFile::of_text(text.to_owned(), &output.to_string_lossy(), world)?;
+    let sized = jobs::sized_of(file)?;
+    let no_reports = MachineReports { tiers: Vec::new() };
+    let machines = Machine::kinds(&sized.file, &no_reports)?;
+    for machine in machines {
+        machine.layout(&sized.file, &sized.demand)?;
+    }
+    Ok(sized)
+}
+
+fn contents(sized: &SizedJob) -> String {
+    let Some(index) = sized.index() else { return String::new() };
+    let classes = match index.class_names().len() {
+        0 => String::new(),
+        count => format!(", {count} classes"),
+    };
+    format!("{} samples, {}{classes}, in {} objects", index.len(), index.total(), index.objects())
+}
+
+fn write(arguments: &Init, text: &str) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(true);
+    if arguments.force {
+        options.create(true)
+    } else {
+        options.create_new(true)
+    };
+    let written =
+        options.open(&arguments.output).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| arguments.output.display().to_string()).map_err(Failure::Work)
+}
+
+/// A job file that was written, with all that is said about it.
+struct Written<'a> {
+    arguments: &'a Init,
+    sized: SizedJob,
+    script: Option<&'a Script>,
+    figures: Option<Figures>,
+    assumed: Vec<String>,
+    text: String,
+}
+
+impl Written<'_> {
+    fn print(&self, source: &str, format: &str) -> Result<(), Failure> {
+        let change = self.script.and_then(|script| script.change.as_ref());
+        let command = self.command();
+        if self.arguments.json {
+            let index = self.sized.index();
+            return output::json(&Document {
+                job: &self.arguments.output,
+                yaml: &self.text,
+                source,
+                format,
+                samples: index.map_or(0, tierfeed_dataset::Index::len),
+                total_bytes: index.map_or(0, |index| index.total().0),
+                script: self.script.map(|script| script.path.as_path()),
+                change,
+                tiers: self.figures.as_ref().map(|figures| figures.file.as_path()),
+                tiers_measured_now: self.figures.as_ref().is_some_and(|it| it.age == Age::Measured),
+                assumed: &self.assumed,
+                command: &command,
+            });
+        }
+        let mut lines = Vec::new();
+        let job = self.arguments.output.display();
+        lines.push(titled("written", &format!("{job}: {}", contents(&self.sized))));
+        lines.push(titled("tiers", &self.tiers()));
+        lines.extend(self.assumed.iter().map(|it| titled("assumed", it)));
+        lines.extend(self.change_lines(change));
+        lines.push(titled("start", &command));
+        lines.push(titled(
+            "ask first",
+            &format!("tierfeed analyze {job}   (whether the tiers can feed it)"),
+        ));
+        output::lines(&lines.join("\n"))
+    }
+
+    fn tiers(&self) -> String {
+        let Some(figures) = &self.figures else { return "not measured".to_owned() };
+        let when = match figures.age {
+            Age::Measured => "measured now",
+            Age::Kept => "measured before, and this host has not changed",
+        };
+        format!("{when}: {} (`tierfeed tiers show`)", figures.file.display())
+    }
+
+    fn change_lines(&self, change: Option<&Change>) -> Vec<String> {
+        let (Some(change), Some(script)) = (change, self.script) else {
+            return self.loader_lines();
+        };
+        let indented = |sign: char, text: &str| -> Vec<String> {
+            text.lines().map(|line| format!("  {sign} {line}")).collect()
+        };
+        let mut lines = vec![format!("{}:{}", change.file, change.imports_line)];
+        lines.extend(indented('+', &change.imports));
+        lines.push(format!("{}:{}", change.file, change.line));
+        lines.extend(indented('-', &change.before));
+        lines.extend(indented('+', &change.after));
+        if script.path.extension().is_some_and(|it| it == "ipynb") {
+            lines.push("  (lines are counted over the cells with code)".to_owned());
+        }
+        lines.extend(change.notes.iter().map(|note| titled("note", note)));
+        lines
+    }
+
+    /// What to write where no line can be changed by rule.
+    fn loader_lines(&self) -> Vec<String> {
+        let loader = self.script.and_then(|script| script.loader.as_ref());
+        let place = loader.map_or_else(String::new, |loader| {
+            format!("; {}:{} makes its loader with {}", loader.file, loader.line, loader.what)
+        });
+        vec![
+            titled("script", &format!("reads from tierfeed{place}")),
+            "  + import tierfeed.torch".to_owned(),
+            "  + loader = tierfeed.torch.TierLoader(decode=decode)   # decode(sample, label)"
+                .to_owned(),
+            "  docs/python.md has the loaders of other frameworks".to_owned(),
+        ]
+    }
+
+    fn command(&self) -> String {
+        let job = self.arguments.output.display();
+        let script = self.script.map_or(Path::new("train.py"), |script| &script.path);
+        if script.extension().is_some_and(|it| it == "ipynb") {
+            return format!("tierfeed run {job} -- jupyter lab {}", script.display());
+        }
+        format!("tierfeed run {job} -- {} {}", environment::python(), script.display())
+    }
+}
+
+/// A line with a title in front of it.
+fn titled(title: &str, text: &str) -> String {
+    format!("{title:<12}{text}")
+}

@@ -1,0 +1,247 @@
+//! The dataset: as the user names it, else as the script says, else as names of files show it.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::anyhow;
+use tierfeed_dataset::{
+    recognition::{self, Directory, Recognized},
+    source::Location,
+};
+use tierfeed_workload_analyzer::job::{
+    KeyConflict,
+    keys::{DatasetKeys, FORMATS, KeyError},
+};
+
+use super::{
+    questions::Questions,
+    script::{Key, Script},
+    surroundings::{Surroundings, joined},
+};
+use crate::{
+    arguments::Init,
+    command::dataset_keys::{dataset_keys, option, refused},
+    failure::Failure,
+    output,
+};
+
+/// The dataset of the job, with the reason for it.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) keys: DatasetKeys,
+    pub(super) why: String,
+}
+
+/// A source before its format is known.
+#[derive(Debug)]
+struct Source {
+    text: String,
+    format: Option<String>,
+    why: String,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = self.format.as_deref().unwrap_or("unknown format");
+        write!(f, "{} ({format})", self.text)
+    }
+}
+
+/// Chooses source and format. `named` is the source that the user names, `folder` what is looked at else.
+pub(super) fn choose(
+    arguments: &Init,
+    named: Option<&str>,
+    (folder, surroundings): (&Path, &Surroundings),
+    script: Option<&Script>,
+    questions: &mut Questions,
+) -> Result<Chosen, Failure> {
+    let source = match named {
+        Some(text) => Source { text: text.to_owned(), format: None, why: "as named".to_owned() },
+        None => unnamed(folder, surroundings, script, questions)?,
+    };
+    let mut glob = arguments.keys.glob.clone();
+    let format = match arguments.format.clone().or(source.format) {
+        Some(format) => format,
+        None => match format_of(arguments, &source.text, script)? {
+            Format::Named(format) => format,
+            Format::Files(pattern) => {
+                glob = glob.or(pattern);
+                "files".to_owned()
+            }
+        },
+    };
+    let mut keys = dataset_keys(source.text, &arguments.bucket, format, &arguments.keys);
+    keys.glob = glob;
+    if keys.format == "raw" && keys.record_bytes.is_none() && keys.dtype.is_none() {
+        let told = script.and_then(|script| script.key("dataset.record_bytes")?.number());
+        keys.record_bytes = told.map(|bytes| bytes.to_string());
+    }
+    complete(&mut keys, questions)?;
+    Ok(Chosen { keys, why: source.why })
+}
+
+/// A format that nobody named.
+enum Format {
+    Named(String),
+    /// Files that are samples one by one, with a pattern for them.
+    Files(Option<String>),
+}
+
+/// The format by the names of the files, else as the script says.
+fn format_of(arguments: &Init, source: &str, script: Option<&Script>) -> Result<Format, Failure> {
+    let directories = names_below(arguments, source)?;
+    let seen = recognition::recognize(&directories);
+    let here = seen.iter().find(|it| it.path.is_empty());
+    match here.or_else(|| seen.first()) {
+        Some(it) if !it.path.is_empty() && it.format == "image-folder" => {
+            let below = Path::new(source).join(OsStr::from_bytes(&it.path));
+            Err(Failure::Input(anyhow!(
+                "{source}: it is no dataset by the names of its files, but {} is an image-folder; name that, or \
+                 give --format",
+                below.display()
+            )))
+        }
+        // Shards may lie in directories below, all in one format.
+        Some(it) => Ok(Format::Named(it.format.to_owned())),
+        None => {
+            let told = script.and_then(|script| script.key("dataset.format")?.text());
+            let told = told.filter(|it| FORMATS.contains(it) && *it != "files");
+            Ok(match told {
+                Some(format) => Format::Named(format.to_owned()),
+                None => Format::Files(recognition::pattern(&directories)),
+            })
+        }
+    }
+}
+
+/// Asks for what the format needs and nothing says.
+fn complete(keys: &mut DatasetKeys, questions: &Questions) -> Result<(), Failure> {
+    let here = std::path::absolute(".").map_err(Failure::input)?;
+    loop {
+        let Err(conflict) = keys.format(&here) else { return Ok(()) };
+        let needed = match &conflict {
+            KeyError::Conflict {
+                conflict: KeyConflict::NeededByFormat { key, what, .. }, ..
+            } => questions.text(&format!("{}, {what}", option(key)))?.map(|text| (*key, text)),
+            _ => None,
+        };
+        match needed {
+            Some(("record_bytes", text)) => keys.record_bytes = Some(text),
+            Some(("dataset", text)) => keys.dataset = Some(text),
+            Some(("glob", text)) => keys.glob = Some(text),
+            _ => return Err(refused(conflict)),
+        }
+    }
+}
+
+/// The dataset of the script if it is here, else one in the folder.
+fn unnamed(
+    folder: &Path,
+    surroundings: &Surroundings,
+    script: Option<&Script>,
+    questions: &mut Questions,
+) -> Result<Source, Failure> {
+    let told = script.and_then(|script| {
+        let text = script.key("dataset.source")?.text()?;
+        Some((script, text))
+    });
+    if let Some(source) = told.and_then(|(script, text)| of_script(folder, script, text)) {
+        return Ok(source);
+    }
+    let chosen = questions.choose("the dataset", seen(folder, surroundings))?;
+    match (&chosen, told) {
+        (Some(chosen), Some((script, text))) => questions.assume(format!(
+            "dataset: {} instead of {text} of {}, which is not here",
+            chosen.text,
+            script.place()
+        )),
+        (None, Some((script, text))) => {
+            return Err(Failure::Input(anyhow!(
+                "{}: its dataset {text} is not here, and {} holds none; name it with --source",
+                script.place(),
+                folder.display()
+            )));
+        }
+        (_, None) => {}
+    }
+    chosen.ok_or_else(|| {
+        Failure::Input(anyhow!(
+            "{}: no dataset is recognized in it by the names of its files; name one with --source, and its \
+             --format if needed (`tierfeed index --help` has the formats)",
+            folder.display()
+        ))
+    })
+}
+
+/// The source that a script names, if it is a bucket or here.
+fn of_script(folder: &Path, script: &Script, text: &str) -> Option<Source> {
+    let is_url = text.contains("://");
+    let text = if is_url { text.to_owned() } else { found(folder, script, text)? };
+    let format = script.key("dataset.format").and_then(Key::text);
+    // A format that needs keys is asked for again.
+    let is_whole = |it: &&str| FORMATS.contains(it) && !["files", "raw", "hdf5"].contains(it);
+    let format = format.filter(is_whole).map(str::to_owned);
+    let why = script.key("dataset.source")?.from(script);
+    Some(Source { text, format, why })
+}
+
+/// The datasets in the folder: training data before what is held out, and those with more files first.
+fn seen(folder: &Path, surroundings: &Surroundings) -> Vec<Source> {
+    let mut seen = recognition::recognize(&surroundings.directories);
+    seen.sort_by_key(|it| !is_for_training(it));
+    let source = |it: &Recognized| {
+        let path = joined(folder, Path::new(OsStr::from_bytes(&it.path)));
+        let is_here = path.as_os_str().is_empty();
+        Source {
+            text: if is_here { ".".to_owned() } else { path.display().to_string() },
+            format: Some(it.format.to_owned()),
+            why: format!("by the names of {} files", it.files),
+        }
+    };
+    seen.iter().map(source).collect()
+}
+
+/// A path of the script, from the working directory or from that of the script.
+fn found(folder: &Path, script: &Script, text: &str) -> Option<String> {
+    let beside = script.path.parent().unwrap_or(folder).join(text);
+    let places = [PathBuf::from(text), folder.join(text), beside];
+    places.into_iter().find(|path| path.exists()).map(|path| path.display().to_string())
+}
+
+fn is_for_training(found: &Recognized) -> bool {
+    let name = String::from_utf8_lossy(&found.path).to_lowercase();
+    let is_held_out = ["val", "test", "eval"]
+        .iter()
+        .any(|part| name.split(['/', '-', '_', '.']).any(|word| word.starts_with(part)));
+    !is_held_out
+}
+
+fn names_below(arguments: &Init, source: &str) -> Result<Vec<Directory>, Failure> {
+    let here = std::path::absolute(".").map_err(Failure::input)?;
+    let keys = dataset_keys(source.to_owned(), &arguments.bucket, String::new(), &arguments.keys);
+    let location = keys.location(&here).map_err(refused)?;
+    match &location {
+        Location::Path(path) if path.is_dir() => {
+            Ok(Surroundings::of(path).map_err(Failure::input)?.directories)
+        }
+        Location::Path(path) if path.exists() => {
+            let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+            Ok(vec![Directory { path: Vec::new(), files: vec![name] }])
+        }
+        Location::Path(_) => {
+            Err(Failure::Input(anyhow!("{source}: no such file or directory; name a dataset")))
+        }
+        Location::Bucket(_) => {
+            let bar = output::bar();
+            let listed = recognition::list(&location, &mut |objects| {
+                bar.set_message(format!("listing {source}: {objects} objects"));
+            });
+            bar.finish_and_clear();
+            listed.map_err(Failure::input)
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The job file, with a comment for each value that says where it comes from.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tierfeed_workload_analyzer::job::keys::DatasetKeys;
+
+use super::script::{Key, Script};
+
+/// What a job file says.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    pub(super) name: String,
+    pub(super) dataset: &'a DatasetKeys,
+    pub(super) why_dataset: &'a str,
+    pub(super) script: Option<&'a Script>,
+    pub(super) batch_size: (u32, String),
+    /// Training processes on a node; `None` leaves the world to the launcher.
+    pub(super) ranks: Option<(u32, u32)>,
+    pub(super) tiers: Vec<String>,
+    /// What the dataset holds, once that is known.
+    pub(super) contents: Option<String>,
+}
+
+/// The order of a job, and why it is not the script's if it is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Order {
+    OfScript,
+    Usual(String),
+}
+
+impl Draft<'_> {
+    pub(super) fn text(&self, order: &Order) -> String {
+        let mut lines = vec![
+            "# Written by `tierfeed init`. docs/job-file.md has every key.".to_owned(),
+            format!("name: {}", self.name),
+            "dataset:".to_owned(),
+        ];
+        if let Some(contents) = &self.contents {
+            lines.push(format!("  # {contents}"));
+        }
+        lines.extend(self.dataset_lines());
+        lines.push("order:".to_owned());
+        lines.extend(self.order_lines(order));
+        let (batch_size, why) = &self.batch_size;
+        lines.push("# Samples per rank and step.".to_owned());
+        lines.push(line("batch_size", &batch_size.to_string(), why));
+        match self.ranks {
+            Some((nodes, ranks)) => {
+                lines.push(format!("world: {{ nodes: {nodes}, ranks_per_node: {ranks} }}"));
+            }
+            None => lines.push(
+                "# world: as the launcher says; { nodes: 1, ranks_per_node: 1 } without one"
+                    .to_owned(),
+            ),
+        }
+        lines.extend(self.tiers.iter().cloned());
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    fn dataset_lines(&self) -> Vec<String> {
+        let DatasetKeys {
+            source,
+            endpoint,
+            region,
+            anonymous,
+            format,
+            glob,
+            manifest,
+            record_bytes,
+            dtype,
+            sequence_length,
+            header_bytes,
+            compression,
+            members,
+            unit,
+            columns,
+            dataset,
+        } = self.dataset;
+        let mut lines =
+            vec![line("  source", &scalar(source), self.why_dataset), line("  format", format, "")];
+        let texts = [
+            ("endpoint", endpoint),
+            ("region", region),
+            ("glob", glob),
+            ("manifest", manifest),
+            ("record_bytes", record_bytes),
+            ("dtype", dtype),
+            ("header_bytes", header_bytes),
+            ("compression", compression),
+            ("unit", unit),
+            ("dataset", dataset),
+        ];
+        lines.extend(
+            texts
+                .into_iter()
+                .filter_map(|(name, text)| Some(format!("  {name}: {}", scalar(text.as_deref()?)))),
+        );
+        lines.extend(anonymous.map(|it| format!("  anonymous: {it}")));
+        lines.extend(sequence_length.map(|it| format!("  sequence_length: {it}")));
+        let lists = [("members", members), ("columns", columns)];
+        lines.extend(lists.into_iter().filter_map(|(name, list)| {
+            let names: Vec<_> = list.as_ref()?.iter().map(|it| scalar(it)).collect();
+            Some(format!("  {name}: [{}]", names.join(", ")))
+        }));
+        lines
+    }
+
+    fn order_lines(&self, order: &Order) -> Vec<String> {
+        let mut lines = Vec::new();
+        match (order, self.script) {
+            (Order::OfScript, Some(script)) => {
+                let why =
+                    script.key("order.shuffle").map(|key| key.from(script)).unwrap_or_default();
+                lines.push(line("  shuffle", &script.shuffle, &why));
+                lines.extend(script.keys_of_order().filter_map(|key| of_script(key, script)));
+            }
+            (Order::Usual(why), _) => {
+                lines.push(line("  shuffle", "torch-distributed", why));
+                lines.push("  seed: 0".to_owned());
+            }
+            (Order::OfScript, None) => unreachable!("without a script the order is the usual one"),
+        }
+        let epochs = self.script.and_then(|script| {
+            let key = script.key("order.epochs")?;
+            key.number()?;
+            of_script(key, script)
+        });
+        lines.push(epochs.unwrap_or_else(|| {
+            "  # epochs: 1000 unless it is given; a training may read fewer".to_owned()
+        }));
+        lines
+    }
+}
+
+/// Why the order of the job is not that of the script, or that it is.
+pub(super) fn order_of(script: Option<&Script>) -> Order {
+    let Some(script) = script else { return Order::Usual(String::new()) };
+    let is_known = |name: &str| script.key(name).is_some_and(|key| key.value.is_some());
+    let usual = |why: &str| Order::Usual(why.to_owned());
+    match script.shuffle.as_str() {
+        "sequential" | "torch-distributed" => Order::OfScript,
+        "published" if script.change.is_some() => Order::OfScript,
+        "torch-random" | "grain" if is_known("order.seed") && !script.is_distributed => {
+            Order::OfScript
+        }
+        "torch-random" => usual("the script sets no seed, or has several ranks"),
+        "tf-shuffle" if is_known("order.seed") && is_known("order.buffer") => Order::OfScript,
+        "" => usual("which order the script has is not known"),
+        other => usual(&format!("that of the script, {other}, needs more than the script says")),
+    }
+}
+
+fn of_script(key: &Key, script: &Script) -> Option<String> {
+    let name = key.name.rsplit('.').next()?;
+    let value = match key.value.as_ref()? {
+        Value::String(text) => scalar(text),
+        other => other.to_string(),
+    };
+    Some(line(&format!("  {name}"), &value, &key.from(script)))
+}
+
+/// A key with a comment behind it.
+fn line(key: &str, value: &str, why: &str) -> String {
+    let comment = if why.is_empty() { String::new() } else { format!("  # {}", one_line(why)) };
+    format!("{key}: {value}{comment}")
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A text as a scalar of YAML; JSON's strings are those of YAML.
+fn scalar(text: &str) -> String {
+    let is_plain_character = |it: char| it.is_ascii_alphanumeric() || "_./-".contains(it);
+    let starts_plainly =
+        text.starts_with(|it: char| it.is_ascii_alphabetic() || it == '/' || it == '.');
+    let is_word =
+        ["true", "false", "null", "yes", "no", "on", "off"].contains(&text.to_lowercase().as_str());
+    if starts_plainly
+        && text.chars().all(is_plain_character)
+        && !is_word
+        && text.parse::<f64>().is_err()
+    {
+        return text.to_owned();
+    }
+    Value::from(text).to_string()
+}
+
+/// The name of a job over a source.
+pub(super) fn name(source: &str) -> String {
+    const NAME_CHARS_MAX: usize = 48;
+    let trimmed = source.trim_end_matches('/');
+    let last = Path::new(trimmed).file_name().map(|it| it.to_string_lossy().into_owned());
+    let last = last.filter(|it| it != ".").unwrap_or_else(|| "training".to_owned());
+    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '-' };
+    let name: String = last.chars().map(plain).take(NAME_CHARS_MAX).collect();
+    let name = name.trim_matches(['-', '.']);
+    if name.is_empty() { "training".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_job_is_made_of_any_source() {
+        for (source, expected) in [
+            ("/data/imagenet/train/", "train"),
+            ("s3://bucket/my set", "my-set"),
+            (".", "training"),
+            ("/", "training"),
+            ("../..", "training"),
+            ("été", "t"),
+        ] {
+            assert_eq!(name(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn only_a_plain_text_stands_without_quotation_marks() {
+        for plain in ["./data/train", "/a-b/c_d.e", "image"] {
+            assert_eq!(scalar(plain), plain);
+        }
+        for text in ["1e3", "true", "a: b", "s3://x", "#x", "", "- a", "a\nb", "12", ".5", "Off"] {
+            let quoted = scalar(text);
+            assert!(quoted.starts_with('"'), "{quoted}");
+            assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
+        }
+    }
+}

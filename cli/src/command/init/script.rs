@@ -1,0 +1,155 @@
+//! The training script: which one, what it says of a job, and its line to change.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::questions::Questions;
+use crate::{command::script_analysis, failure::Failure};
+
+/// What the analysis says of a script.
+#[derive(Debug, Deserialize)]
+pub(super) struct Script {
+    #[serde(rename = "script")]
+    pub(super) path: PathBuf,
+    error: Option<String>,
+    #[serde(default)]
+    imports: Vec<PathBuf>,
+    pub(super) loader: Option<Loader>,
+    #[serde(default)]
+    trains: bool,
+    #[serde(default)]
+    pub(super) is_distributed: bool,
+    #[serde(default)]
+    pub(super) shuffle: String,
+    #[serde(default)]
+    keys: Vec<Key>,
+    pub(super) world: Option<World>,
+    pub(super) change: Option<Change>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Loader {
+    pub(super) what: String,
+    pub(super) file: String,
+    pub(super) line: u32,
+}
+
+/// A key of a job file, as the script says it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Key {
+    /// With its section, such as `order.seed`.
+    pub(super) name: String,
+    /// `None` if only a run tells it.
+    pub(super) value: Option<Value>,
+    /// Where it comes from, if it does not stand there literally; or why it is not known.
+    pub(super) why: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct World {
+    pub(super) nodes: u32,
+    pub(super) ranks_per_node: u32,
+}
+
+/// The line that makes the loader, before and after.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Change {
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) before: String,
+    pub(super) after: String,
+    pub(super) imports_line: u32,
+    pub(super) imports: String,
+    pub(super) notes: Vec<String>,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
+    }
+}
+
+impl Script {
+    /// The script that the user names.
+    pub(super) fn named(path: &Path) -> Result<Self, Failure> {
+        let script = analysed(&[path.to_owned()])?.pop();
+        let script =
+            script.context("the analysis of scripts said nothing").map_err(Failure::Work)?;
+        match &script.error {
+            Some(error) => Err(Failure::Input(anyhow!("{error}"))),
+            None => Ok(script),
+        }
+    }
+
+    /// The one of several that starts a training; `None` if none of them has a loader.
+    pub(super) fn chosen(
+        paths: &[PathBuf],
+        questions: &mut Questions,
+    ) -> Result<Option<Self>, Failure> {
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        let mut scripts = analysed(paths)?;
+        scripts.retain(|script| script.error.is_none() && script.loader.is_some());
+        let imported: Vec<PathBuf> = scripts.iter().flat_map(|it| it.imports.clone()).collect();
+        scripts.retain(|script| {
+            let real = fs::canonicalize(&script.path);
+            real.is_ok_and(|path| !imported.contains(&path))
+        });
+        // A stable sort: nearer scripts first, then by name.
+        scripts.sort_by_key(|script| (!script.trains, !script.is_called_train()));
+        questions.choose("the training script", scripts)
+    }
+
+    fn is_called_train(&self) -> bool {
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+        stem.contains("train") || stem == "main"
+    }
+
+    pub(super) fn key(&self, name: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    /// The keys that only the order of its loader has.
+    pub(super) fn keys_of_order(&self) -> impl Iterator<Item = &Key> {
+        let of_all = ["order.shuffle", "order.epochs"];
+        self.keys
+            .iter()
+            .filter(move |key| key.name.starts_with("order.") && !of_all.contains(&&*key.name))
+    }
+
+    /// Where its loader is made, or its name.
+    pub(super) fn place(&self) -> String {
+        match &self.loader {
+            Some(loader) => format!("{}:{}", loader.file, loader.line),
+            None => self.path.display().to_string(),
+        }
+    }
+}
+
+impl Key {
+    /// A comment that says where the value comes from.
+    pub(super) fn from(&self, script: &Script) -> String {
+        self.why.clone().unwrap_or_else(|| script.place())
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        self.value.as_ref()?.as_str()
+    }
+
+    pub(super) fn number(&self) -> Option<u32> {
+        u32::try_from(self.value.as_ref()?.as_u64()?).ok()
+    }
+}
+
+fn analysed(paths: &[PathBuf]) -> Result<Vec<Script>, Failure> {
+    let text = script_analysis::starts(paths)?;
+    let parsed = serde_json::from_str(&text).context("the analysis of scripts");
+    parsed.map_err(Failure::Work)
+}

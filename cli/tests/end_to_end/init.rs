@@ -1,0 +1,164 @@
+//! `tierfeed init`: the job file that it writes runs, and what it says of a script.
+
+use std::{fs, path::Path, process::Output};
+
+use serde_json::Value;
+
+use crate::fixture::{Fixture, assert_complete, assert_ended, trainer};
+
+const SCRIPT: &str = "\
+import argparse
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+
+def main(rank, args):
+    torch.distributed.init_process_group('gloo')
+    images = ImageFolder(args.data, transform=crop)
+    sampler = DistributedSampler(images, seed=42)
+    loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler,
+                        num_workers=4)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for pixels, labels in loader:
+            loss = model(pixels)
+            loss.backward()
+
+if __name__ == '__main__':
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--data', default='data')
+    parser.add_argument('--batch-size', type=int, default=8)
+    torch.multiprocessing.spawn(main, nprocs=2, args=(parser.parse_args(),))
+";
+
+fn init(fixture: &Fixture, arguments: &[&str]) -> Output {
+    fixture.tierfeed(&["init", "--probe", "never"]).args(arguments).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert_ended(output, 0);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_job_that_is_written_for_a_script_serves_its_training() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("train.py"), SCRIPT).unwrap();
+    let made = json(&init(&fixture, &["-o", "made.yaml", "--json"]));
+    assert_eq!(made["samples"], 100);
+    assert_eq!((&made["format"], &made["source"]), (&"image-folder".into(), &"./data".into()));
+    assert!(made["command"].as_str().unwrap().starts_with("tierfeed run made.yaml -- python"));
+    assert_eq!(made["change"]["line"], 10);
+    assert_eq!(
+        made["change"]["after"],
+        "    loader = tierfeed.torch.TierLoader(decode=tierfeed.images.decoder(images.transform), \
+         decode_threads=4)"
+    );
+    let note = &made["change"]["notes"][0];
+    assert_eq!(note, "train.py:13, sampler.set_epoch(epoch) becomes loader.set_epoch(epoch)");
+    let mut run = fixture.tierfeed(&["run", "made.yaml", "--run-dir", "run", "--"]);
+    assert_ended(&run.arg(trainer()).arg(fixture.path("log")).output().unwrap(), 0);
+    let log = fixture.log();
+    assert_eq!(assert_complete(&log), log.len(), "the agent serves every batch");
+}
+
+#[test]
+fn a_dataset_alone_is_enough() {
+    let fixture = Fixture::new();
+    let output = init(&fixture, &["data", "-o", "new.yaml", "--ranks", "2"]);
+    assert_ended(&output, 0);
+    assert!(
+        text(&output).contains("assumed     batch_size: 32, there is no script"),
+        "{}",
+        text(&output)
+    );
+    assert!(text(&output).contains("new.yaml: 100 samples"), "{}", text(&output));
+    let plan = fixture.tierfeed(&["plan", "new.yaml", "--dump"]).output().unwrap();
+    assert_ended(&plan, 0);
+}
+
+#[test]
+fn a_job_file_that_is_there_is_replaced_by_force_alone() {
+    let fixture = Fixture::new();
+    let before = fs::read(fixture.job()).unwrap();
+    let output = init(&fixture, &["data"]);
+    assert_ended(&output, 2);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("job.yaml is there already; --force replaces it"), "{error}");
+    assert_eq!(fs::read(fixture.job()).unwrap(), before);
+    assert_ended(&init(&fixture, &["data", "--force"]), 0);
+    assert_ne!(fs::read(fixture.job()).unwrap(), before);
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named_and_nothing_is_written() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("empty")).unwrap();
+    fs::create_dir(fixture.path("tokens")).unwrap();
+    fs::write(fixture.path("tokens/train.bin"), [0; 64]).unwrap();
+    let elsewhere = SCRIPT.replace("'data'", "'/no/such/data'");
+    fs::create_dir(fixture.path("alone")).unwrap();
+    fs::write(fixture.path("alone/train.py"), elsewhere).unwrap();
+    for (arguments, expected) in [
+        (&["empty"][..], "empty: no dataset is recognized in it"),
+        (&["alone"], "alone/train.py:10: its dataset /no/such/data is not here"),
+        (&["/no/such/place"], "/no/such/place: no such file or directory"),
+        (&["--source", "/no/such/place"], "/no/such/place: no such file or directory"),
+        (&["--source", "s3:/bucket"], "s3:/bucket: "),
+        (&["--source", "tokens", "--format", "raw"], "--format raw needs --record-bytes"),
+        (&["data", "--batch-size", "0"], "batch_size"),
+        (&["empty", "--script", "no.py"], "no.py: cannot be read"),
+    ] {
+        let output = init(&fixture, &[&["-o", "new.yaml"], arguments].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_ended(&output, 2);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+        assert!(!fixture.path("new.yaml").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn training_data_is_chosen_before_data_that_is_held_out_and_the_others_are_named() {
+    let fixture = Fixture::new();
+    copy(&fixture.path("data/class0"), &fixture.path("set/train/cat"), 3);
+    copy(&fixture.path("data/class1"), &fixture.path("set/train/dog"), 3);
+    copy(&fixture.path("data/class2"), &fixture.path("set/val/cat"), 9);
+    copy(&fixture.path("data/class3"), &fixture.path("set/val/dog"), 9);
+    let made = json(&init(&fixture, &["set", "-o", "new.yaml", "--json"]));
+    assert_eq!((&made["source"], &made["samples"]), (&"./set/train".into(), &6.into()));
+    let assumed = made["assumed"][0].as_str().unwrap();
+    assert_eq!(
+        assumed,
+        "the dataset: set/train (image-folder); there is also set/val (image-folder)"
+    );
+}
+
+fn copy(from: &Path, to: &Path, count: usize) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().take(count) {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn the_code_of_a_notebook_is_a_script() {
+    let fixture = Fixture::new();
+    let cell =
+        |kind: &str, source: &str| serde_json::json!({"cell_type": kind, "source": [source]});
+    let code = SCRIPT.replace("import argparse", "%matplotlib inline\nimport argparse");
+    let cells = [cell("markdown", "# Training"), cell("code", &code)];
+    let notebook = serde_json::json!({"cells": cells, "nbformat": 4});
+    fs::write(fixture.path("train.ipynb"), notebook.to_string()).unwrap();
+    let made = json(&init(&fixture, &["-o", "new.yaml", "--json"]));
+    assert_eq!((&made["script"], &made["change"]["line"]), (&"train.ipynb".into(), &11.into()));
+    assert_eq!(made["command"], "tierfeed run new.yaml -- jupyter lab train.ipynb");
+    fs::write(fixture.path("broken.ipynb"), "{}").unwrap();
+    let output = init(&fixture, &["broken.ipynb", "-o", "other.yaml"]);
+    assert_ended(&output, 2);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("broken.ipynb: is no notebook"));
+}
