@@ -94,10 +94,7 @@ def test_a_script_is_changed_as_it_is_told_and_served_by_the_agent(project: Path
     made = init(project)
     script = project / "train.py"
     script.write_text(applied(made["change"], script.read_text()))
-    note = "train.py:11, at the start of each epoch: loader.set_epoch(epoch)"
-    assert made["change"]["notes"] == [note]
-    text = script.read_text()
-    script.write_text(text.replace("    for pixels,", "    loader.set_epoch(epoch)\n    for pixels,"))
+    assert made["change"]["notes"] == []
     env = {**os.environ, "PYTHONPATH": str(project.parent / "elsewhere")}
     line = command("run", "job.yaml", "--run-dir", "run", "--", sys.executable, "train.py")
     done = subprocess.run(line, cwd=project, env=env, capture_output=True, text=True, check=False)

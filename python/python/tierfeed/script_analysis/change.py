@@ -50,7 +50,7 @@ def change(files: list[File], findings: list[Finding]) -> Change | None:
         collate = argument(call, "collate_fn", 6)
         arguments += [f"collate={source(file, collate)}"] if is_given(collate) else []
         after = f"tierfeed.torch.TierLoader({', '.join(arguments)})"
-        notes.append(note_of_epochs(file, name, findings))
+        notes += notes_of_epochs(file, name)
     modules = ["tierfeed.torch"]
     modules = ["tierfeed.images", *modules] if decode.startswith("tierfeed.images.") else modules
     lines = whole_lines(file, call)
@@ -138,14 +138,15 @@ def name_of(file: File, call: ast.Call) -> str:
     return next((source(file, it.targets[0]) for it in assigned), "LOADER")
 
 
-def note_of_epochs(file: File, name: str, findings: list[Finding]) -> str:
-    """`set_epoch` is that of the loader, no longer of its sampler."""
+def notes_of_epochs(file: File, name: str) -> list[str]:
+    """A `set_epoch` is that of the loader, no longer of its sampler."""
     nodes: list[Any] = [node for it in file.statements for node in ast.walk(it)]
-    for it in nodes:
-        if isinstance(it, ast.Call) and getattr(it.func, "attr", "") == "set_epoch":
-            epoch = source(file, it.args[0]) if it.args else "epoch"
-            return f"{file.name}:{it.lineno}, {source(file, it)} becomes {name}.set_epoch({epoch})"
-    return f"{place_of_epochs(findings)} {name}.set_epoch(epoch)"
+    calls = [it for it in nodes if isinstance(it, ast.Call) and it.args]
+    calls = [it for it in calls if getattr(it.func, "attr", "") == "set_epoch"]
+    own = f"becomes {name}.set_epoch"
+    return [
+        f"{file.name}:{it.lineno}, {source(file, it)} {own}({source(file, it.args[0])})" for it in calls
+    ]
 
 
 def place_of_epochs(findings: list[Finding]) -> str:
