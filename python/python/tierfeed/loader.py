@@ -110,6 +110,17 @@ class Loader:
                 raise Reconfigure(CLOSED)
         self._position.end(epoch)
 
+    def batch(self, epoch: int, step: int) -> Any:
+        """One batch, out of turn."""
+        (begun,) = self._begin(self.feed.batch(epoch, step))
+        made = self._made(begun)
+        if not made:
+            raise Reconfigure(
+                f"all samples of step {step} of epoch {epoch} were left out, as on_error is skip:"
+                " `skipped` says why"
+            )
+        return made[0]
+
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was handed out last."""
         return self._position.state_dict()
@@ -155,12 +166,8 @@ class Loader:
         """What training gets, in a list; an empty list if that is nothing.
 
         Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
-        batch, started = begun
-        if self._decoder is None:
-            finished = [self._whole(batch)] if len(batch) else []
-        else:
-            decoded = self._decoder.finish(started)
-            finished = [self._collate(decoded)] if decoded else []
+        batch = begun.batch
+        finished = self._made(begun)
         ready_ns = time.monotonic_ns()
         threads = 0 if self._decoder is None else self._decoder.threads
         self.feed.note_decoding(batch.epoch, ready_ns - there_ns, threads)
@@ -173,6 +180,13 @@ class Loader:
         self._position.take(batch.step)
         is_short = len(batch) < self.feed.batch_size
         return [] if is_short and self._short_batch == "drop" else finished
+
+    def _made(self, begun: _Begun) -> list[Any]:
+        """What becomes of a batch, in a list; an empty list if all its samples were left out."""
+        if self._decoder is None:
+            return [self._whole(begun.batch)] if len(begun.batch) else []
+        decoded = self._decoder.finish(begun.started)
+        return [self._collate(decoded)] if decoded else []
 
 
 def feed_of(source: Source | None, keys: Mapping[str, Any], of: str) -> Feed:
