@@ -45,6 +45,11 @@ impl Draft<'_> {
         let (batch_size, why) = &self.batch_size;
         lines.push("# Samples per rank and step.".to_owned());
         lines.push(line("batch_size", &batch_size.to_string(), why));
+        lines.push(
+            "# How long the trainer computes on a batch: `tierfeed analyze` and `plan` need it."
+                .to_owned(),
+        );
+        lines.push("# step_time: 120 ms".to_owned());
         match self.ranks {
             Some((nodes, ranks)) => {
                 lines.push(format!("world: {{ nodes: {nodes}, ranks_per_node: {ranks} }}"));
