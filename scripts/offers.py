@@ -152,6 +152,16 @@ def several_nodes() -> None:
         raise OSError("one node")
 
 
+def cuda() -> None:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise OSError("there is no driver of a GPU, libcuda.so.1") from None
+    count = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        raise OSError("the driver has no GPU")
+
+
 def deli_data() -> None:
     if "TIERFEED_DELI_DATA" not in os.environ:
         raise OSError("TIERFEED_DELI_DATA is not set")
@@ -216,6 +226,7 @@ PROBES: dict[str, Callable[[], None]] = {
     "several-nodes": several_nodes,
     "setpriv": program("setpriv"),
     "strace": strace,
+    "cuda": cuda,
     "lstopo": program("lstopo-no-graphics"),
     "deli-data": deli_data,
     "superuser": superuser,

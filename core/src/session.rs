@@ -225,6 +225,9 @@ impl Session {
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
             Event::Attached { connection, rank } => self.handle_attached(connection, rank),
+            Event::ArenaPinned { rank } => {
+                self.staging.get_mut(rank).into_iter().for_each(RankStaging::pin);
+            }
             Event::Requested { connection, batch } => self.handle_requested(connection, batch),
             Event::Delivered { connection, lease, wait } => {
                 self.handle_delivered(connection, lease, wait);

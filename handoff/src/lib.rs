@@ -49,7 +49,8 @@ pub use self::{
     endpoint::BindError,
     entry::ReleaseKind,
     message::{
-        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, RequestId, Role, SHARED_TIERS_MAX,
+        GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, Pages, RequestId, Role,
+        SHARED_TIERS_MAX,
     },
     peer::ForeignUser,
     refusal::Explained,

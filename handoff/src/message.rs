@@ -12,7 +12,7 @@ use tierfeed_core::{fleet::launch, id::Rank};
 use super::briefing::Briefing;
 
 /// The version of everything that agent and client exchange. Both must use the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
@@ -51,6 +51,18 @@ pub enum Role {
     Memory,
 }
 
+/// Whether the agent may take memory away behind the staging memory that a client maps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pages {
+    /// The agent may give pages back that hold no batch, and take others later.
+    #[default]
+    Pageable,
+    /// A device reads the pages without the tables of this process, as after `cudaHostRegister`: it
+    /// would go on with those that were given back.
+    Pinned,
+}
+
 /// What a client says about itself when it connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
@@ -61,13 +73,15 @@ pub struct Hello {
     pub role: Role,
     /// Process number of the training process: this one, or the one that started it as a worker.
     pub trainer: u32,
+    /// How the client uses the staging memory of its rank.
+    pub pages: Pages,
 }
 
 impl Hello {
     /// The hello of a training process whose launcher set `variables`.
     #[must_use]
     pub fn launched(variables: BTreeMap<String, String>, role: Role) -> Self {
-        Self { variables, role, trainer: process::id() }
+        Self { variables, role, trainer: process::id(), pages: Pages::Pageable }
     }
 
     /// The hello of a training process that knows its rank.
@@ -101,6 +115,7 @@ pub(super) enum FromClient {
         role: Role,
         pid: u32,
         trainer: u32,
+        pages: Pages,
         variables: BTreeMap<String, String>,
     },
     /// Asks for a file to write the order of an epoch into.
@@ -218,10 +233,11 @@ mod tests {
             role: Role::Worker,
             pid: 42,
             trainer: 41,
+            pages: Pages::Pinned,
             variables,
         };
         let text = to_bytes(&hello).unwrap();
-        let expected = br#"{"type":"hello","protocol":4,"role":"worker","pid":42,"trainer":41,"variables":{"RANK":"3"}}"#;
+        let expected = br#"{"type":"hello","protocol":5,"role":"worker","pid":42,"trainer":41,"pages":"pinned","variables":{"RANK":"3"}}"#;
         assert_eq!(text, expected);
         assert_eq!(from_bytes::<FromClient>(&text).unwrap(), hello);
         let granted = FromAgent::Granted {
@@ -244,7 +260,8 @@ mod tests {
             r#"{"type":"welcome"}"#,
             r#"{"type":"free_memory","grant":-1}"#,
             r#"{"type":"free_memory","grant":1,"more":2}"#,
-            r#"{"type":"hello","protocol":4,"role":"king","pid":42,"trainer":42,"variables":{}}"#,
+            r#"{"type":"hello","protocol":5,"role":"king","pid":42,"trainer":42,"pages":"pageable","variables":{}}"#,
+            r#"{"type":"hello","protocol":5,"role":"trainer","pid":42,"trainer":42,"pages":"none","variables":{}}"#,
             r#"{"type":"free_memory","grant":1} trailing"#,
         ] {
             assert!(from_bytes::<FromClient>(text.as_bytes()).is_err(), "{text}");
@@ -264,7 +281,8 @@ mod tests {
         let all = launch::variables().map(|name| (name.to_owned(), "9".repeat(500))).collect();
         let variables = Hello::launched(all, Role::Trainer).known_variables();
         let (role, pid) = (Role::Trainer, u32::MAX);
-        let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer: pid, variables };
+        let (protocol, pages) = (PROTOCOL, Pages::Pageable);
+        let hello = FromClient::Hello { protocol, role, pid, trainer: pid, pages, variables };
         assert!(to_bytes(&hello).unwrap().len() <= CLIENT_MESSAGE_BYTES_MAX);
     }
 

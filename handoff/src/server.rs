@@ -54,7 +54,7 @@ use super::{
     descriptors::Descriptors,
     endpoint::{BindError, Endpoint},
     entry::ReleaseKind,
-    message::{GrantId, RequestId, Role, SHARED_TIERS_MAX},
+    message::{GrantId, Pages, RequestId, Role, SHARED_TIERS_MAX},
     wake,
 };
 use crate::SharedTier;
@@ -109,6 +109,8 @@ pub enum ClientEvent {
         /// Process number of the training process that it reads for, in the agent's namespace;
         /// `None` if that process is not visible there.
         trainer: Option<u32>,
+        /// Whether a device holds the pages of its staging memory.
+        pages: Pages,
     },
     /// A process that is none of the ranks of the job wanted to read; it was told the reason.
     TurnedAway {

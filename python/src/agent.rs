@@ -12,7 +12,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{
-    Client, Hello, LeasedBatch, NextError, OnError, Reply, RequestError, Role, monotonic_now,
+    Client, Hello, LeasedBatch, NextError, OnError, Pages, Reply, RequestError, Role, monotonic_now,
 };
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     refused::Refused,
     requests::{Place, Requests, Table},
     shared_client::SharedClient,
-    view_memory::{Lease, ViewMemory},
+    view_memory::{Lease, ViewMemory, first, to_usize},
 };
 
 /// An agent that lives answers at once, unless it has staging memory to map first.
@@ -150,15 +150,19 @@ fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
 #[pymethods]
 impl AgentConnection {
     /// Connects to the agent at `socket`, as the rank that follows from the variables of the launcher. `role`
-    /// is `"trainer"` or `"worker"`, `trainer` the process that trains.
+    /// is `"trainer"` or `"worker"`, `trainer` the process that trains. With `pinned` the agent leaves its
+    /// pages to the staging memory, so that a device may hold them.
     #[staticmethod]
+    #[pyo3(signature = (socket, launched, role, trainer, *, pinned=false))]
     fn connect(
         py: Python<'_>,
         socket: &str,
         launched: BTreeMap<String, String>,
         role: &str,
         trainer: u32,
+        pinned: bool,
     ) -> PyResult<Self> {
+        let pages = if pinned { Pages::Pinned } else { Pages::Pageable };
         let role = match role {
             "trainer" => Role::Trainer,
             "worker" => Role::Worker,
@@ -166,7 +170,7 @@ impl AgentConnection {
                 return Err(PyValueError::new_err(format!("role {role:?}; use trainer or worker")));
             }
         };
-        let hello = Hello { variables: launched, role, trainer };
+        let hello = Hello { variables: launched, role, trainer, pages };
         let client = py
             .detach(|| Client::connect(Path::new(socket), &hello, CONNECT_TIMEOUT))
             .map_err(|error| errors::connect(&error))?;
@@ -199,6 +203,14 @@ impl AgentConnection {
     #[getter]
     fn rank(&self) -> u32 {
         self.rank.0
+    }
+
+    /// The address and length of the staging memory of the rank, as this process maps it.
+    #[getter]
+    fn arena(&self) -> PyResult<(usize, usize)> {
+        let client = self.client.client()?;
+        let arena = client.arena();
+        Ok((first(arena).addr(), to_usize(arena.len())))
     }
 
     /// How to read without the agent, as JSON for `ColdReader.of_briefing`.

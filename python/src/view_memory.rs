@@ -196,6 +196,7 @@ pub(crate) fn to_usize(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
-fn first(mapping: &Mapping) -> *mut u8 {
+/// The first byte of a mapping.
+pub(crate) fn first(mapping: &Mapping) -> *mut u8 {
     mapping.as_ptr_range(Bytes(0), mapping.len()).expect("a mapping contains itself")
 }

@@ -153,9 +153,9 @@ def test_what_is_no_feed_is_refused_with_what_would_be(world: World) -> None:
         ("batch_size", "job file says it: batch_size"),
         ("shuffle", "order.shuffle"),
         ("collate_fn", "called collate="),
-        ("pin_memory", "pin"),
+        ("pin_memory_device", "pin_memory="),
         ("decode_thread", "did you mean decode_threads="),
-        ("nonsense", "it takes decode, decode_threads, collate"),
+        ("nonsense", "it takes decode, decode_threads, collate, pin_memory, device"),
     ],
 )
 def test_arguments_of_other_loaders_are_refused_with_what_they_are_here(

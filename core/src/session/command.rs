@@ -144,6 +144,11 @@ pub enum Event {
         /// The rank that it reads for.
         rank: Rank,
     },
+    /// A device holds the pages of a rank's arena, until the last connection of the rank is gone.
+    ArenaPinned {
+        /// The rank whose arena it is.
+        rank: Rank,
+    },
     /// A connection asks for a batch; it may ask for several ahead.
     Requested {
         /// The connection that asks.

@@ -86,8 +86,8 @@ impl Connection {
 
     pub(super) fn send_hello(&self, hello: &Hello) -> Result<(), ConnectError> {
         let (role, pid, trainer) = (hello.role, self.creator, hello.trainer);
-        let variables = hello.known_variables();
-        let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer, variables };
+        let (protocol, pages, variables) = (PROTOCOL, hello.pages, hello.known_variables());
+        let hello = FromClient::Hello { protocol, role, pid, trainer, pages, variables };
         match self.send(&hello, &[]) {
             // A refused client finds the reason where it expects its welcome.
             Ok(()) | Err(SendError::End) => Ok(()),

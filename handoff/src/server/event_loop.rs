@@ -194,8 +194,8 @@ impl EventLoop {
             }
         })?;
         let event = match message {
-            FromClient::Hello { protocol, role, pid, trainer, variables } => {
-                let hello = ReceivedHello { protocol, role, pid, trainer, variables };
+            FromClient::Hello { protocol, role, pid, trainer, pages, variables } => {
+                let hello = ReceivedHello { protocol, role, pid, trainer, pages, variables };
                 self.handle_hello(id, &hello)?
             }
             FromClient::AllocateMemory { request, bytes } => {

@@ -8,7 +8,7 @@ use tierfeed_core::{
 };
 
 use super::trainer::Trainer;
-use crate::message::Role;
+use crate::message::{Pages, Role};
 
 /// The fields of a hello, as received.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub(super) struct ReceivedHello {
     pub(super) role: Role,
     pub(super) pid: u32,
     pub(super) trainer: u32,
+    pub(super) pages: Pages,
     pub(super) variables: BTreeMap<String, String>,
 }
 

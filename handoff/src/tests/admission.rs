@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Client, ClientEvent, ConnectError, Hello, Role,
-    message::{self, FromAgent, FromClient, PROTOCOL},
+    message::{self, FromAgent, FromClient, PROTOCOL, Pages},
 };
 
 fn variables(of: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -32,7 +32,8 @@ fn turned_away(test_agent: &TestAgent, of: &[(&str, &str)]) -> String {
 fn hello_of(pid: u32, trainer: u32, rank: &str) -> Vec<u8> {
     let variables = variables(&[("RANK", rank)]);
     let role = if pid == trainer { Role::Trainer } else { Role::Worker };
-    let hello = FromClient::Hello { protocol: PROTOCOL, role, pid, trainer, variables };
+    let (protocol, pages) = (PROTOCOL, Pages::Pageable);
+    let hello = FromClient::Hello { protocol, role, pid, trainer, pages, variables };
     message::to_bytes(&hello).unwrap()
 }
 

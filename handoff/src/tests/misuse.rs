@@ -22,7 +22,7 @@ use crate::{
     channel::Channel,
     endpoint::seqpacket_socket,
     entry::{ReleaseKind, Submission},
-    message::{self, FromAgent, FromClient, PROTOCOL},
+    message::{self, FromAgent, FromClient, PROTOCOL, Pages},
     packet::{self, Arrival, PACKET_BYTES_MAX},
     ring::{ENTRY_BYTES, Entry, Producer, PushError},
     wake,
@@ -104,9 +104,10 @@ impl Rings {
 
 /// The first message of a trainer of this process.
 pub(super) fn hello() -> Vec<u8> {
-    let (protocol, role, pid) = (PROTOCOL, Role::Trainer, std::process::id());
+    let (protocol, role, pid, pages) =
+        (PROTOCOL, Role::Trainer, std::process::id(), Pages::Pageable);
     let variables = Hello::of_rank(RANK, role).variables;
-    let hello = FromClient::Hello { protocol, role, pid, trainer: pid, variables };
+    let hello = FromClient::Hello { protocol, role, pid, trainer: pid, pages, variables };
     message::to_bytes(&hello).unwrap()
 }
 
@@ -133,9 +134,9 @@ fn what_is_no_message_ends_the_connection_and_is_no_event() {
     let test_agent = TestAgent::new();
     for (bytes, reason) in [
         (&b"\xff\xfe not json"[..], "makes no sense"),
-        (&br#"{"type":"hello","protocol":4}"#[..], "makes no sense"),
+        (&br#"{"type":"hello","protocol":5}"#[..], "makes no sense"),
         (
-            &br#"{"type":"hello","protocol":4,"role":"trainer","pid":1,"trainer":1,"variables":{"HOME":"/"}}"#[..],
+            &br#"{"type":"hello","protocol":5,"role":"trainer","pid":1,"trainer":1,"pages":"pinned","variables":{"HOME":"/"}}"#[..],
             "not in the table",
         ),
         (&br#"{"type":"free_memory","grant":1}"#[..], "does not have"),

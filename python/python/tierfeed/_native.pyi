@@ -192,7 +192,12 @@ class Requests:
 class AgentConnection:
     @staticmethod
     def connect(
-        socket: str, launched: Mapping[str, str], role: str, trainer: int
+        socket: str,
+        launched: Mapping[str, str],
+        role: str,
+        trainer: int,
+        *,
+        pinned: bool = False,
     ) -> AgentConnection: ...
     @property
     def requests(self) -> Requests: ...
@@ -200,6 +205,8 @@ class AgentConnection:
     def rank(self) -> int: ...
     @property
     def order(self) -> Order: ...
+    @property
+    def arena(self) -> tuple[int, int]: ...
     @property
     def briefing(self) -> str: ...
     @property

@@ -67,6 +67,10 @@ class Decoder:
             self._pool = ThreadPoolExecutor(self.threads, "tierfeed-decode")
         return [self._pool.submit(decode_one, self._feed, self._decode, it) for it in samples]
 
+    def is_done(self, started: list[Future[Any]] | list[Sample]) -> bool:
+        """Whether `finish` has nothing to wait for and nothing to decode."""
+        return self.threads > 0 and all(isinstance(it, Future) and it.done() for it in started)
+
     def finish(self, started: list[Future[Any]] | list[Sample]) -> list[Any]:
         """The decoded samples, in the order of `start`, without those that are left out."""
         try:

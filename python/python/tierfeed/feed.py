@@ -176,6 +176,8 @@ class Feed:
         self._agent: AgentConnection | None = None
         # Whether `_agent` was given up. What it had put into the ring is still delivered.
         self._is_lost = False
+        # Whether a device holds the staging memory: the agent then leaves its pages where they are.
+        self._is_pinned = False
         self._reader: ColdReader | None = None
         self._order: Order | None = None
         _feeds.add(self)
@@ -311,6 +313,13 @@ class Feed:
                 agent.publish(epoch, ids)
             except Gone as gone:
                 self._give_up(gone)
+
+    def pin(self) -> None:
+        """Connects so that a device may hold the pages of the staging memory. Before the first batch."""
+        self._is_pinned = True
+        if self.agent() is not None:
+            self._reset()
+            self._attach()
 
     def close(self) -> None:
         """Disconnects. Batches that are still held stay; a feed that is used again connects again.
@@ -540,7 +549,10 @@ class Feed:
         assert self._socket is not None
         try:
             role = _role_here(self._role)
-            agent = AgentConnection.connect(self._socket, self._launched, role, self._trainer)
+            pinned = self._is_pinned and role == "trainer"
+            agent = AgentConnection.connect(
+                self._socket, self._launched, role, self._trainer, pinned=pinned
+            )
         except Gone as gone:
             return gone
         except TurnedAway as reason:

@@ -7,7 +7,7 @@ use tierfeed_core::{
     session::{Answer, Event, Refusal, Wait},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::{ClientEvent, Delivery};
+use tierfeed_handoff::{ClientEvent, Delivery, Pages};
 use tierfeed_prefetcher::recorder::EventKind;
 use tierfeed_resource_gatherer::Sysroot;
 
@@ -37,7 +37,7 @@ impl TrainingSpan {
 impl Agent {
     pub(super) fn apply_client(&mut self, event: ClientEvent) {
         match event {
-            ClientEvent::Attached { connection, rank, role, trainer } => {
+            ClientEvent::Attached { connection, rank, role, trainer, pages } => {
                 tracing::info!(connection = connection.0, rank = rank.0, "trainer connected");
                 self.note_training();
                 self.place_staging(rank, trainer);
@@ -46,6 +46,9 @@ impl Agent {
                 self.readers.connect(connection, role, self.clock.now());
                 self.starvation.connect(connection, trainer);
                 self.observer.note(EventKind::Connected(rank));
+                if pages == Pages::Pinned {
+                    self.tell(Event::ArenaPinned { rank });
+                }
                 self.tell(Event::Attached { connection, rank });
             }
             ClientEvent::TurnedAway { reason } => {

@@ -265,7 +265,7 @@ fn take(client: &Client, patience: Duration) {
 fn hello(rank: u32) -> Vec<u8> {
     let pid = std::process::id();
     let text = format!(
-        r#"{{"type":"hello","protocol":{PROTOCOL},"role":"trainer","pid":{pid},"trainer":{pid},"variables":{{"{RANK_ARGUMENT}":"{rank}"}}}}"#
+        r#"{{"type":"hello","protocol":{PROTOCOL},"role":"trainer","pid":{pid},"trainer":{pid},"pages":"pageable","variables":{{"{RANK_ARGUMENT}":"{rank}"}}}}"#
     );
     text.into_bytes()
 }

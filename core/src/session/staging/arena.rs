@@ -34,6 +34,8 @@ pub(super) struct ArenaMemory {
     is_short: bool,
     /// There was no memory to restore a range.
     is_refused: bool,
+    /// A device holds the pages: it would read those that were given back.
+    is_pinned: bool,
 }
 
 impl ArenaMemory {
@@ -47,6 +49,7 @@ impl ArenaMemory {
             changing: 0,
             is_short: false,
             is_refused: false,
+            is_pinned: false,
         }
     }
 
@@ -67,6 +70,15 @@ impl ArenaMemory {
         self.trimmed.clear();
         self.is_short = false;
         self.is_refused = false;
+    }
+
+    /// Gives no memory back from now on.
+    pub(super) fn pin(&mut self) {
+        self.is_pinned = true;
+    }
+
+    pub(super) fn unpin(&mut self) {
+        self.is_pinned = false;
     }
 
     pub(super) fn limit(&mut self, batches: Option<u32>) {
@@ -130,7 +142,8 @@ impl ArenaMemory {
     /// How much of the arena may be used: its part for the batches that are allowed, but room for two
     /// of the longest.
     fn usable(&self) -> Bytes {
-        let Some(limit) = self.limit.filter(|_| !self.is_short) else { return self.len };
+        let is_limited = !self.is_short && !self.is_pinned;
+        let Some(limit) = self.limit.filter(|_| is_limited) else { return self.len };
         let part = self.len.0 / u64::from(self.batches) * u64::from(limit);
         let usable = part.max(self.longest.0.saturating_mul(2));
         Bytes(usable.checked_next_multiple_of(BATCH_ALIGN).unwrap_or(u64::MAX).min(self.len.0))

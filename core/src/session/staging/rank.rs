@@ -200,6 +200,7 @@ impl RankStaging {
     pub(in crate::session) fn close(&mut self, cursor: Option<BatchId>) {
         self.cursor = cursor;
         self.arena = Arena::Closing;
+        self.memory.unpin();
         self.wanted.clear();
         self.drop_where(|_| true);
         self.has_dropped = true;
@@ -402,6 +403,11 @@ impl RankStaging {
                 || matches!(staged.claim, Claim::Leased(other, _) if other == connection)
         };
         !self.memory.is_changing() && !self.staged.values().any(may_help)
+    }
+
+    /// Keeps the memory of the arena, until its last connection is gone.
+    pub(in crate::session) fn pin(&mut self) {
+        self.memory.pin();
     }
 
     /// Stages at most this many batches from now on, and drops those beyond that no trainer asked for, the

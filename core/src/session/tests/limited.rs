@@ -138,3 +138,26 @@ fn a_batch_that_finds_no_room_gets_the_arena_back() {
     assert_eq!(world.trainers[0].leases.len(), 2);
     assert_eq!(world.trainers[0].refused, []);
 }
+
+#[test]
+fn a_pinned_arena_keeps_its_memory_until_the_last_connection_is_gone() {
+    let mut world = Play::new(&deep(policy::Kind::None, 1));
+    world.trainers[0].next = None;
+    world.drain();
+    limit(&mut world, 3);
+    assert_eq!(trimmed(&world), 4);
+    world.tell(Event::ArenaPinned { rank: Rank(0) });
+    world.drain();
+    assert_eq!(trimmed(&world), 0, "what was given back is taken again");
+    limit(&mut world, 0);
+    assert_eq!(trimmed(&world), 0);
+    assert_eq!(world.session.staging.get(Rank(0)).unwrap().staged().len(), 2, "the limit holds");
+    world.tell(Event::Gone { connection: world.trainers[0].connection });
+    world.drain();
+    let connection = ConnectionId(99);
+    world.trainers[0].connection = connection;
+    world.tell(Event::Attached { connection, rank: Rank(0) });
+    world.drain();
+    limit(&mut world, 1);
+    assert_eq!(trimmed(&world), 5);
+}

@@ -57,6 +57,7 @@ impl EventLoop {
                     rank: member.rank,
                     role: hello.role,
                     trainer,
+                    pages: hello.pages,
                 }
             }
             Err(error) => {

@@ -17,6 +17,8 @@ from tierfeed.decoding import CLOSED, Decode, Decoder
 from tierfeed.feed import Feed, connect, embedded_feed
 from tierfeed.position import Position
 from tierfeed.skipped import Skipped
+from tierfeed.torch import cuda
+from tierfeed.torch.delivery import delivery
 from tierfeed.torch.iterable import TierIterableDataset
 from tierfeed.torch.misuse import check_ranks, checked_feed, unknown_arguments
 from tierfeed.torch.tensors import as_tensor
@@ -29,6 +31,13 @@ class _Begun(NamedTuple):
 
     batch: Batch
     started: list[Any]
+
+
+class _Sent(NamedTuple):
+    """A batch on its way to training, at the latest when training asks for it."""
+
+    step: int
+    value: Any
 
 
 class TierLoader:
@@ -52,6 +61,11 @@ class TierLoader:
     A sample that `decode` fails for names its file in the error, or with `on_error: skip` is left out
     and listed in `skipped`. A batch of which nothing is left is not handed out.
 
+    With `device="cuda"` the tensors of a batch are on the GPU, and the next batch is on its way there.
+    With `pin_memory` they are on the CPU, in memory from which `tensor.to("cuda", non_blocking=True)`
+    does not wait. Either registers the staging memory with the driver, and a batch goes back to the
+    agent after its copy has ended.
+
     Each pass reads the next epoch, and `set_epoch` names another one. A pass begins with its first
     batch. One pass at a time: an iterator ends when another one of the same loader begins.
     """
@@ -63,21 +77,26 @@ class TierLoader:
         decode: Decode | None = None,
         decode_threads: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        device: torch.device | str | None = None,
         **keys: Any,
     ) -> None:
-        own = ["decode", "decode_threads", "collate"]
+        own = ["decode", "decode_threads", "collate", "pin_memory", "device"]
         is_named = isinstance(source, (str, os.PathLike))
         known = [*own, *KEYS] if is_named else own
         if unknown := [name for name in keys if name not in known]:
             raise unknown_arguments(unknown, known, of="TierLoader")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
+        target = cuda.target(device, pin_memory=pin_memory)
         if isinstance(source, (str, os.PathLike)):
             self.feed = embedded_feed(source, keys)
         else:
             self.feed = connect() if source is None else checked_feed(source, of="TierLoader")
         self._decoder = Decoder(self.feed, decode or as_tensor, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)
+        self._decodes = decode is not None
+        self._delivery = delivery(self.feed, target)
         self._position = Position(self.feed)
         self._waits = Waits()
         self._closings = 0
@@ -109,16 +128,22 @@ class TierLoader:
         check_ranks(self.feed)
         (epoch, start), closings = self._position.begin(), self._closings
         batches = self.feed.epoch(epoch, start)
-        ahead: list[_Begun] = []
+        begun: list[_Begun] = []
+        sent: list[_Sent] = []
         wanted_ns = time.monotonic_ns()
-        while current := ahead or self._begin(batches):
-            there_ns = time.monotonic_ns()
-            ahead = self._begin_if_there(batches)
-            # Popped, so that the loader does not keep a batch while training uses it.
-            finished = self._finish(current.pop(), wanted_ns, there_ns)
-            while finished:
-                yield finished.pop()
+        while sent or (begun := begun or self._begin(batches)):
+            if not sent:
+                there_ns = time.monotonic_ns()
+                current, begun = begun, self._begin_if_there(batches)
+                sent = self._finish(current.pop(), wanted_ns, there_ns)
+            if sent:
+                value = [self._hand_out(sent.pop())]
+                begun = begun or self._begin_if_there(batches)
+                sent = self._finish_ahead(begun)
+                # Popped, so that the loader does not keep a batch while training uses it.
+                yield value.pop()
                 wanted_ns = time.monotonic_ns()
+                self._delivery.asked()
             if closings != self._closings:
                 raise Reconfigure(CLOSED)
         self._position.end(epoch)
@@ -157,6 +182,7 @@ class TierLoader:
         """Ends the decode threads and disconnects."""
         self._closings += 1
         self._decoder.close()
+        self._delivery.close()
         self.feed.close()
 
     def __enter__(self) -> TierLoader:
@@ -172,18 +198,27 @@ class TierLoader:
         return [] if batch is None else [_Begun(batch, self._decoder.start(batch))]
 
     def _begin_if_there(self, batches: Batches) -> list[_Begun]:
-        """Starts to decode the next batch, if there are threads and the batch is staged."""
-        batch = batches.poll() if self._decoder.threads else None
+        """Starts to decode the next batch, if it is staged and something can be done meanwhile."""
+        batch = batches.poll() if self._decoder.threads or self._delivery.goes_ahead else None
         return [] if batch is None else [_Begun(batch, self._decoder.start(batch))]
 
-    def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[Any]:
-        """What training gets, in a list; an empty list if all samples of the batch were left out.
+    def _finish_ahead(self, begun: list[_Begun]) -> list[_Sent]:
+        """Sends the next batch before training asks for it, if it is decoded already."""
+        if not begun or not self._delivery.goes_ahead:
+            return []
+        if self._decodes and not self._decoder.is_done(begun[0].started):
+            return []
+        now_ns = time.monotonic_ns()
+        return self._finish(begun.pop(), now_ns, now_ns)
+
+    def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[_Sent]:
+        """Decodes the rest of a batch and sends it, in a list; an empty list if nothing is left of it.
 
         Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
         batch, started = begun
         with waiting(DECODE):
             decoded = self._decoder.finish(started)
-            finished = [self._collate(decoded)] if decoded else []
+            sent = [self._delivery.send(batch, self._collate(decoded))] if decoded else []
         ready_ns = time.monotonic_ns()
         self.feed.note_decoding(batch.epoch, ready_ns - there_ns, self._decoder.threads)
         self._waits.add(
@@ -192,8 +227,13 @@ class TierLoader:
             samples=len(batch),
             nbytes=batch.nbytes,
         )
-        self._position.take(batch.step)
-        return finished
+        if not sent:
+            self._position.take(batch.step)
+        return [_Sent(batch.step, sent.pop())] if sent else []
+
+    def _hand_out(self, sent: _Sent) -> Any:
+        self._position.take(sent.step)
+        return self._delivery.hand_out(sent.value)
 
 
 def tensors_and_labels(samples: list[tuple[torch.Tensor, int]]) -> Any:

@@ -1,0 +1,197 @@
+"""How a batch comes to training: as it is, pinned, or on the GPU.
+
+A copy to a GPU goes on after the call that started it, and reads the staging memory of the batch
+meanwhile. So a batch is held, and its lease with it, until an event says that the copy has ended.
+PyTorch does the same for memory that it has pinned itself; that of others it does not know.
+
+1. A batch whose memory a copy may read is given back after the event of that copy.
+2. When training asks for a batch, at most `HELD_MAX` others are held: the loader waits for older ones.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from tierfeed._native import Batch
+from tierfeed.feed import Feed
+from tierfeed.torch.cuda import Cuda, Target
+from tierfeed.torch.registration import Registration
+
+# With the batch that training asks for as many as a loop holds anyway. So a training that never waits
+# for its GPU is one step ahead of it.
+HELD_MAX = 1
+
+
+class Delivery:
+    """Hands batches out as they are."""
+
+    goes_ahead = False
+    """Whether it is worth while to `send` a batch before training asks for it."""
+
+    def asked(self) -> None:
+        """Training asks for the next batch, or for the end of the pass."""
+
+    def send(self, batch: Batch, value: Any) -> Any:
+        """Starts what has to be done with the value of a batch."""
+        return value
+
+    def hand_out(self, sent: Any) -> Any:
+        """What training gets, from what `send` returned."""
+        return sent
+
+    def close(self) -> None:
+        """Waits for copies, and gives back what is held."""
+
+
+class HeldBatches:
+    """Batches whose memory copies read."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[Any, Batch]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, event: Any, batch: Batch) -> None:
+        """Holds `batch` until `event` has happened."""
+        self._held.append((event, batch))
+
+    def give_back(self, but: int) -> None:
+        """Gives back the batches whose event has happened, and waits until at most `but` are left."""
+        while self._held and (len(self._held) > but or self._held[0][0].query()):
+            event, _ = self._held[0]
+            event.synchronize()
+            self._held.popleft()
+
+
+class Pinning(Delivery):
+    """Hands out tensors in pinned memory: those of the staging memory as they are, others as copies."""
+
+    def __init__(self, feed: Feed, cuda: Cuda, device: torch.device) -> None:
+        self._feed = feed
+        self._cuda = cuda
+        self._named = device
+        self._held = HeldBatches()
+        self._registrations: list[Registration] = []
+        # The batch that training uses, if its tensors lie in staging memory.
+        self._current: Batch | None = None
+        feed.pin()
+        # Also for a loader that is dropped without `close`.
+        weakref.finalize(self, _close, self._held, self._registrations, os.getpid()).atexit = False
+
+    def asked(self) -> None:
+        if self._current is not None:
+            # Training has started its copies of the batch by now, on its own stream.
+            event = self._cuda.event(self._cuda.current_stream(self._device()))
+            self._held.hold(event, self._current)
+            self._current = None
+        self._held.give_back(HELD_MAX)
+
+    def send(self, batch: Batch, value: Any) -> Any:
+        registration = self._registration()
+        is_leased = False
+
+        def pinned(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal is_leased
+            if registration is None or not registration.holds(tensor):
+                return self._cuda.pin(tensor)
+            if registration.is_split(tensor):
+                return self._cuda.pin(tensor)
+            is_leased = True
+            return tensor
+
+        value = mapped(value, pinned)
+        return value, batch if is_leased else None
+
+    def hand_out(self, sent: Any) -> Any:
+        value, self._current = sent
+        return value
+
+    def close(self) -> None:
+        self.asked()
+        _close(self._held, self._registrations, os.getpid())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._feed, self._cuda, self._named)
+
+    def _device(self) -> torch.device:
+        return self._cuda.device(self._named)
+
+    def _registration(self) -> Registration | None:
+        """That of the agent that the feed is connected to now."""
+        agent = self._feed.agent()
+        known = self._registrations[-1] if self._registrations else None
+        if agent is None or (known is not None and known.agent is agent):
+            return known
+        if known is not None:
+            _close(self._held, self._registrations, os.getpid())
+        self._registrations.append(Registration(self._cuda, agent, self._device()))
+        return self._registrations[-1]
+
+
+class ToDevice(Pinning):
+    """Hands out tensors on the GPU. Their copies run on a stream of their own, one batch ahead."""
+
+    goes_ahead = True
+
+    def __init__(self, feed: Feed, cuda: Cuda, device: torch.device) -> None:
+        super().__init__(feed, cuda, device)
+        self._streams: dict[torch.device, Any] = {}
+
+    def send(self, batch: Batch, value: Any) -> Any:
+        value, leased = super().send(batch, value)
+        device = self._device()
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = self._streams[device] = self._cuda.stream(device)
+        with self._cuda.on(stream):
+            value = mapped(value, lambda tensor: self._cuda.copy(tensor, device))
+        event = self._cuda.event(stream)
+        if leased is not None:
+            self._held.hold(event, leased)
+        return value, event, device
+
+    def hand_out(self, sent: Any) -> Any:
+        value, event, device = sent
+        current = self._cuda.current_stream(device)
+        current.wait_event(event)
+        # Allocated on the stream of the copies: training must be done before it is written to again.
+        mapped(value, lambda tensor: self._cuda.keep_for(tensor, current))
+        return value
+
+
+def delivery(feed: Feed, target: Target | None) -> Delivery:
+    """How batches of `feed` come to `target`."""
+    if target is None:
+        return Delivery()
+    kind = ToDevice if target.is_copied_to else Pinning
+    return kind(feed, target.cuda, target.device)
+
+
+def mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """The value with each of its tensors changed, as `collate` functions nest them."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        entries = {key: mapped(entry, change) for key, entry in value.items()}
+        return entries if type(value) is dict else type(value)(entries)  # type: ignore[call-arg]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(entry, change) for entry in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(entry, change) for entry in value)
+    return value
+
+
+def _close(held: HeldBatches, registrations: list[Registration], pid: int) -> None:
+    # A forked child has no part in what its parent has at the driver.
+    if os.getpid() != pid:
+        return
+    held.give_back(0)
+    while registrations:
+        registrations.pop().close()
