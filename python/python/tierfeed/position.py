@@ -66,6 +66,16 @@ class Position:
             self._go_to(epoch, 0)
         self._is_set = self._was_ever_set = True
 
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass starts at a step of `epoch`."""
+        epoch, step = checked_epoch(epoch), operator.index(step)
+        if epoch >= self._feed.epochs:
+            raise IndexError(f"epoch {epoch}; the job has {self._feed.epochs}, from 0")
+        steps = self._feed.order.steps_in(epoch, self._feed.rank)
+        if not 0 <= step <= steps:
+            raise IndexError(f"step {step}; epoch {epoch} has {steps}, from 0")
+        self._go_to(epoch, step)
+
     def begin(self) -> Place:
         """Where a pass starts that begins now.
 

@@ -174,6 +174,14 @@ class TierLoader:
         """
         self._position.load_state_dict(state)
 
+    def seek(self, epoch: int, step: int) -> None:
+        """The next pass starts at a step of an epoch: for a training that counts its steps itself. As
+        `load_state_dict`, but without a check that the job is the same.
+
+        >>> loader.seek(*divmod(global_step, len(loader)))
+        """
+        self._position.seek(epoch, step)
+
     def stats(self) -> Stats:
         """Batches, samples and bytes so far, and how long training waited for them in seconds."""
         return self._waits.stats()
