@@ -118,7 +118,7 @@ pub(crate) fn fault() -> String {
 
 fn open(open: Open) -> Result<Answer, Failure> {
     let Open { socket, variables, trainer, briefing, exe, form } = open;
-    let hello = Hello { variables, role: Role::Trainer, trainer };
+    let hello = Hello { trainer, ..Hello::launched(variables, Role::Trainer) };
     let agent = socket.map(|socket| Agent { socket, hello });
     let (spec, rank) = (briefing.order, briefing.rank);
     let cold = ColdReader::open(briefing, exe)?;
