@@ -21,7 +21,7 @@ test test-cluster test-frameworks test-launchers test-kubernetes stress sanitize
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build wheel image release install uninstall test test-cluster test-frameworks test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
+.PHONY: help setup build wheel first-batch image release install uninstall test test-cluster test-frameworks test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +35,9 @@ build: setup ## the tierfeed binary and the Python package, optimised (TIERFEED_
 wheel: setup ## a wheel with program and Python package, for any Linux with glibc 2.34, in target/wheel
 	@scripts/setup-tools.sh wheel
 	@scripts/wheel.sh
+
+first-batch: wheel ## times the way from an empty environment to the first batch
+	@scripts/first-batch.sh
 
 image: build ## the container image with the program, as an OCI layout, in target/image
 	@scripts/setup-tools.sh image

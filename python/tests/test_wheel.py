@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import venv
 from pathlib import Path
@@ -88,3 +89,13 @@ def test_a_job_runs_in_an_environment_that_holds_the_wheel_only(
     assert output.splitlines()[0] == f"80 {length}"
     report = json.loads((tmp_path / "run/report.json").read_text())
     assert report["samples"] == 80 and report["bytes"] == length
+
+
+def test_three_lines_lead_from_nothing_to_the_first_batch(environment: Path) -> None:
+    (wheel,) = (environment.parent / "built").glob("*.whl")
+    told = said(ROOT / "scripts/first-batch.sh", wheel)
+    assert re.fullmatch(
+        r"environment [\d.]+ s, wheel [\d.]+ s, first batch [\d.]+ s \(32 samples by the agent\);"
+        r" together [\d.]+ s\n",
+        told,
+    )
