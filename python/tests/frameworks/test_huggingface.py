@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import needs
 needs.module("torch")
 transformers = needs.module("transformers")
 
+import page  # noqa: E402
 import torch  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -106,6 +108,24 @@ def test_a_plain_loader_resumes_on_another_permutation(pictures: World, tmp_path
     assert len(rest) == len(whole[20:])
     epoch = sorted(id for batch in whole[13:20] + rest[:6] for id in batch)
     assert epoch != list(range(50)), "the epoch that was interrupted is not a pass over the dataset"
+
+
+def test_a_trainer_without_the_mixin_is_told(pictures: World, tmp_path: Path) -> None:
+    loader = TierLoader(pictures.direct(), decode=decode)
+    trainer = transformers.Trainer(Classifier(), arguments(tmp_path), train_dataset=loader)
+    with pytest.raises(TypeError, match="TierLoader is a loader itself"):
+        trainer.train()
+
+
+def test_the_script_of_the_page_trains_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page.write_cifar(Path("cifar10"))
+    for _ in ("from the start", "from step 4"):
+        last = page.run("huggingface", "/data/cifar10", "cifar10").splitlines()[-1]
+        assert last.startswith("6 steps, loss")
+        shutil.rmtree("checkpoints/checkpoint-6")
 
 
 def test_batches_that_are_skipped_are_not_read(pictures: World) -> None:

@@ -12,6 +12,7 @@ import needs
 needs.module("torch")
 lightning = needs.module("lightning")
 
+import page  # noqa: E402
 import torch  # noqa: E402
 
 from conftest import World, make_world  # noqa: E402
@@ -59,3 +60,18 @@ def test_a_checkpoint_resumes_in_the_order_of_the_job(tmp_path: Path) -> None:
     assert whole.classifier.seen == order(world, 3)
     rest = fit(world, tmp_path / "rest", tmp_path / "whole" / "step=20.ckpt")
     assert rest.classifier.seen == whole.classifier.seen[20:]
+
+
+def test_the_script_of_the_page_trains_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page.write_cifar(Path("cifar10"))
+    script = page.script("lightning", "/data/cifar10", "cifar10")
+    for text, expected in (
+        (script.replace("max_epochs=2", "max_epochs=2, max_steps=4"), ["epoch 0: 3", "epoch 1: 4"]),
+        (script, ["epoch 1: 6"]),
+    ):
+        exec(compile(text, "lightning.md", "exec"), {"__name__": "__main__"})
+        said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
+        assert said == [f"{line} steps" for line in expected]

@@ -116,6 +116,11 @@ class TierLoader:
         self._position.set_epoch(epoch)
 
     @property
+    def epochs_left(self) -> range:
+        """The epochs that are still to be read, first the one that is not read to its end."""
+        return self._position.epochs_left
+
+    @property
     def skipped(self) -> list[Skipped]:
         """The samples that were left out, with their files (`on_error: skip`)."""
         return self.feed.skipped
