@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 
-from tierfeed._native import RANK_ARGUMENT, launch_variables
+from tierfeed._native import RANK_ARGUMENT, Reconfigure, launch_variables
 
 
 def socket() -> str | None:
@@ -34,7 +35,7 @@ def run_dir() -> str | None:
 
 def of_agent() -> dict[str, str]:
     """The environment of an agent that a training starts: it logs warnings, unless one asks for more."""
-    return {"TIERFEED_LOG": "warn", **os.environ}
+    return {"TIERFEED_LOG": "warn", **_ranks_of_tensorflow(), **os.environ}
 
 
 def launched(rank: int | None = None) -> dict[str, str]:
@@ -44,4 +45,48 @@ def launched(rank: int | None = None) -> dict[str, str]:
     """
     if rank is not None:
         return {RANK_ARGUMENT: str(rank)}
-    return {name: value for name in launch_variables() if (value := os.environ.get(name))}
+    found = {name: value for name in launch_variables() if (value := os.environ.get(name))}
+    known = launch_variables()
+    return found or {name: it for name, it in _ranks_of_tensorflow().items() if name in known}
+
+
+def _ranks_of_tensorflow() -> dict[str, str]:
+    """The variables of torchrun that say what `TF_CONFIG` says; none if a launcher has set variables.
+
+    The chief comes first, then the workers; those with one host are the ranks of one node.
+    """
+    text = os.environ.get("TF_CONFIG")
+    if not text or any(os.environ.get(name) for name in launch_variables()):
+        return {}
+    try:
+        config = json.loads(text)
+        cluster, task = config.get("cluster", {}), config.get("task", {})
+        addresses = [*cluster.get("chief", []), *cluster.get("worker", [])]
+        if not addresses:
+            return {}
+        kind, index = task["type"], int(task["index"])
+        first = 0 if kind == "chief" else len(cluster.get("chief", []))
+        if kind not in ("chief", "worker") or not 0 <= index < len(cluster.get(kind, [])):
+            raise Reconfigure(
+                f"TF_CONFIG makes this process {kind} {index}; only its chief and its workers are ranks"
+                " of a training"
+            )
+        hosts = [address.rpartition(":")[0] for address in addresses]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Reconfigure(f"TF_CONFIG is not what TensorFlow expects ({error!r}): {text}") from error
+    rank = first + index
+    local = hosts.count(hosts[rank])
+    if hosts != [host for host in dict.fromkeys(hosts) for _ in range(local)]:
+        raise Reconfigure(
+            f"TF_CONFIG lists {', '.join(addresses)}: name the workers of one host one after the other,"
+            " as many for each host"
+        )
+    host, _, port = addresses[0].rpartition(":")
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(addresses)),
+        "LOCAL_RANK": str(rank % local),
+        "LOCAL_WORLD_SIZE": str(local),
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+    }

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import json
+import os
 import re
+import socket
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +31,8 @@ from tierfeed.tensorflow import Rows, dataset, source_of  # noqa: E402
 
 pytestmark = pytest.mark.node
 
+# Read once: tests clear the environment of such names.
+VERSIONS = os.environ.get("TIERFEED_FRAMEWORKS")
 LENGTH = 4096
 STAGED_ONLY = "prefetch: { look_ahead: off }\n"
 SMALL = {"chunk": "1 MiB", "tiers": {"main-memory": {"size": "16 MiB"}}, "prefetch": {"batches": 8}}
@@ -179,6 +187,27 @@ def test_what_is_kept_beyond_staging_is_a_copy_and_stays(even: World, feed: tier
     source_of(data).close()
 
 
+def test_ten_thousand_batches_leave_no_lease(
+    even: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {"batch_size": 5, "seed": SEED, "epochs": 1000, **SMALL}
+    data = dataset(even.job.with_name("data"), **keys)
+    pipeline = data.map(lambda samples, _: samples[:, 0], num_parallel_calls=4).prefetch(4)
+
+    @tf.function
+    def read() -> Any:
+        total = tf.constant(0, tf.int64)
+        for first in pipeline:
+            total += tf.reduce_sum(tf.cast(first, tf.int64))
+        return total
+
+    assert int(read()) == 1000 * sum(even.content(it)[0] for it in range(50))
+    wait_for(lambda: held(data) == 0, "all leases to go back")
+    assert source_of(data).figures().batches == 10_000
+    source_of(data).close()
+
+
 def test_an_iterator_goes_on_from_its_checkpoint(
     even: World, feed: tierfeed.Feed, tmp_path: Path
 ) -> None:
@@ -210,6 +239,22 @@ def test_the_dataset_goes_on_when_its_agent_is_killed(
     figures = source_of(data).figures()
     assert 0 < figures.read_directly < 30 and not figures.is_connected
     source_of(data).close()
+
+
+def test_samples_in_memory_of_a_tier_are_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cxl = "  cxl-memory: { numa_nodes: [0], size: 8 MiB, direct: always }\n"
+    world = make_world(tmp_path, extra=cxl)
+    text = world.job.read_text()
+    world.job.write_text(text.replace("main-memory: { size: 16 MiB }", "main-memory: { size: 1 MiB }"))
+    expected = contents(world, order_of(world))
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        data = dataset()
+        assert [sums(samples) for samples, _ in data] == expected
+        assert tierfeed.current().report().figures["direct_samples"] > 0
+        source_of(data).close()
 
 
 def test_an_unreadable_sample_is_an_error_that_names_it(
@@ -287,3 +332,35 @@ def test_the_script_of_the_page_learns_and_does_not_repeat_what_it_has_done(
     assert [epoch for epoch, _ in losses] == ["0", "1"]
     assert float(losses[1][1]) < float(losses[0][1]) < 2.4
     assert page.run("tensorflow", "/data/cifar10", "cifar10") == ""
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for it in sockets:
+            it.bind(("127.0.0.1", 0))
+        return [it.getsockname()[1] for it in sockets]
+
+
+# Two processes that import the newest version take 20 s.
+if VERSIONS != "newest":
+
+    def test_each_worker_of_a_strategy_trains_on_samples_of_its_own(
+        even: World, tmp_path: Path
+    ) -> None:
+        keys = {"batch_size": 5, "seed": SEED, "epochs": 1, **SMALL}
+        workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        script = Path(__file__).with_name("distributed_trainer.py")
+        started = []
+        for index in range(2):
+            config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+            line = [sys.executable, script, even.job.with_name("data"), json.dumps(keys)]
+            package = str(Path(tierfeed.__file__).parents[1])
+            settings = {**os.environ, "TF_CONFIG": json.dumps(config), "PYTHONPATH": package}
+            started.append(
+                subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=settings)
+            )
+        told = [json.loads(it.communicate(timeout=120)[0].splitlines()[0]) for it in started]
+        assert [(it["rank"], it["world"]) for it in told] == [(0, 2), (1, 2)]
+        trained = [sample for it in told for batch in it["read"] for sample in batch]
+        assert sorted(trained) == sorted(zlib.crc32(even.content(it)) for it in range(50))

@@ -181,6 +181,8 @@ class _Pipeline:
         options = tf.data.Options()
         # A checkpoint holds the position, not the batches that are ahead of it.
         options.experimental_symbolic_checkpoint = True
+        # The batches are those of this rank already.
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         # A call that waits for a batch keeps its thread: those of the training are not for that.
         options.threading.private_threadpool_size = calls + len(os.sched_getaffinity(0))
         # Each batch that is prefetched keeps its place in staging memory.
