@@ -8,7 +8,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 wheel=${1:-$(find "${CARGO_TARGET_DIR:-$root/target}/wheel" -maxdepth 1 -name '*.whl' 2>/dev/null | head -1)}
-[ -f "$wheel" ] || { echo 'first-batch: no wheel; `make wheel` builds one' >&2; exit 2; }
+[ -f "$wheel" ] || { echo 'first-batch: no wheel; "make wheel" builds one' >&2; exit 2; }
 wheel=$(realpath "$wheel")
 python=${2:-python3}
 work=$(mktemp -d)
