@@ -64,6 +64,7 @@ class FakeCuda(Cuda):
         self.kept: list[tuple[torch.Tensor, Stream]] = []
         self.copies = 0
         # Memory that PyTorch has pinned itself, which it keeps until copies out of it have ended.
+        self.pinned_from: list[int] = []
         self.own: dict[int, torch.Tensor] = {}
 
     def device(self, device: torch.device) -> torch.device:
@@ -109,6 +110,7 @@ class FakeCuda(Cuda):
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         pinned = tensor.clone()
+        self.pinned_from.append(tensor.data_ptr())
         self.own[pinned.data_ptr()] = pinned
         return pinned
 

@@ -11,6 +11,7 @@ import pickle
 import warnings
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ import torch
 import tierfeed
 from conftest import World
 from fake_cuda import FakeCuda
-from node import Node
+from node import Node, node
+from test_in_place import in_place_world
 from tierfeed.torch import TierLoader, cuda, registration
 
 pytestmark = [pytest.mark.node, pytest.mark.filterwarnings("ignore:tierfeed. reading:RuntimeWarning")]
@@ -150,6 +152,24 @@ def test_an_agent_that_dies_takes_no_byte_with_it(world: World, running: Node, g
     gpu.streams[1].run()
     assert crcs(given) == expected(world)
     assert gpu.registered == {}
+
+
+@pytest.mark.parametrize("keys", [{"device": "cuda"}, {"pin_memory": True}])
+def test_samples_in_a_tier_are_copied_once_from_there(
+    tmp_path: Path, gpu: FakeCuda, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = in_place_world(tmp_path)
+    with node(world) as started:
+        started.adopt(monkeypatch)
+        with TierLoader(**keys) as loader:
+            given = [tensors for tensors, _ in passes(loader)]
+            maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        for stream in gpu.streams:
+            stream.run()
+    assert crcs(given) == expected(world)
+    read_only = [it[0].split("-") for it in maps if it[1] == "r--s"]
+    ranges = [(int(start, 16), int(end, 16)) for start, end in read_only]
+    assert any(start <= it < end for it in gpu.pinned_from for start, end in ranges)
 
 
 def test_a_copy_of_a_loader_registers_for_itself(world: World, running: Node, gpu: FakeCuda) -> None:

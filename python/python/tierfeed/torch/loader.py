@@ -21,7 +21,7 @@ from tierfeed.torch import cuda
 from tierfeed.torch.delivery import delivery
 from tierfeed.torch.iterable import TierIterableDataset
 from tierfeed.torch.misuse import check_ranks, checked_feed, unknown_arguments
-from tierfeed.torch.tensors import as_tensor
+from tierfeed.torch.tensors import as_source, as_tensor
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.waits import Stats, Waits
 
@@ -93,7 +93,8 @@ class TierLoader:
             self.feed = embedded_feed(source, keys)
         else:
             self.feed = connect() if source is None else checked_feed(source, of="TierLoader")
-        self._decoder = Decoder(self.feed, decode or as_tensor, decode_threads)
+        undecoded = as_tensor if target is None else as_source
+        self._decoder = Decoder(self.feed, decode or undecoded, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)
         self._decodes = decode is not None
         self._delivery = delivery(self.feed, target)
