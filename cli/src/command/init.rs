@@ -21,7 +21,7 @@ use self::{
     figures::{Age, Figures},
     job_text::{Draft, Order},
     questions::{Mode, Questions},
-    script::{Change, Script},
+    script::{Change, Hint, Loader, Script},
     surroundings::Surroundings,
 };
 use super::machine::Machine;
@@ -49,6 +49,8 @@ struct Document<'a> {
     /// The line of the script, before and after; `None` if there is no script, or its loader is not one that
     /// can be changed by rule.
     change: Option<&'a Change>,
+    /// What stands in the place of the loader where `change` is `None`.
+    hint: Option<Hint>,
     /// The report with the figures of the tiers, and whether it was measured now.
     tiers: Option<&'a Path>,
     tiers_measured_now: bool,
@@ -62,6 +64,8 @@ struct Place {
     folder: PathBuf,
     script: Option<PathBuf>,
     source: Option<String>,
+    /// It is a dataset itself, beside which no script is looked for.
+    is_dataset: bool,
 }
 
 pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
@@ -70,11 +74,12 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     let mode =
         if arguments.yes || arguments.json { Mode::TakeDefaults } else { Mode::of_terminal() };
     let mut questions = Questions::new(mode);
-    let around = match &place.source {
-        Some(_) => Surroundings::default(),
-        None => Surroundings::of(&place.folder)
+    let around = if place.is_dataset {
+        Surroundings::default()
+    } else {
+        Surroundings::of(&place.folder)
             .with_context(|| place.folder.display().to_string())
-            .map_err(Failure::Input)?,
+            .map_err(Failure::Input)?
     };
     let script = match &place.script {
         Some(path) => Some(Script::named(path)?),
@@ -139,9 +144,10 @@ fn place(arguments: &Init) -> Result<Place, Failure> {
     } else {
         (PathBuf::from("."), None, Some(text.into_owned()))
     };
+    let is_dataset = source.is_some();
     let script = arguments.script.clone().or(script);
     let source = arguments.source.clone().or(source);
-    Ok(Place { folder, script, source })
+    Ok(Place { folder, script, source, is_dataset })
 }
 
 /// The source as the job file says it: a path relative to the directory of the file if it lies below.
@@ -254,6 +260,7 @@ impl Written<'_> {
         let command = self.command();
         if self.arguments.json {
             let index = self.sized.index();
+            let loader = self.script.and_then(|script| script.loader.as_ref());
             return output::json(&Document {
                 job: &self.arguments.output,
                 yaml: &self.text,
@@ -263,6 +270,7 @@ impl Written<'_> {
                 total_bytes: index.map_or(0, |index| index.total().0),
                 script: self.script.map(|script| script.path.as_path()),
                 change,
+                hint: change.is_none().then(|| loader.map_or(Hint::PYTORCH, Loader::hint)),
                 tiers: self.figures.as_ref().map(|figures| figures.file.as_path()),
                 tiers_measured_now: self.figures.as_ref().is_some_and(|it| it.age == Age::Measured),
                 assumed: &self.assumed,
@@ -314,15 +322,15 @@ impl Written<'_> {
     /// What to write where no line can be changed by rule.
     fn loader_lines(&self) -> Vec<String> {
         let loader = self.script.and_then(|script| script.loader.as_ref());
-        let place = loader.map_or_else(String::new, |loader| {
-            format!("; {}:{} makes its loader with {}", loader.file, loader.line, loader.what)
-        });
+        let hint = loader.map_or(Hint::PYTORCH, Loader::hint);
+        let place = loader.map_or_else(
+            || "your script".to_owned(),
+            |loader| format!("{}:{} ({})", loader.file, loader.line, loader.what),
+        );
         vec![
-            titled("script", &format!("reads from tierfeed{place}")),
-            "  + import tierfeed.torch".to_owned(),
-            "  + loader = tierfeed.torch.TierLoader(decode=decode)   # decode(sample, label)"
-                .to_owned(),
-            "  docs/python.md has the loaders of other frameworks".to_owned(),
+            format!("{place}, which you change yourself; {} has a whole script", hint.page),
+            format!("  + {}", hint.import),
+            format!("  + {}", hint.line),
         ]
     }
 

@@ -162,3 +162,33 @@ fn the_code_of_a_notebook_is_a_script() {
     assert_ended(&output, 2);
     assert!(String::from_utf8_lossy(&output.stderr).contains("broken.ipynb: is no notebook"));
 }
+
+#[test]
+fn loaders_of_other_frameworks_are_named_with_their_page() {
+    let fixture = Fixture::new();
+    for (script, expected) in [
+        (
+            "import tensorflow as tf\ndata = tf.data.Dataset.list_files('data/*/*.jpg').shuffle(9).batch(8)\n\
+             for epoch in range(2):\n    for batch in data: pass\n",
+            "tierfeed.tensorflow.dataset",
+        ),
+        (
+            "from transformers import Trainer, TrainingArguments\n\
+             trainer = Trainer(model, TrainingArguments('out'), train_dataset=images)\ntrainer.train()\n",
+            "TierTrainer(model",
+        ),
+        (
+            "import grain\nloader = grain.DataLoader(data_source=images, sampler=sampler)\n\
+             for batch in loader: pass\n",
+            "TierIterDataset()",
+        ),
+    ] {
+        fs::write(fixture.path("train.py"), script).unwrap();
+        let made = json(&init(&fixture, &["--source", "data", "--force", "--json"]));
+        assert_eq!(made["change"], Value::Null, "{script}");
+        let line = made["hint"]["line"].as_str().unwrap();
+        assert!(line.contains(expected), "{script}: {line}");
+        let page = made["hint"]["page"].as_str().unwrap();
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page).exists(), "{page}");
+    }
+}

@@ -40,6 +40,56 @@ pub(super) struct Loader {
     pub(super) line: u32,
 }
 
+/// How the loader of a framework is replaced: an import, the lines with it, and the page that shows a training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Hint {
+    pub(super) import: &'static str,
+    pub(super) line: &'static str,
+    pub(super) page: &'static str,
+}
+
+impl Hint {
+    /// For PyTorch, and where there is no script.
+    pub(super) const PYTORCH: Self = Self {
+        import: "import tierfeed.torch",
+        line: "loader = tierfeed.torch.TierLoader(decode=decode)   # decode(sample, label)",
+        page: "docs/frameworks/pytorch.md",
+    };
+    const TENSORFLOW: Self = Self {
+        import: "import tierfeed.tensorflow",
+        line: "data = tierfeed.tensorflow.dataset()   # a tf.data.Dataset of staged bytes",
+        page: "docs/frameworks/tensorflow.md",
+    };
+    const KERAS: Self = Self {
+        import: "from tierfeed.keras import TierPyDataset",
+        line: "data = TierPyDataset(transform=transform)   # for fit",
+        page: "docs/frameworks/keras.md",
+    };
+    const GRAIN: Self = Self {
+        import: "from tierfeed.grain import TierIterDataset",
+        line: "dataset = TierIterDataset()   # batches of all epochs",
+        page: "docs/frameworks/grain.md",
+    };
+    const HUGGING_FACE: Self = Self {
+        import: "from tierfeed.huggingface import TierTrainerMixin   # class TierTrainer(TierTrainerMixin, Trainer)",
+        line: "trainer = TierTrainer(model, arguments, train_dataset=tierfeed.torch.TierLoader(decode=decode))",
+        page: "docs/frameworks/huggingface.md",
+    };
+}
+
+impl Loader {
+    /// What stands in its place, if it is not one that is changed by rule.
+    pub(super) fn hint(&self) -> Hint {
+        match self.what.split('.').next().unwrap_or_default() {
+            "tensorflow" | "tensorflow_datasets" => Hint::TENSORFLOW,
+            "keras" => Hint::KERAS,
+            "grain" => Hint::GRAIN,
+            "transformers" => Hint::HUGGING_FACE,
+            _ => Hint::PYTORCH,
+        }
+    }
+}
+
 /// A key of a job file, as the script says it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Key {
