@@ -10,9 +10,10 @@ import gc
 import pickle
 import warnings
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from fake_cuda import FakeCuda
 from node import Node, node
 from test_in_place import in_place_world
 from tierfeed.torch import TierLoader, cuda, registration
+from tierfeed.torch.delivery import mapped
 
 pytestmark = [pytest.mark.node, pytest.mark.filterwarnings("ignore:tierfeed. reading:RuntimeWarning")]
 
@@ -170,6 +172,20 @@ def test_samples_in_a_tier_are_copied_once_from_there(
     read_only = [it[0].split("-") for it in maps if it[1] == "r--s"]
     ranges = [(int(start, 16), int(end, 16)) for start, end in read_only]
     assert any(start <= it < end for it in gpu.pinned_from for start, end in ranges)
+
+
+def test_tensors_are_found_where_collate_functions_put_them() -> None:
+    class Pair(NamedTuple):
+        left: torch.Tensor
+        right: list[Any]
+
+    one = torch.ones(1)
+    groups = defaultdict(list, {"a": [one, "text"]})
+    value = {"pair": Pair(one, [one, 3]), "groups": groups, "other": (one, None)}
+    changed = mapped(value, lambda tensor: tensor + 1)
+    assert changed["pair"].left == 2 and changed["pair"].right[0] == 2
+    assert changed["groups"]["a"][0] == 2 and changed["groups"]["new"] == []
+    assert changed["other"][0] == 2 and value["other"][0] == 1 and groups["a"][0] == 1
 
 
 def test_a_copy_of_a_loader_registers_for_itself(world: World, running: Node, gpu: FakeCuda) -> None:

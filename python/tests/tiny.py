@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import tierfeed
-from conftest import World
+
+if TYPE_CHECKING:
+    from conftest import World
 
 SIDE = 8
 

@@ -10,10 +10,11 @@ PyTorch does the same for memory that it has pinned itself; that of others it do
 
 from __future__ import annotations
 
+import copy
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
@@ -99,9 +100,9 @@ class Pinning(Delivery):
 
         def pinned(tensor: torch.Tensor) -> torch.Tensor:
             nonlocal is_leased
-            if registration is None or not registration.holds(tensor):
-                return self._cuda.pin(tensor)
-            if registration.is_split(tensor):
+            if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+                return tensor
+            if registration is None or not registration.holds(tensor) or registration.is_split(tensor):
                 return self._cuda.pin(tensor)
             is_leased = True
             return tensor
@@ -175,12 +176,14 @@ def delivery(feed: Feed, target: Target | None) -> Delivery:
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with each of its tensors changed, as `collate` functions nest them."""
+    """The value with its tensors changed, as `collate` functions nest them; other objects stay."""
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, Mapping):
-        entries = {key: mapped(entry, change) for key, entry in value.items()}
-        return entries if type(value) is dict else type(value)(entries)  # type: ignore[call-arg]
+    if isinstance(value, MutableMapping):
+        # A copy, for mappings that are not made of their entries alone, such as a `defaultdict`.
+        changed = copy.copy(value)
+        changed.update({key: mapped(entry, change) for key, entry in value.items()})
+        return changed
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(mapped(entry, change) for entry in value))
     if isinstance(value, (list, tuple)):

@@ -144,8 +144,9 @@ class TierLoader:
                 sent = self._finish(current.pop(), wanted_ns, there_ns)
             if sent:
                 value = [self._hand_out(sent.pop())]
-                begun = begun or self._begin_if_there(batches)
-                sent = self._finish_ahead(begun)
+                if self._delivery.goes_ahead:
+                    begun = begun or self._begin_if_there(batches)
+                    sent = self._finish_ahead(begun)
                 # Popped, so that the loader does not keep a batch while training uses it.
                 yield value.pop()
                 wanted_ns = time.monotonic_ns()
@@ -218,9 +219,7 @@ class TierLoader:
 
     def _finish_ahead(self, begun: list[_Begun]) -> list[_Sent]:
         """Sends the next batch before training asks for it, if it is decoded already."""
-        if not begun or not self._delivery.goes_ahead:
-            return []
-        if self._decodes and not self._decoder.is_done(begun[0].started):
+        if not begun or (self._decodes and not self._decoder.is_done(begun[0].started)):
             return []
         now_ns = time.monotonic_ns()
         return self._finish(begun.pop(), now_ns, now_ns)
