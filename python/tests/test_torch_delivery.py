@@ -197,9 +197,10 @@ def test_a_copy_of_a_loader_registers_for_itself(world: World, running: Node, gp
         assert constructor(*given)._registrations == []
 
 
-def test_without_a_gpu_pinning_is_left_out_and_said_once(world: World) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
+def test_without_a_gpu_pinning_is_left_out_and_said_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "driver", lambda: None)
     feed = world.direct()
     with pytest.warns(RuntimeWarning, match="no CUDA device, so pin_memory does nothing") as caught:
         loader = TierLoader(feed, pin_memory=True)
@@ -214,8 +215,9 @@ def test_without_a_gpu_pinning_is_left_out_and_said_once(world: World) -> None:
     ("device", "message"),
     [("cuda", "finds no CUDA device: leave it out"), ("cuda:1", "'cuda:1'"), ("mps", "on cpu or cuda")],
 )
-def test_a_device_that_is_not_there_is_an_error(world: World, device: str, message: str) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
+def test_a_device_that_is_not_there_is_an_error(
+    world: World, device: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "driver", lambda: None)
     with pytest.raises(tierfeed.Reconfigure, match=message):
         TierLoader(world.direct(), device=device)
