@@ -15,7 +15,7 @@ use tierfeed_core::{
     batch::Batch,
     fleet::launch::Post,
     id::{BatchId, Epoch, LeaseId, Rank, SampleId, Step},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     tier::Locality,
     units::Bytes,
 };
@@ -124,6 +124,7 @@ fn briefing() -> Briefing {
             batch_size: SAMPLES,
             world: World { nodes: 1, ranks_per_node: 1 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         index_path: "/nowhere".into(),
         bucket: None,
@@ -131,6 +132,7 @@ fn briefing() -> Briefing {
         emulation: None,
         batches_ahead: 1,
         fingerprint: 0,
+        further: Vec::new(),
     }
 }
 

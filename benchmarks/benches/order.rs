@@ -11,7 +11,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierfeed_core::{
     id::{Epoch, NodeId, Rank, Step},
     order::{
-        Position, Shuffle, Spec, World,
+        FurtherDatasets, Position, Shuffle, Spec, World,
         block::Block,
         mosaic::{Algorithm, Mosaic},
         tf, torch,
@@ -50,6 +50,7 @@ fn spec(samples: u32, shuffle: Shuffle) -> Spec {
         batch_size: 256,
         world: World { nodes: 1, ranks_per_node: 8 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

@@ -42,7 +42,7 @@ use tierfeed_core::{
         schedule::{Device, Figures, FoundTier, Location, Offer},
     },
     id::{Epoch, NodeId, SampleId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         in_place::{Lengths, Pace, Verified},
         partition::{Member, Membership, Partition},
@@ -77,6 +77,7 @@ fn order(samples: u32, epochs: u32, world: World) -> Spec {
         batch_size: 256,
         world,
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

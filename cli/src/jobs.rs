@@ -12,7 +12,7 @@ use tierfeed_core::{
     order::{Spec, World},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::{Dataset, Index, index::Differences};
+use tierfeed_dataset::{Catalog, Dataset, Index, index::Differences};
 use tierfeed_runtime::{
     agent::LoadedJob,
     dataset::{self, DatasetError},
@@ -24,7 +24,7 @@ use tierfeed_runtime::{
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::{LocatedError, described::DescribedSizes},
+    job::{FurtherDataset, LocatedError, described::DescribedSizes},
 };
 
 use crate::{environment, failure::Failure, output};
@@ -92,7 +92,7 @@ pub(crate) struct IndexedJob {
     schedule_log: PathBuf,
     memberships: PathBuf,
     index_file: PathBuf,
-    index: Arc<Index>,
+    catalog: Catalog,
     order: Spec,
     terms: Terms,
 }
@@ -109,7 +109,7 @@ pub(crate) struct SizedJob {
 
 #[derive(Debug)]
 enum Samples {
-    Indexed(Box<Index>),
+    Indexed(Catalog),
     Described(DescribedSizes),
 }
 
@@ -121,7 +121,7 @@ impl SizedJob {
     /// The index of the dataset; `None` if the dataset is only described.
     pub(crate) fn index(&self) -> Option<&Index> {
         match &self.samples {
-            Samples::Indexed(index) => Some(index),
+            Samples::Indexed(catalog) => Some(catalog.first()),
             Samples::Described(_) => None,
         }
     }
@@ -129,7 +129,7 @@ impl SizedJob {
     /// The size of every sample: 8 B of memory each.
     pub(crate) fn sizes(&self) -> Arc<[Bytes]> {
         match &self.samples {
-            Samples::Indexed(index) => index.sizes().collect(),
+            Samples::Indexed(catalog) => catalog.sizes().collect(),
             Samples::Described(sizes) => sizes.iter().collect(),
         }
     }
@@ -143,16 +143,19 @@ pub(crate) fn sized(path: &Path) -> Result<SizedJob, Failure> {
 /// As [`sized`], of a job file that was read.
 pub(crate) fn sized_of(file: JobFile) -> Result<SizedJob, Failure> {
     let job = &file.job;
-    let (samples, sums) = if let Some(described) = &job.described {
+    let (samples, sums, further) = if let Some(described) = &job.described {
         let sizes = described.sizes(job.seed);
-        (Samples::Described(sizes), Sizes::described(described, job.seed))
+        (Samples::Described(sizes), Sizes::described(described, job.seed), Vec::new())
     } else {
-        let index = Box::new(index(&file, None)?);
-        let sums = Sizes::from(&*index);
-        (Samples::Indexed(index), sums)
+        let first = Arc::new(index(&file, None)?);
+        let further = job.further.iter().map(|dataset| further_index(&file, dataset, None));
+        let catalog = Catalog::new(first, further.collect::<Result<Vec<_>, _>>()?);
+        let (sums, further) = sums(&catalog);
+        (Samples::Indexed(catalog), sums, further)
     };
-    let order = job.order(sums.samples()).map_err(Failure::input)?;
-    let demand = Demand::of(job, &sums).map_err(Failure::input)?;
+    let counts: Vec<_> = [&sums].into_iter().chain(&further).map(Sizes::samples).collect();
+    let order = job.order_of_all(&counts).map_err(Failure::input)?;
+    let demand = Demand::of(job, &sums).map_err(Failure::input)?.beside(job, &further);
     Ok(SizedJob { file, samples, sums, order, demand })
 }
 
@@ -164,18 +167,25 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         Some(index) => index,
         None => index(&file, Some(&run_dir.index()))?,
     };
+    let index_file = file.job.index.clone().unwrap_or_else(|| run_dir.index());
+    let further = file.job.further.iter().map(|dataset| {
+        let place = dataset::further_index(dataset, &index_file);
+        further_index(&file, dataset, Some(&place))
+    });
+    let catalog = Catalog::new(Arc::new(index), further.collect::<Result<Vec<_>, _>>()?);
     let JobFile { job, path, text } = file;
-    let order = job.order(index.len()).map_err(Failure::input)?;
-    let demand = Demand::of(&job, &Sizes::from(&index)).map_err(Failure::input)?;
+    let order = job.order_of_all(&catalog.samples()).map_err(Failure::input)?;
+    let (first, further) = sums(&catalog);
+    let demand = Demand::of(&job, &first).map_err(Failure::input)?.beside(&job, &further);
     let terms = Terms::of(&job, &demand);
     let text = JobText {
         name: job.name.clone(),
         text,
         file: std::path::absolute(&path).map_err(Failure::input)?,
-        index_fingerprint: index.fingerprint(),
+        index_fingerprint: catalog.first().fingerprint(),
+        further_fingerprints: catalog.further().iter().map(|it| it.fingerprint()).collect(),
         world: job.world,
     };
-    let index_file = job.index.clone().unwrap_or_else(|| run_dir.index());
     Ok(IndexedJob {
         job,
         text,
@@ -183,10 +193,16 @@ pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failur
         schedule_log: run_dir.schedule_log(),
         memberships: run_dir.memberships(),
         index_file,
-        index: Arc::new(index),
+        catalog,
         order,
         terms,
     })
+}
+
+/// The statistics of the first dataset, and of those beside it.
+fn sums(catalog: &Catalog) -> (Sizes, Vec<Sizes>) {
+    let further = catalog.further().iter().map(|index| Sizes::from(&**index));
+    (Sizes::from(&**catalog.first()), further.collect())
 }
 
 /// The index of a job that has started in this run directory.
@@ -236,16 +252,35 @@ fn index(file: &JobFile, of_run: Option<&Path>) -> Result<Index, Failure> {
         (None, None) => cache.peek(dataset, &mut progress).map_err(DatasetError::from),
     };
     bar.finish_and_clear();
-    index.map_err(|error| placed(file, error))
+    index.map_err(|error| placed(file, &["dataset", "source"], error))
+}
+
+/// The index of a dataset beside the first, as [`index`]; for a run at `place`.
+fn further_index(
+    file: &JobFile,
+    further: &FurtherDataset,
+    place: Option<&Path>,
+) -> Result<Arc<Index>, Failure> {
+    let bar = output::bar();
+    let mut progress = |it| output::show_indexing(&bar, it);
+    let (dataset, cache) = (&further.dataset, environment::index_cache());
+    let index = match (&further.index, place) {
+        (Some(path), _) => dataset::open_or_build(dataset, path, &mut progress),
+        (None, Some(place)) => cache.index(dataset, place, &mut progress),
+        (None, None) => cache.peek(dataset, &mut progress).map_err(DatasetError::from),
+    };
+    bar.finish_and_clear();
+    let keys = ["datasets", &further.name, "source"];
+    index.map(Arc::new).map_err(|error| placed(file, &keys, error))
 }
 
 /// What is wrong with a dataset, with the place in the job file if other input would help.
-fn placed(file: &JobFile, error: DatasetError) -> Failure {
+fn placed(file: &JobFile, keys: &[&str], error: DatasetError) -> Failure {
     if !error.is_input() {
         return Failure::work(error);
     }
-    let LocatedError { file, line, source } = file.placed(&["dataset", "source"], error);
-    Failure::Input(anyhow!("{}:{line}: dataset.source: {source}", file.display()))
+    let LocatedError { file, line, source } = file.placed(keys, error);
+    Failure::Input(anyhow!("{}:{line}: {}: {source}", file.display(), keys.join(".")))
 }
 
 impl IndexedJob {
@@ -269,7 +304,7 @@ impl IndexedJob {
 
     /// The job for an agent in this process, which then does not ask its manager for it.
     pub(crate) fn loaded(&self) -> LoadedJob {
-        let (text, job, index) = (self.text.clone(), self.job.clone(), self.index.clone());
-        LoadedJob { text, job, index }
+        let (text, job, catalog) = (self.text.clone(), self.job.clone(), self.catalog.clone());
+        LoadedJob { text, job, catalog }
     }
 }

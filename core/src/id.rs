@@ -2,9 +2,13 @@
 
 pub use tierfeed_units::NumaNode;
 
-/// A sample of the dataset, in the order of its index.
+/// A sample, in the order of the index of its dataset, counted over all datasets of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleId(pub u32);
+
+/// A dataset of the job: 0 is the first, which the training reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DatasetId(pub u8);
 
 /// A training process, numbered over the whole job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

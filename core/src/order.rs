@@ -12,6 +12,7 @@
 
 mod epoch_order;
 mod error;
+mod further;
 mod node_order;
 mod shuffle;
 
@@ -29,10 +30,14 @@ mod torch_release;
 
 pub use epoch_order::EpochOrder;
 pub use error::SpecError;
+pub use further::{FurtherDataset, FurtherDatasets, Section};
 pub use node_order::NodeOrder;
 pub use shuffle::Shuffle;
 
 use crate::id::{BatchId, Epoch, NodeId, Rank, Step};
+
+/// Datasets that a job may have beside its first one.
+pub const FURTHER_MAX: usize = 3;
 
 /// The processes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +79,7 @@ impl Position {
 /// Everything that fixes the order of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
-    /// Samples in the dataset.
+    /// Samples in the first dataset.
     pub samples: u32,
     /// How an epoch is permuted.
     pub shuffle: Shuffle,
@@ -91,6 +96,8 @@ pub struct Spec {
     /// Where the job starts to read. An earlier run, perhaps in another world, read what comes
     /// before.
     pub start: Position,
+    /// What is read beside the first dataset, at the end of epochs.
+    pub further: FurtherDatasets,
 }
 
 impl Spec {
@@ -115,6 +122,7 @@ impl Spec {
             return Err(SpecError::TooManyRanks { nodes, ranks_per_node });
         }
         self.shuffle.validate(self)?;
+        self.validate_further()?;
         if self.samples_per_rank() == 0 {
             let ranks = self.world.ranks();
             return Err(SpecError::NothingLeft { samples: self.samples, ranks });
@@ -132,7 +140,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Samples that each rank reads in a whole epoch; the same for all ranks.
+    /// Samples of the first dataset that each rank reads in a whole epoch; the same for all ranks.
     ///
     /// # Source
     ///
@@ -142,8 +150,8 @@ impl Spec {
         self.dealt_to_each(self.shuffle.epoch_samples(self.samples))
     }
 
-    /// Samples that each rank reads in `epoch`: fewer in the epoch where the job starts, none
-    /// before it.
+    /// Samples of the first dataset that each rank reads in `epoch`: fewer in the epoch where the job
+    /// starts, none before it.
     #[must_use]
     pub fn samples_per_rank_in(&self, epoch: Epoch) -> u32 {
         if epoch < self.start.epoch || epoch.0 >= self.epochs {
@@ -153,16 +161,21 @@ impl Spec {
         self.dealt_to_each(whole - u64::from(self.first_place(epoch)))
     }
 
-    /// Batches that each rank reads in a whole epoch.
+    /// Batches that each rank reads in a whole epoch in which every dataset is due.
     #[must_use]
     pub fn steps_per_epoch(&self) -> u32 {
-        self.samples_per_rank().div_ceil(self.batch_size)
+        self.samples_per_rank().div_ceil(self.batch_size).saturating_add(self.further_steps())
     }
 
     /// Batches that each rank reads in `epoch`: fewer in the epoch where the job starts, none
     /// before it.
     #[must_use]
     pub fn steps_in(&self, epoch: Epoch) -> u32 {
+        self.first_steps_in(epoch).saturating_add(self.further_steps_in(epoch))
+    }
+
+    /// Those of them that belong to the first dataset.
+    fn first_steps_in(&self, epoch: Epoch) -> u32 {
         self.samples_per_rank_in(epoch).div_ceil(self.batch_size)
     }
 
@@ -175,10 +188,11 @@ impl Spec {
     }
 
     /// How far the job has come when every rank has read `steps` batches of `epoch`: another run
-    /// may start there, with any world and batch size.
+    /// may start there, with any world and batch size. Once the first dataset is read, that is the next
+    /// epoch, whatever is left of the others.
     #[must_use]
     pub fn position_after(&self, epoch: Epoch, steps: u32) -> Position {
-        if steps >= self.steps_in(epoch) {
+        if steps >= self.first_steps_in(epoch) {
             return Position { epoch: Epoch(epoch.0 + 1), samples: 0 };
         }
         // Whole steps of all ranks without the last one: fewer samples than the epoch has.
@@ -229,21 +243,21 @@ impl Spec {
     /// The sequence of one epoch, or `None` if only the trainer knows it.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<EpochOrder> {
-        EpochOrder::of(*self, epoch)
+        EpochOrder::of(self, epoch)
     }
 
     /// The part of one epoch that a node reads, or `None` if only the trainer knows the order.
     #[must_use]
     pub fn epoch_of(&self, node: NodeId, epoch: Epoch) -> Option<NodeOrder> {
-        let order = self.epoch(epoch)?;
-        Some(NodeOrder::of(&order, self, epoch, node))
+        Some(self.epoch(epoch)?.of_node(node))
     }
 
     /// Batches that each rank reads before `epoch`.
     fn batches_before(&self, epoch: Epoch) -> u64 {
         let Some(whole) = epoch.0.checked_sub(self.start.epoch.0 + 1) else { return 0 };
-        u64::from(self.steps_in(self.start.epoch))
-            + u64::from(whole) * u64::from(self.steps_per_epoch())
+        u64::from(self.first_steps_in(self.start.epoch))
+            + u64::from(whole) * u64::from(self.samples_per_rank().div_ceil(self.batch_size))
+            + self.further_batches_before(epoch)
     }
 
     /// The place in the sequence of `epoch` at which the job begins to read it.

@@ -167,7 +167,7 @@ impl Session {
         let order = settings.order;
         assert_eq!(order.validate(), Ok(()), "the order exists");
         assert!(settings.node.0 < order.world.nodes, "the node is one of the world's");
-        assert_eq!(settings.sizes.len(), order.samples as usize, "one size for each sample");
+        assert_eq!(settings.sizes.len(), order.all_samples() as usize, "one size for each sample");
         let ranks: Vec<Rank> = order.world.ranks_of(settings.node).collect();
         let first = *ranks.first().expect("a node has ranks");
         let mut session = Self {
@@ -394,7 +394,7 @@ impl Session {
         let staging = staging.filter(|it| it.has_connection(connection) && spec.contains(batch));
         let staging = staging.ok_or(Refusal::NotInOrder)?;
         let is_jump = !self.planner.holds(batch.epoch) && staging.is_far(batch, &spec);
-        if is_jump && !self.jumps.allow(batch.rank, spec.samples, self.now) {
+        if is_jump && !self.jumps.allow(batch.rank, spec.all_samples(), self.now) {
             return Err(Refusal::TooManyJumps);
         }
         if spec.shuffle == Shuffle::Published {

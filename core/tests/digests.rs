@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 use tierfeed_core::{
     id::{NodeId, TierId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
     session::{LookAhead, OnError, Settings, Windows},
     simulator::{Model, Pause, simulate},
@@ -45,6 +45,7 @@ fn settings(policy: Kind, world: World) -> Settings {
             batch_size: 8,
             world,
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(world.nodes - 1),
         sizes: sizes.into(),

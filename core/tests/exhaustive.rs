@@ -15,7 +15,7 @@ use std::{
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use tierfeed_core::{
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         future_accesses::{FutureAccesses, Publication},
         policy::{self, Aim, Kind, Read, Setting},
@@ -43,6 +43,7 @@ fn spec(shuffle: Shuffle, samples: u32, epochs: u32) -> Spec {
         batch_size: 1,
         world: ONE_RANK,
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

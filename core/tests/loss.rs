@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tierfeed_core::{
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         cache::{Cache, Change},
         future_accesses::FutureAccesses,
@@ -75,6 +75,7 @@ impl Node {
             batch_size: 1,
             world: World { nodes: 1, ranks_per_node: 1 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         };
         let buffers: Vec<Buffer> = tiers
             .iter()

@@ -4,7 +4,7 @@ use std::{convert::Infallible, ops::ControlFlow};
 
 use tierfeed_core::{
     id::{Epoch, NodeId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
     session::{LookAhead, OnError, Settings, Windows},
     simulator::{
@@ -45,6 +45,7 @@ fn settings(policy: Kind, nodes: u32) -> Settings {
             batch_size: 8,
             world: World { nodes, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(nodes - 1),
         sizes: sizes.into(),

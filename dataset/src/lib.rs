@@ -1,14 +1,16 @@
 //! Reads datasets: defines a sample, finds its position, and reads it.
 //!
 //! [`mod@format`] finds the samples in an object, [`source`] lists the objects of a dataset, and
-//! [`Index`] keeps the position of every sample. [`mod@read`] reads samples of files, [`reader`]
-//! those of a bucket by a child process. [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to the speed of
+//! [`Index`] keeps the position of every sample; a [`Catalog`] has those of all datasets of a job.
+//! [`mod@read`] reads samples of files, [`reader`] those of a bucket by a child process.
+//! [`recognition`] says by names which datasets lie in a place. [`pace`] and [`throttle`] slow reads down to the speed of
 //! an emulated store.
 //!
 //! Deliberately absent: jobs and tiers.
 
 #![forbid(unsafe_code)]
 
+pub mod catalog;
 pub mod format;
 pub mod index;
 pub mod pace;
@@ -18,6 +20,7 @@ pub mod recognition;
 pub mod source;
 pub mod throttle;
 
+pub use catalog::Catalog;
 pub use format::Format;
 pub use index::{Extent, Index};
 use source::Location;

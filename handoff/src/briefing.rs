@@ -33,6 +33,25 @@ pub struct Briefing {
     pub batches_ahead: u32,
     /// Identifies the dataset index, so that a client notices when the file was replaced.
     pub fingerprint: u64,
+    /// The datasets beside the first, in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<FurtherDataset>,
+}
+
+/// What it takes to read a dataset beside the first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FurtherDataset {
+    /// The name by which a loader asks for it.
+    pub name: String,
+    /// Its index.
+    pub index_path: PathBuf,
+    /// How to reach its bucket; `None` for files.
+    pub bucket: Option<Bucket>,
+    /// How its storage is slowed down for an experiment.
+    pub emulation: Option<Emulation>,
+    /// Identifies its index.
+    pub fingerprint: u64,
 }
 
 /// How to reach a bucket, in addition to its URL and credentials.
@@ -76,7 +95,7 @@ mod tests {
     use tierfeed_core::{
         id::Epoch,
         order::{
-            Position, Shuffle, World,
+            FurtherDatasets, Position, Shuffle, World,
             block::Block,
             mosaic::{Algorithm, Mosaic},
             tf, torch,
@@ -116,6 +135,16 @@ mod tests {
 
     #[test]
     fn a_briefing_survives_the_wire() {
+        let validation = tierfeed_core::order::FurtherDataset {
+            samples: 9,
+            shuffle: Shuffle::Sequential,
+            batch_size: 512,
+            every: 2,
+        };
+        let other = tierfeed_core::order::FurtherDataset {
+            shuffle: Shuffle::TORCH_DISTRIBUTED,
+            ..validation
+        };
         for shuffle in every_shuffle() {
             let briefing = Briefing {
                 job: "resnet50 \"quoted\" ü".into(),
@@ -129,6 +158,7 @@ mod tests {
                     batch_size: 256,
                     world: World { nodes: 4, ranks_per_node: 8 },
                     start: Position { epoch: Epoch(3), samples: 9 },
+                    further: FurtherDatasets::try_new(&[validation, other]).unwrap(),
                 },
                 index_path: "/run/index.tfx".into(),
                 bucket: Some(Bucket {
@@ -140,6 +170,13 @@ mod tests {
                 emulation: Some(Emulation { latency_ns: 250_000, bytes_per_s: 120_000_000 }),
                 batches_ahead: 4,
                 fingerprint: u64::MAX,
+                further: vec![FurtherDataset {
+                    name: "validation".into(),
+                    index_path: "/run/dataset-validation.index".into(),
+                    bucket: None,
+                    emulation: None,
+                    fingerprint: 1,
+                }],
             };
             let text = serde_json::to_string(&briefing).unwrap();
             assert!(text.contains(shuffle.name()), "{text}");

@@ -13,6 +13,7 @@
 //! 5. A fetcher that is dropped has answered or dropped every fetch, and none of its threads runs.
 
 mod choice;
+mod datasets;
 #[cfg(feature = "object-store")]
 pub(crate) mod objects;
 mod reason;
@@ -26,6 +27,7 @@ use tierfeed_core::id::SampleId;
 use tierfeed_dataset::read::ReadError;
 
 pub use choice::{Choice, FILE_THREADS, choose};
+pub use datasets::DatasetFetchers;
 #[cfg(feature = "object-store")]
 pub use objects::{
     HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,

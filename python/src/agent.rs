@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use pyo3::{exceptions::PyValueError, prelude::*};
 use tierfeed_core::{
     id::{BatchId, Epoch, Rank, SampleId, Step},
-    session::{Tally, Wait},
+    session::{Refusal, Tally, Wait},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{
@@ -19,6 +19,7 @@ use crate::{
     batch::{Batch, Origin, Row},
     clock::{SIGNAL_INTERVAL, check_signals},
     errors,
+    named_dataset::NamedDataset,
     order::Order,
     refused::Refused,
     requests::{Place, Requests, Table},
@@ -40,6 +41,7 @@ pub(crate) struct AgentConnection {
     order: Py<Order>,
     briefing: String,
     rank: Rank,
+    dataset: NamedDataset,
     fingerprint: u64,
     batches_ahead: u32,
     on_error: OnError,
@@ -87,7 +89,8 @@ impl AgentConnection {
         let at = |ahead: u32| (taken.0, taken.1.saturating_add(ahead));
         let (last, next) = (at(self.batches_ahead.saturating_sub(1)), at(self.batches_ahead));
         let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
-        if is_due && client.request_later(self.id(next)).unwrap_or(false) {
+        let Some(batch) = self.id(next).filter(|_| is_due) else { return };
+        if client.request_later(batch).unwrap_or(false) {
             requests.insert(next);
         }
     }
@@ -97,14 +100,17 @@ impl AgentConnection {
     fn is_plain(&self, leased: &LeasedBatch, wanted: Place) -> bool {
         let is_whole = leased.rows.iter().all(|row| row.len.is_some());
         let kept = self.client.leases().len() + 1;
-        leased.id == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
+        Some(leased.id) == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
     }
 
     /// Notes an answer in the requests.
     fn note(&self, py: Python<'_>, reply: Reply) -> PyResult<()> {
         let (id, answer) = match reply {
-            Reply::Batch(leased) => (leased.id, Py::new(py, self.batch(leased))?.into_any()),
+            Reply::Batch(leased) => {
+                (self.dataset.own(leased.id), Py::new(py, self.batch(leased))?.into_any())
+            }
             Reply::Refused { batch, refusal } => {
+                let (batch, refusal) = (self.dataset.own(batch), self.own_refusal(refusal));
                 (batch, Py::new(py, Refused::new(batch, refusal))?.into_any())
             }
         };
@@ -117,8 +123,9 @@ impl AgentConnection {
         let lease = Lease::new(Arc::clone(&self.client), lease_id);
         let memory = ViewMemory::leased(lease, arena, offset, len, shared_tiers);
         self.client.leases().insert(lease_id, (memory.base().addr(), memory.len()));
+        let id = self.dataset.own(id);
         let rows = rows.into_iter().map(|row| Row {
-            sample: row.sample.0,
+            sample: self.dataset.own_sample(row.sample).0,
             label: row.label,
             offset: row.offset,
             len: row.len,
@@ -127,8 +134,20 @@ impl AgentConnection {
         Batch::new(id, rows, Origin::Agent, memory)
     }
 
-    fn id(&self, (epoch, step): Place) -> BatchId {
-        BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank }
+    /// What the agent calls a batch; `None` if the dataset is not read in that epoch, so that training reads it
+    /// itself.
+    fn id(&self, (epoch, step): Place) -> Option<BatchId> {
+        let own = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
+        self.dataset.in_job(own)
+    }
+
+    fn own_refusal(&self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::Unreadable(sample, fault) => {
+                Refusal::Unreadable(self.dataset.own_sample(sample), fault)
+            }
+            other => other,
+        }
     }
 }
 
@@ -150,16 +169,18 @@ fn wait(client: &Client, timeout: Duration) -> PyResult<Option<Reply>> {
 #[pymethods]
 impl AgentConnection {
     /// Connects to the agent at `socket`, as the rank that follows from the variables of the launcher. `role`
-    /// is `"trainer"` or `"worker"`, `trainer` the process that trains. With `pinned` the agent leaves its
-    /// pages to the staging memory, so that a device may hold them.
+    /// is `"trainer"` or `"worker"`, `trainer` the process that trains. Without a name it is the first dataset
+    /// of the job. With `pinned` the agent leaves its pages to the staging memory, so that a device may hold
+    /// them.
     #[staticmethod]
-    #[pyo3(signature = (socket, launched, role, trainer, *, pinned=false))]
+    #[pyo3(signature = (socket, launched, role, trainer, dataset=None, *, pinned=false))]
     fn connect(
         py: Python<'_>,
         socket: &str,
         launched: BTreeMap<String, String>,
         role: &str,
         trainer: u32,
+        dataset: Option<&str>,
         pinned: bool,
     ) -> PyResult<Self> {
         let pages = if pinned { Pages::Pinned } else { Pages::Pageable };
@@ -175,11 +196,14 @@ impl AgentConnection {
             .detach(|| Client::connect(Path::new(socket), &hello, CONNECT_TIMEOUT))
             .map_err(|error| errors::connect(&error))?;
         let briefing = client.briefing();
+        let dataset = NamedDataset::find(briefing, dataset)?;
+        let further = dataset.further(briefing);
         Ok(Self {
-            order: Py::new(py, Order::new(briefing.order))?,
+            order: Py::new(py, Order::of(dataset))?,
             briefing: serde_json::to_string(briefing).map_err(errors::reconfigure)?,
             rank: briefing.rank,
-            fingerprint: briefing.fingerprint,
+            fingerprint: further.map_or(briefing.fingerprint, |it| it.fingerprint),
+            dataset,
             batches_ahead: briefing.batches_ahead,
             on_error: briefing.on_error,
             client: Arc::new(SharedClient::new(client)),
@@ -256,12 +280,14 @@ impl AgentConnection {
     /// the agent allows for now.
     fn request(&self, places: Vec<Place>) -> PyResult<usize> {
         let requests = self.requests.get();
-        let missing = requests.missing(places);
+        let missing = requests.missing(places).into_iter();
+        let missing = missing.filter_map(|place| Some((place, self.id(place)?)));
+        let (missing, batches): (Vec<_>, Vec<_>) = missing.unzip();
         if missing.is_empty() {
             return Ok(0);
         }
         let client = self.client.client()?;
-        match client.request_each(missing.iter().map(|place| self.id(*place))) {
+        match client.request_each(batches) {
             Ok(count) => {
                 requests.sent(missing[..count].to_vec());
                 Ok(count)

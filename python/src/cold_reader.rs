@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 use tierfeed_core::{
     batch,
     id::{BatchId, Epoch, Rank, SampleId, Step},
-    order::Spec,
     session::Fault,
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -30,6 +29,7 @@ use crate::{
     batch::{Batch, Origin, Row},
     clock::{Clock, SignalPoll},
     errors,
+    named_dataset::NamedDataset,
     order::Order,
     view_memory::PrivatePages,
 };
@@ -189,28 +189,44 @@ impl ColdReader {
 #[pymethods]
 impl ColdReader {
     /// Opens the dataset of a briefing, the JSON that an agent sends its client and that `tierfeed client`
-    /// prints for a job. A bucket is read by `exe`, the `tierfeed` program.
+    /// prints for a job. A bucket is read by `exe`, the `tierfeed` program. Without a name it is the first
+    /// dataset of the job.
     #[staticmethod]
-    fn of_briefing(py: Python<'_>, briefing: &str, exe: PathBuf) -> PyResult<(Order, Self)> {
+    #[pyo3(signature = (briefing, exe, dataset=None))]
+    fn of_briefing(
+        py: Python<'_>,
+        briefing: &str,
+        exe: PathBuf,
+        dataset: Option<&str>,
+    ) -> PyResult<(Order, Self)> {
         py.detach(|| {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
-            let index = Index::read(&briefing.index_path).map_err(errors::reconfigure)?;
+            let dataset = NamedDataset::find(&briefing, dataset)?;
+            let (index_path, fingerprint, bucket, emulation) = match dataset.further(&briefing) {
+                None => (
+                    &briefing.index_path,
+                    briefing.fingerprint,
+                    &briefing.bucket,
+                    briefing.emulation,
+                ),
+                Some(it) => (&it.index_path, it.fingerprint, &it.bucket, it.emulation),
+            };
+            let index = Index::read(index_path).map_err(errors::reconfigure)?;
             let index = Arc::new(index);
-            if index.fingerprint() != briefing.fingerprint {
-                return Err(errors::other_index(&briefing.index_path));
+            if index.fingerprint() != fingerprint {
+                return Err(errors::other_index(index_path));
             }
-            let spec: Spec = briefing.order;
-            let speed = briefing.emulation.map(|emulation| Speed {
+            let speed = emulation.map(|emulation| Speed {
                 latency: Nanoseconds(emulation.latency_ns),
                 bandwidth: BytesPerSecond(emulation.bytes_per_s),
             });
-            let launch = briefing.bucket.map(|bucket| {
+            let launch = bucket.clone().map(|bucket| {
                 let Bucket { endpoint, region, is_anonymous } = bucket;
                 let access = Access { endpoint, region, is_anonymous };
-                Launch { exe, index: briefing.index_path, access }
+                Launch { exe, index: index_path.clone(), access }
             });
             let source = Source::new(&index, launch);
-            Ok((Order::new(spec), Self::new(index, source, briefing.on_error, speed)))
+            Ok((Order::of(dataset), Self::new(index, source, briefing.on_error, speed)))
         })
     }
 

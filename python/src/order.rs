@@ -12,15 +12,16 @@ use tierfeed_core::{
     order::{EpochOrder, Shuffle, Spec},
 };
 
-use crate::errors::Reconfigure;
+use crate::{errors::Reconfigure, named_dataset::NamedDataset};
 
 /// Computed epochs that are kept, 4 bytes a sample each: the current one and the next.
 const EPOCHS_KEPT: usize = 2;
 
-/// The order of a job.
+/// The order of a dataset of a job.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Order {
     spec: Spec,
+    every: u32,
     computed: Mutex<Vec<(Epoch, Arc<EpochOrder>)>>,
     /// What this process published, by epoch and rank.
     published: Mutex<Published>,
@@ -35,8 +36,10 @@ enum RankOrder {
 }
 
 impl Order {
-    pub(crate) fn new(spec: Spec) -> Self {
-        Self { spec, computed: Mutex::default(), published: Mutex::default() }
+    /// The order of a dataset by itself.
+    pub(crate) fn of(dataset: NamedDataset) -> Self {
+        let (spec, every) = (dataset.order(), dataset.every());
+        Self { spec, every, computed: Mutex::default(), published: Mutex::default() }
     }
 
     fn place(&self, epoch: i64, step: i64, rank: u32) -> PyResult<BatchId> {
@@ -54,7 +57,7 @@ impl Order {
         if self.spec.contains(batch) { Ok(batch) } else { Err(outside()) }
     }
 
-    fn of(&self, epoch: Epoch, rank: Rank) -> PyResult<RankOrder> {
+    fn of_rank(&self, epoch: Epoch, rank: Rank) -> PyResult<RankOrder> {
         if self.spec.shuffle == Shuffle::Published {
             let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
             return published
@@ -88,7 +91,7 @@ impl Order {
         near: Step,
         is_it: impl Fn(&mut dyn Iterator<Item = u32>) -> bool,
     ) -> PyResult<Option<Step>> {
-        let order = self.of(epoch, rank)?;
+        let order = self.of_rank(epoch, rank)?;
         let steps = order.steps(&self.spec, epoch);
         let near = near.0.min(steps);
         let mut candidates = (near..steps).chain(0..near).map(Step);
@@ -130,6 +133,12 @@ impl Order {
     #[getter]
     fn epochs(&self) -> u32 {
         self.spec.epochs
+    }
+
+    /// The dataset is read at the end of each epoch with a number, counted from 1, that this divides.
+    #[getter]
+    fn every(&self) -> u32 {
+        self.every
     }
 
     /// Samples per rank and step.
@@ -207,7 +216,7 @@ impl Order {
     /// The samples of one batch, in reading order.
     fn batch(&self, py: Python<'_>, epoch: i64, step: i64, rank: u32) -> PyResult<Vec<u32>> {
         let BatchId { epoch, step, rank } = self.place(epoch, step, rank)?;
-        py.detach(|| Ok(self.of(epoch, rank)?.batch(&self.spec, rank, step).collect()))
+        py.detach(|| Ok(self.of_rank(epoch, rank)?.batch(&self.spec, rank, step).collect()))
     }
 
     /// The step whose batch is exactly `samples`, searched from step `near` on and around the end.

@@ -45,7 +45,14 @@ class PlayedAgent:
         self.has_room = True
 
     def connect(
-        self, socket: str, launched: dict[str, str], role: str, trainer: int
+        self,
+        socket: str,
+        launched: dict[str, str],
+        role: str,
+        trainer: int,
+        dataset: str | None,
+        *,
+        pinned: bool = False,
     ) -> PlayedConnection:
         rank = int(launched["rank"])
         if socket == "nobody" or not self.answers:
@@ -125,7 +132,7 @@ def play(world: World, monkeypatch: pytest.MonkeyPatch, seed: int = 0) -> Played
     agent = PlayedAgent(world, seed)
     played = types.SimpleNamespace(connect=agent.connect)
     monkeypatch.setattr(feed_module, "AgentConnection", played)
-    reader = types.SimpleNamespace(of_briefing=lambda _, exe: alone(world))
+    reader = types.SimpleNamespace(of_briefing=lambda _, exe, dataset: alone(world))
     monkeypatch.setattr(feed_module, "ColdReader", reader)
     return agent
 
@@ -309,7 +316,7 @@ def test_a_process_that_no_agent_let_in_is_refused_by_one_that_has_its_rank(
     feed = tierfeed.connect(socket="played", rank=0, job=str(world.job), index=str(world.index))
     assert places(feed.epoch(0)) == ALL[:13]
 
-    def turn_away(*_: object) -> None:
+    def turn_away(*_: object, **_named: object) -> None:
         raise TurnedAway("another process reads for rank 0")
 
     played = types.SimpleNamespace(connect=turn_away)

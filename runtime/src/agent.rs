@@ -49,7 +49,7 @@ use tierfeed_core::{
     session::{Command, Event as SessionEvent, Finished, Operation, Session},
     units::Nanoseconds,
 };
-use tierfeed_dataset::Index;
+use tierfeed_dataset::Catalog;
 use tierfeed_handoff::{Briefing, ClientEvent, Server};
 use tierfeed_numa_memory::drill;
 use tierfeed_prefetcher::{peers::Event as PeerEvent, plane::DataPlane};
@@ -120,7 +120,7 @@ pub struct LoadedJob {
     /// What the text says.
     pub job: Arc<Job>,
     /// The index of the dataset.
-    pub index: Arc<Index>,
+    pub catalog: Catalog,
 }
 
 /// The events of the loop.
@@ -155,7 +155,7 @@ enum Phase {
 #[derive(Debug)]
 pub struct Agent {
     job: Arc<Job>,
-    index: Arc<Index>,
+    catalog: Catalog,
     node: Node,
     layout: Layout,
     assignment: Assignment,

@@ -3,13 +3,14 @@
 pub mod index_cache;
 pub mod reader;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tierfeed_dataset::{
     Dataset, Index,
     index::{IndexError, Progress},
     source::Location,
 };
+use tierfeed_workload_analyzer::job::FurtherDataset;
 
 /// Why there is no index to work with.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,17 @@ impl DatasetError {
             Self::Differs { .. } => true,
         }
     }
+}
+
+/// Where the index of a further dataset of a job is, whose first dataset has its index at `first`: there, unless
+/// the job names another path.
+#[must_use]
+pub fn further_index(dataset: &FurtherDataset, first: &Path) -> PathBuf {
+    let path = dataset.index.clone().unwrap_or_else(|| {
+        let stem = first.file_stem().unwrap_or_default().to_string_lossy();
+        first.with_file_name(format!("{stem}-{}.index", dataset.name))
+    });
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it

@@ -18,6 +18,8 @@ pub struct JobText {
     pub file: PathBuf,
     /// The fingerprint of the dataset's index.
     pub index_fingerprint: u64,
+    /// Those of the datasets beside it.
+    pub further_fingerprints: Vec<u64>,
     /// Its world, of which the text may leave out what the launcher of the manager tells.
     pub world: World,
 }

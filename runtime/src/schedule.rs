@@ -135,8 +135,8 @@ impl Terms {
 /// The staging memory that the ranks of a node need, with the depth that the job file names, or its
 /// default.
 pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
-    let samples = u64::from(job.batch_size.min(demand.samples_per_rank));
-    let batch = demand.batch_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
+    let samples = u64::from(demand.staged_samples);
+    let batch = demand.staged_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
     let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
     let (ranks, batches) = (job.world.ranks_per_node, job.staged_batches());
     Staging { ranks, batches, batch: Bytes(batch) }

@@ -66,6 +66,12 @@ pub struct Demand {
     /// The 99th percentile of the bytes of a full batch, by the normal approximation.
     #[serde(rename = "batch_bytes_p99", serialize_with = "plain::bytes")]
     pub batch_p99: Bytes,
+    /// Samples of the largest batch that is staged, of any dataset.
+    #[serde(skip)]
+    pub staged_samples: u32,
+    /// The 99th percentile of the bytes of such a batch.
+    #[serde(skip)]
+    pub staged_p99: Bytes,
     /// Batches that are staged ahead of each rank.
     pub batches_ahead: u32,
     /// Bytes of the batches that are staged on a node.
@@ -142,6 +148,8 @@ impl Demand {
             batch_samples: batch_size,
             batch_mean: sizes.mean_of(per_rank),
             batch_p99,
+            staged_samples: batch_size,
+            staged_p99: batch_p99,
             batches_ahead: job.staged_batches(),
             staged_per_node: narrow(staged * u128::from(job.world.ranks_per_node)),
             step_time,
@@ -153,6 +161,19 @@ impl Demand {
             node: rate(sizes.mean_of(node_batch), node_batch),
             node_p99: rate(sizes.p99_of(node_batch), node_batch),
         })
+    }
+
+    /// The demand of a job with `further` datasets of these sizes, whose batches may be larger.
+    #[must_use]
+    pub fn beside(mut self, job: &Job, further: &[Sizes]) -> Self {
+        for (dataset, sizes) in job.further.iter().zip(further) {
+            let samples = dataset.batch_size.min(sizes.samples());
+            self.staged_samples = self.staged_samples.max(samples);
+            self.staged_p99 = self.staged_p99.max(sizes.p99_of(samples.into()));
+        }
+        let staged = u128::from(self.staged_p99.0) * u128::from(self.batches_ahead);
+        self.staged_per_node = narrow(staged * u128::from(self.ranks_per_node));
+        self
     }
 
     /// How long the trainers compute in an epoch, if the step time is known.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use tierfeed_core::{
     id::NumaNode,
-    order::{Position, Shuffle, Spec, SpecError, World},
+    order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
     retention::{in_place, policy},
     session::{LookAhead, assignment::Assignment},
     tier::{self, Speed},
@@ -47,6 +47,8 @@ pub struct Job {
     pub name: String,
     /// The location and the format of the dataset.
     pub dataset: Dataset,
+    /// What is read beside it, by the names of the datasets.
+    pub further: Vec<FurtherDataset>,
     /// The storage of the dataset.
     pub cold: ColdStore,
     /// The path of the index; `None` for the default of the caller.
@@ -100,6 +102,25 @@ pub struct Job {
     pub job_scratch: Option<JobScratch>,
     /// The other work of the trainer; without effect on a run.
     pub trainer: Trainer,
+}
+
+/// A dataset that is read beside the first one, at the end of epochs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FurtherDataset {
+    /// The name by which a loader asks for it.
+    pub name: String,
+    /// The location and the format.
+    pub dataset: Dataset,
+    /// The emulated speed of its storage; `None` for its own.
+    pub speed: Option<Speed>,
+    /// The path of the index; `None` for the default of the caller.
+    pub index: Option<PathBuf>,
+    /// How it is permuted. The default is `sequential`.
+    pub shuffle: Shuffle,
+    /// Samples per rank and step. The default is that of the job.
+    pub batch_size: u32,
+    /// It is read after each epoch with a number, counted from 1, that this divides. The default is 1.
+    pub every: u32,
 }
 
 /// The storage that holds the dataset of a job.
@@ -346,7 +367,7 @@ impl Job {
         check::job(text, file_name, file_name.parent().unwrap_or(Path::new("")), default)
     }
 
-    /// The order in which the ranks of this job read a dataset of `samples`.
+    /// The order in which the ranks of this job read its first dataset of `samples`, as if there were no other.
     ///
     /// # Errors
     ///
@@ -362,7 +383,31 @@ impl Job {
             batch_size: self.batch_size,
             world: self.world,
             start: self.start,
+            further: FurtherDatasets::NONE,
         };
+        spec.validate().map(|()| spec)
+    }
+
+    /// The order in which the ranks of this job read all its datasets, with so many `samples` each.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::order`].
+    ///
+    /// # Panics
+    ///
+    /// If there is not one number for each dataset.
+    pub fn order_of_all(&self, samples: &[u32]) -> Result<Spec, SpecError> {
+        assert_eq!(samples.len(), 1 + self.further.len(), "one number for each dataset");
+        let further = |(it, samples): (&FurtherDataset, &u32)| order::FurtherDataset {
+            samples: *samples,
+            shuffle: it.shuffle,
+            batch_size: it.batch_size,
+            every: it.every,
+        };
+        let further: Vec<_> = self.further.iter().zip(&samples[1..]).map(further).collect();
+        let further = FurtherDatasets::try_new(&further)?;
+        let spec = Spec { further, ..self.order(samples[0])? };
         spec.validate().map(|()| spec)
     }
 }

@@ -11,6 +11,7 @@ mod trainer;
 mod value;
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, Read as _},
     path::Path,
@@ -18,7 +19,7 @@ use std::{
 
 use serde::Deserialize;
 
-pub(crate) use dataset::{DatasetFile, DescribedFile};
+pub(crate) use dataset::{DatasetFile, DescribedFile, FurtherDatasetFile, FurtherOrderFile};
 pub(crate) use order::OrderFile;
 pub(crate) use policy::{DeepMemoryFile, DeliFile, LobsterFile, NoPfsFile};
 pub(crate) use tiers::{
@@ -45,6 +46,8 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Option<Str
 pub(crate) struct JobFile {
     pub(crate) name: Text,
     pub(crate) dataset: DatasetFile,
+    #[serde(default)]
+    pub(crate) datasets: BTreeMap<String, FurtherDatasetFile>,
     pub(crate) order: OrderFile,
     pub(crate) batch_size: Whole,
     pub(crate) world: Option<WorldFile>,

@@ -175,3 +175,11 @@ fn the_full_example_saves_what_its_checkpoints_hold() {
     assert_eq!(analysis.checkpoint.unwrap().count, 90);
     assert_eq!(analysis.phases.len(), 5);
 }
+
+#[test]
+fn the_example_with_a_validation_reads_it_after_each_second_epoch() {
+    let job = load("train-and-validate.yaml");
+    let order = job.order_of_all(&[1_281_167, 50_000]).unwrap();
+    let steps = [0, 1, 2, 3].map(|epoch| order.steps_in(tierfeed_core::id::Epoch(epoch)));
+    assert_eq!(steps, [5_005, 5_005 + 98, 5_005, 5_005 + 98]);
+}

@@ -17,7 +17,7 @@ pub use table::table;
 use serde::Serialize;
 use tierfeed_core::{
     id::{Epoch, NodeId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy::{Aim, Kind},
     session::{LookAhead, OnError, Settings as Session, Windows},
     simulator::{Machine, Model, Observer, Read, Source, StepOutcome, simulate_observed},
@@ -169,6 +169,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
             batch_size: BATCH,
             world: World { nodes: 1, ranks_per_node: RANKS },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes: Arc::clone(sizes),

@@ -9,7 +9,7 @@ use tierfeed_core::{
         schedule::{Figures, Offer},
     },
     id::NodeId,
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         in_place::{Lengths, Verified},
         policy::{self, Stay},
@@ -95,6 +95,7 @@ fn settings(folder: &Path) -> ManagerSettings {
         batch_size: 256,
         world: World { nodes: 1, ranks_per_node: 8 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     ManagerSettings {
         job: JobText {
@@ -102,6 +103,7 @@ fn settings(folder: &Path) -> ManagerSettings {
             text: include_str!("../../../configs/imagenet-resnet50.yaml").to_owned(),
             file: folder.join("job.yaml"),
             index_fingerprint: 1,
+            further_fingerprints: Vec::new(),
             world: order.world,
         },
         fleet: fleet::Settings {

@@ -10,13 +10,14 @@ use std::{
     io,
     os::unix::ffi::OsStringExt,
     path::{self, Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::anyhow;
 use serde::{Deserialize, de::DeserializeOwned};
 use tierfeed_core::fleet::launch::{Identity, Misfit};
-use tierfeed_dataset::{Dataset, Index, source::Location};
-use tierfeed_runtime::agent::briefing;
+use tierfeed_dataset::{Catalog, Dataset, Index, source::Location};
+use tierfeed_runtime::{agent::briefing, dataset::further_index};
 use tierfeed_workload_analyzer::{
     Job,
     job::keys::{DatasetKeys, KeyError},
@@ -81,16 +82,25 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
             file.display()
         ))
     })?;
-    let index = Index::read(&index_path).map_err(Failure::input)?;
-    index.check(&job.dataset).map_err(Failure::input)?;
-    let order = job.order(index.len()).map_err(Failure::input)?;
+    let read = |dataset: &Dataset, path: &Path| {
+        let index = Index::read(path).map_err(Failure::input)?;
+        index.check(dataset).map_err(Failure::input)?;
+        Ok(Arc::new(index))
+    };
+    let first = read(&job.dataset, &index_path)?;
+    let further = job.further.iter().map(|it| {
+        let path = further_index(it, &index_path);
+        read(&it.dataset, &path)
+    });
+    let catalog = Catalog::new(first, further.collect::<Result<Vec<_>, Failure>>()?);
+    let order = job.order_of_all(&catalog.samples()).map_err(Failure::input)?;
     let index_path = path::absolute(&index_path).map_err(Failure::input)?;
     if index_path.to_str().is_none() {
         let path = index_path.display();
         return Err(Failure::Input(anyhow!("{path}: the path of an index must be UTF-8; move it")));
     }
     let ahead = job.staged_batches();
-    let briefing = briefing::of(&job, rank, order, &index, index_path, ahead);
+    let briefing = briefing::of(&job, rank, order, &catalog, index_path, ahead);
     output::lines(&serde_json::to_string(&briefing).map_err(Failure::work)?)
 }
 

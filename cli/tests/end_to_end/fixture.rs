@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -201,6 +201,7 @@ pub(crate) fn expected_log_of(samples: u32, world: World) -> BTreeMap<(u32, u32,
         batch_size: BATCH_SIZE,
         world,
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     let mut expected = BTreeMap::new();
     for epoch in 0..EPOCHS {

@@ -97,6 +97,33 @@ fn the_simulator_predicts_every_policy_to_the_byte_where_ranks_are_in_lock_step(
     }
 }
 
+/// 150 samples more, which are read after each second epoch.
+fn write_validation(fixture: &Fixture) {
+    let folder = fixture.path("val").join("class0");
+    fs::create_dir_all(&folder).unwrap();
+    for number in 0..150_u32 {
+        let len = 5_000 + (u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 55_000;
+        let bytes = vec![number.to_le_bytes()[0]; usize::try_from(len).unwrap()];
+        fs::write(folder.join(format!("{number:03}.jpg")), bytes).unwrap();
+    }
+    let keys = "source: val, format: image-folder, batch_size: 7, every: 2";
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    fs::write(fixture.job(), format!("{text}datasets: {{ validation: {{ {keys} }} }}\n")).unwrap();
+}
+
+#[test]
+fn the_simulator_predicts_a_job_with_a_validation_to_the_byte() {
+    let fixture = fixture();
+    for policy in [Kind::Gap, Kind::Belady, Kind::None] {
+        write_job(&fixture, policy);
+        let alone = predicted(&fixture, policy);
+        write_validation(&fixture);
+        let predicted = predicted(&fixture, policy);
+        assert!(predicted[&1] > alone[&1], "{policy}: epoch 1 has a validation");
+        assert_eq!(read_in_lock_step(&fixture, policy), predicted, "{policy}");
+    }
+}
+
 /// A run whose ranks begin together, and then each go their own pace. The prediction lets them begin together:
 /// one that begins 0.1 s after the other moves what `fifo` reads by 6 %, 0.2 s by 20 %.
 fn run_from_one_start(fixture: &Fixture) -> Command {

@@ -244,7 +244,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{Position, Shuffle, World};
+    use crate::order::{FurtherDatasets, Position, Shuffle, World};
 
     fn members() -> Members {
         Members::new(Spec {
@@ -256,6 +256,7 @@ mod tests {
             batch_size: 3,
             world: World { nodes: 3, ranks_per_node: 1 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         })
     }
 

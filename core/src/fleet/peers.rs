@@ -97,7 +97,7 @@ impl Cluster {
         };
         let tiers = setting.capacities.iter().map(Vec::len).max().unwrap_or(0);
         let mut cluster = Self {
-            copies: Copies::new(setting.order.samples, setting.ahead, seconds),
+            copies: Copies::new(setting.order.all_samples(), setting.ahead, seconds),
             rooms,
             surplus: surplus.filter(|_| seconds == Seconds::Possible),
             seconds: vec![0; nodes],

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    order::{Position, Shuffle, World},
+    order::{FurtherDatasets, Position, Shuffle, World},
     retention::in_place::Pace,
     session::{Cycle, ObservedLink, Supply},
     tier::Kind,
@@ -27,6 +27,7 @@ fn fleet_of(nodes: u32) -> Fleet {
         batch_size: 4,
         world: World { nodes, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: LOST_AFTER })
 }

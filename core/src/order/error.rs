@@ -1,7 +1,7 @@
 //! Why an order does not exist.
 
 use super::{
-    Position,
+    FURTHER_MAX, Position,
     torch_release::{OLDEST_RANDOM, Version, WIDE_SAMPLES},
 };
 
@@ -101,6 +101,21 @@ pub enum SpecError {
     /// `drop_last` with a shuffle that has no such option.
     #[error("order.drop_last is true; mosaic pads every epoch: remove it")]
     NoDropLast,
+    /// Further datasets beside an order that trainers publish.
+    #[error("further datasets beside shuffle: published; an order that the job fixes is needed")]
+    FurtherBesidePublished,
+    /// More datasets than a job may have.
+    #[error("{further} datasets beside the first; at most {max} are possible", max = FURTHER_MAX)]
+    TooManyDatasets {
+        /// Datasets beside the first.
+        further: usize,
+    },
+    /// More samples in all datasets together than can be numbered.
+    #[error("{samples} samples in all datasets; at most 4294967295 are possible")]
+    TooManyInAll {
+        /// Samples of all datasets.
+        samples: u64,
+    },
     /// A start position behind the last sample of the run.
     #[error(
         "the job starts at sample {} of epoch {}; nothing is left to read there in {epochs} epochs",

@@ -2,22 +2,28 @@
 
 use alloc::vec::Vec;
 
-use super::{EpochOrder, Spec};
-use crate::id::{Epoch, NodeId, SampleId, Step};
+use crate::id::{SampleId, Step};
 
 /// What the ranks of one node read in an epoch: 4 bytes for each of its reads, rank by rank.
 #[derive(Debug, Clone)]
 pub struct NodeOrder {
     samples: Vec<SampleId>,
-    per_rank: u32,
-    batch_size: u32,
+    per_rank: usize,
+    sections: Vec<NodeSection>,
+}
+
+/// Where what a rank reads of one dataset lies among all that it reads in the epoch.
+#[derive(Debug, Clone)]
+pub(super) struct NodeSection {
+    pub(super) first_step: Step,
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) batch_size: usize,
 }
 
 impl NodeOrder {
-    pub(super) fn of(order: &EpochOrder, spec: &Spec, epoch: Epoch, node: NodeId) -> Self {
-        let per_rank = spec.samples_per_rank_in(epoch);
-        let samples = order.of_node(node);
-        Self { samples, per_rank, batch_size: spec.batch_size }
+    pub(super) fn new(samples: Vec<SampleId>, per_rank: usize, sections: Vec<NodeSection>) -> Self {
+        Self { samples, per_rank, sections }
     }
 
     /// The samples of one batch, in the order in which the rank reads them; none beyond the end.
@@ -28,10 +34,12 @@ impl NodeOrder {
     /// If the node has fewer ranks.
     #[must_use]
     pub fn batch(&self, local_rank: u32, step: Step) -> &[SampleId] {
-        let end = self.per_rank as usize;
-        let first = (step.0 as usize).saturating_mul(self.batch_size as usize).min(end);
-        let last = first.saturating_add(self.batch_size as usize).min(end);
-        let start = local_rank as usize * end;
+        let section = self.sections.iter().rev().find(|section| section.first_step <= step);
+        let Some(NodeSection { first_step, first, end, batch_size }) = section else { return &[] };
+        let before = ((step.0 - first_step.0) as usize).saturating_mul(*batch_size);
+        let first = first.saturating_add(before).min(*end);
+        let last = first.saturating_add(*batch_size).min(*end);
+        let start = local_rank as usize * self.per_rank;
         &self.samples[start + first..start + last]
     }
 

@@ -9,6 +9,7 @@ use crate::id::{BatchId, SampleId};
 
 mod block;
 mod dealing;
+mod further;
 mod resuming;
 mod streaming;
 mod tensorflow;
@@ -27,6 +28,7 @@ fn spec(samples: u32, shuffle: Shuffle) -> Spec {
         batch_size: 4,
         world: World { nodes: 1, ranks_per_node: 1 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

@@ -386,7 +386,8 @@ impl FutureAccesses {
     /// Steps from a read to a later one, also across epochs.
     #[must_use]
     pub fn steps_between(&self, from: Use, to: Use) -> u32 {
-        let per_step = self.spec.batch_size.saturating_mul(self.spec.world.ranks_per_node).max(1);
+        let per_step =
+            self.spec.batch_size_max().saturating_mul(self.spec.world.ranks_per_node).max(1);
         let step = |it: Use| u64::from(it.place / per_step);
         let epochs: u64 = (from.epoch.0..to.epoch.0)
             .map(|epoch| u64::from(self.spec.steps_in(Epoch(epoch))))

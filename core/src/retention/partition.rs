@@ -222,7 +222,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::order::{Position, Shuffle, World};
+    use crate::order::{FurtherDatasets, Position, Shuffle, World};
 
     fn order(samples: u32, nodes: u32, ranks_per_node: u32) -> Spec {
         Spec {
@@ -234,6 +234,7 @@ mod tests {
             batch_size: 3,
             world: World { nodes, ranks_per_node },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         }
     }
 

@@ -274,7 +274,7 @@ impl Session {
 
     /// The room that as many samples take as may wait: more of it would be kept free for nothing.
     pub(super) fn room_of_most_ahead(&self) -> Bytes {
-        let samples = u64::from(self.settings.order.samples.max(1));
+        let samples = u64::from(self.settings.order.all_samples().max(1));
         let mean = Space::rounded(Bytes(self.dataset.0.div_ceil(samples)));
         Bytes(mean.0.saturating_mul(AHEAD_SAMPLES_MAX as u64))
     }

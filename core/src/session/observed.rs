@@ -166,7 +166,7 @@ impl Session {
     fn load(&self, cold: Bytes, hit: Bytes) -> Option<Load> {
         let order = &self.settings.order;
         let samples = u64::from(order.batch_size) * u64::from(order.world.ranks_per_node);
-        let read_len = Bytes(self.dataset.0 / u64::from(order.samples.max(1)));
+        let read_len = Bytes(self.dataset.0 / u64::from(order.all_samples().max(1)));
         let step_time = self.phases.step_time()?;
         Some(Load { reads: reads_at_most(samples, cold, hit), read_len, step_time })
     }

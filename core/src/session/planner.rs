@@ -39,8 +39,10 @@ const SAMPLES_MANY: u32 = 4_194_304;
 /// The first steps of the run whose batches are read before anything is planned: those that are staged before
 /// the first is taken.
 fn unplanned_steps(settings: &Settings, lookahead: u32) -> u32 {
-    let Spec { samples, shuffle, .. } = settings.order;
-    let is_long = samples >= SAMPLES_MANY && shuffle != Shuffle::Published && lookahead > 0;
+    let Spec { shuffle, .. } = settings.order;
+    let is_long = settings.order.all_samples() >= SAMPLES_MANY
+        && shuffle != Shuffle::Published
+        && lookahead > 0;
     if is_long { settings.staged_batches } else { 0 }
 }
 

@@ -80,10 +80,9 @@ impl Settings {
     /// arenas may be on their way, and what is fetched ahead may fill the window of the cold store beside.
     #[must_use]
     pub fn operations_max(&self) -> usize {
-        let Spec { batch_size, world, .. } = self.order;
-        let samples = u64::from(batch_size)
+        let samples = u64::from(self.order.batch_size_max())
             .saturating_mul(u64::from(self.staged_max()))
-            .saturating_mul(u64::from(world.ranks_per_node));
+            .saturating_mul(u64::from(self.order.world.ranks_per_node));
         let ahead = match self.look_ahead {
             LookAhead::Off => 0,
             LookAhead::Auto | LookAhead::Room(_) => u64::from(self.windows.cold_max().get()),

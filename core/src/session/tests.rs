@@ -24,7 +24,7 @@ use super::{edf_scheduler::Channel, staging::Arena, *};
 use crate::{
     batch::{Entry, InPlace},
     id::{ChunkId, NodeId, OpId, Step},
-    order::{Position, Spec, World},
+    order::{FurtherDatasets, Position, Spec, World},
     retention::policy,
     space::{Piece, Space},
     tier::{Buffer, Kind as TierKind},
@@ -41,6 +41,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
             batch_size: 4,
             world: World { nodes: 1, ranks_per_node: ranks },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes: (0..u64::from(samples)).map(|i| Bytes(i * 37 % 400)).collect(),

@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     id::{NodeId, TierId},
     latency_quantiles::{LatencyQuantiles, PerMillion},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy,
     session::{
         Adaptation, LookAhead, OnError, StallCause, Windows, assignment::Assignment, staging_depth,
@@ -42,6 +42,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
             batch_size: 8,
             world: World { nodes: 1, ranks_per_node: ranks },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes: photographs(samples),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tierfeed_core::{
     id::Epoch,
-    order::{Position, Shuffle, Spec, World, block, mosaic, tf, torch},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World, block, mosaic, tf, torch},
 };
 
 #[derive(Serialize, Deserialize)]
@@ -20,6 +20,48 @@ pub(super) struct SpecDef {
     world: World,
     #[serde(with = "PositionDef")]
     start: Position,
+    #[serde(default, with = "further", skip_serializing_if = "FurtherDatasets::is_empty")]
+    further: FurtherDatasets,
+}
+
+/// The orders of the datasets beside the first.
+mod further {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+    use tierfeed_core::order::{FurtherDataset, FurtherDatasets, Shuffle};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Entry {
+        samples: u32,
+        #[serde(with = "super::named")]
+        shuffle: Shuffle,
+        batch_size: u32,
+        every: u32,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        further: &FurtherDatasets,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let entry = |it: &FurtherDataset| {
+            let FurtherDataset { samples, shuffle, batch_size, every } = *it;
+            Entry { samples, shuffle, batch_size, every }
+        };
+        further.iter().map(entry).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<FurtherDatasets, D::Error> {
+        let entries = Vec::<Entry>::deserialize(deserializer)?.into_iter();
+        let further = entries.map(|Entry { samples, shuffle, batch_size, every }| FurtherDataset {
+            samples,
+            shuffle,
+            batch_size,
+            every,
+        });
+        FurtherDatasets::try_new(&further.collect::<Vec<_>>()).map_err(de::Error::custom)
+    }
 }
 
 #[derive(Serialize, Deserialize)]

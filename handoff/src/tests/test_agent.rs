@@ -14,7 +14,7 @@ use tierfeed_core::{
     batch::Batch,
     fleet::launch::Post,
     id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, Rank, SampleId, Step},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     session::Wait,
     tier::Locality,
     units::{Bytes, Nanoseconds},
@@ -195,6 +195,7 @@ pub(super) fn briefing() -> Briefing {
             batch_size: 8,
             world: World { nodes: 1, ranks_per_node: 4 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         index_path: "/run/index.tfx".into(),
         bucket: None,
@@ -202,5 +203,6 @@ pub(super) fn briefing() -> Briefing {
         emulation: None,
         batches_ahead: 4,
         fingerprint: 7,
+        further: Vec::new(),
     }
 }

@@ -100,6 +100,8 @@ class Order:
     @property
     def epochs(self) -> int: ...
     @property
+    def every(self) -> int: ...
+    @property
     def batch_size(self) -> int: ...
     @property
     def steps_per_epoch(self) -> int: ...
@@ -128,7 +130,9 @@ class Order:
 @final
 class ColdReader:
     @staticmethod
-    def of_briefing(briefing: str, exe: str) -> tuple[Order, ColdReader]: ...
+    def of_briefing(
+        briefing: str, exe: str, dataset: str | None = None
+    ) -> tuple[Order, ColdReader]: ...
     @property
     def fingerprint(self) -> int: ...
     @property
@@ -196,6 +200,7 @@ class AgentConnection:
         launched: Mapping[str, str],
         role: str,
         trainer: int,
+        dataset: str | None = None,
         *,
         pinned: bool = False,
     ) -> AgentConnection: ...

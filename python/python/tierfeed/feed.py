@@ -73,6 +73,7 @@ def connect(
     rank: int | None = None,
     job: str | None = None,
     index: str | None = None,
+    dataset: str | None = None,
     **keys: Any,
 ) -> Feed:
     """Connects to this node's agent, or falls back to reading the cold store directly.
@@ -88,6 +89,9 @@ def connect(
     agent the job file, and the samples of a bucket, are read by the program that `TIERFEED_EXE` names,
     else by the `tierfeed` in `PATH`.
 
+    `dataset` names one of the `datasets` of the job, such as that of a validation; without it the feed
+    is of the job's first one. Epochs, steps and samples of a feed are those of its dataset.
+
     Raises `IdentityError` if this process is none of the ranks of the job, or another process reads for
     its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong,
     or its index or the program is missing.
@@ -98,7 +102,8 @@ def connect(
                 "a source starts an agent of its own: it takes no socket=, rank= or job=; the launcher"
                 " gives the rank"
             )
-        return embedded_feed(source, keys if index is None else {**keys, "index": index})
+        given = {key: it for key, it in [("index", index), ("dataset", dataset)] if it is not None}
+        return embedded_feed(source, {**keys, **given})
     if keys:
         raise TypeError(
             f"connect takes no {next(iter(keys))}= without a source, such as"
@@ -109,6 +114,7 @@ def connect(
         launched=environment.launched(rank),
         job=environment.job() if job is None else job,
         index=environment.index() if index is None else index,
+        dataset=dataset,
     )
 
 
@@ -125,7 +131,7 @@ def embedded_feed(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> Fe
 
 
 class Feed:
-    """The batches of one rank.
+    """The batches of one rank, of one dataset of its job.
 
     May be forked and pickled: each process connects for itself when it first needs to. One thread at
     a time may take batches; batches themselves may go anywhere.
@@ -148,8 +154,10 @@ class Feed:
         briefing: str | None = None,
         published: dict[int, list[int]] | None = None,
         embedded: EmbeddedAgent | None = None,
+        dataset: str | None = None,
     ) -> None:
         self._socket = socket
+        self._dataset = dataset
         # The agent lasts as long as this feed; a copy in another process does not hold it.
         self._embedded = embedded
         self._launched = launched
@@ -171,6 +179,8 @@ class Feed:
         self._iteration: weakref.ref[Batches] | None = None
         self._lease_copyouts = 0
         self._tallies = Tallies()
+        # The epoch that was begun last in this process.
+        self._epoch_begun: int | None = None
         self._was_warned = False
         self._pid: int | None = None
         self._agent: AgentConnection | None = None
@@ -187,6 +197,11 @@ class Feed:
     def rank(self) -> int:
         """The rank that this feed reads for."""
         return self._rank
+
+    @property
+    def dataset(self) -> str | None:
+        """The name of the dataset below `datasets` of the job; None for the job's first one."""
+        return self._dataset
 
     @property
     def is_embedded(self) -> bool:
@@ -273,6 +288,7 @@ class Feed:
         steps = self.order.steps_in(epoch, self._rank)
         if not 0 <= start_step <= steps:
             raise IndexError(f"step {start_step}; epoch {epoch} has {steps}, from 0")
+        epoch = self._due_epoch(epoch)
         return Batches(self, (epoch, start_step), epoch + 1)
 
     def batch(self, epoch: int, step: int) -> Batch:
@@ -338,10 +354,11 @@ class Feed:
 
     def __reduce__(self) -> tuple[object, ...]:
         given = (self._socket, self._launched, self._job, self._index, self._role, self._trainer)
-        return _restore, (*given, self._rank, self._briefing, self._published())
+        return _restore, (*given, self._rank, self._briefing, self._published(), self._dataset)
 
     def __repr__(self) -> str:
-        return f"<tierfeed.Feed rank={self._rank} socket={self._socket!r}>"
+        of = "" if self._dataset is None else f" dataset={self._dataset!r}"
+        return f"<tierfeed.Feed rank={self._rank}{of} socket={self._socket!r}>"
 
     def agent(self) -> AgentConnection | None:
         """The connection to the agent, while it answers."""
@@ -352,6 +369,10 @@ class Feed:
         """What another reader of this rank in this process needs: how to reach the agent, the briefing,
         and the program that reads buckets."""
         self._attach()
+        if self._dataset is not None:
+            raise Reconfigure(
+                f"this framework reads the first dataset of the job only, not {self._dataset!r}"
+            )
         return {
             "socket": self._socket,
             "variables": self._launched,
@@ -363,8 +384,27 @@ class Feed:
     def begin_epoch(self, epoch: int) -> None:
         """Forgets what was published for earlier epochs; tries once to connect to a lost agent again."""
         self.order.forget_before(epoch)
+        self._epoch_begun = epoch
         if self.agent() is None and self._socket is not None:
             self._connect()
+
+    def training_epoch(self) -> int:
+        """The epoch that the first dataset of the job is read in, by this process."""
+        return max(self.order.start[0], *(feed._epoch_begun or 0 for feed in self._beside()), 0)
+
+    def _due_epoch(self, epoch: int) -> int:
+        """`epoch`, or if the job does not read the dataset in it, another one with the same batches, if
+        there is one: the next in which it is read, or the last."""
+        order = self.order
+        if order.every == 1 or order.shuffle != "sequential":
+            return epoch
+        due = epoch + order.every - 1 - epoch % order.every
+        return due if due < order.epochs else order.epochs // order.every * order.every - 1
+
+    def _beside(self) -> list[Feed]:
+        """The feeds of this process for the first dataset of the same job."""
+        place = (self._socket, self._job)
+        return [it for it in _feeds if it._dataset is None and (it._socket, it._job) == place]
 
     def begin_iteration(self, batches: Batches) -> None:
         """From now on only `batches` takes batches in turn."""
@@ -550,9 +590,8 @@ class Feed:
         try:
             role = _role_here(self._role)
             pinned = self._is_pinned and role == "trainer"
-            agent = AgentConnection.connect(
-                self._socket, self._launched, role, self._trainer, pinned=pinned
-            )
+            given = (self._launched, role, self._trainer, self._dataset)
+            agent = AgentConnection.connect(self._socket, *given, pinned=pinned)
         except Gone as gone:
             return gone
         except TurnedAway as reason:
@@ -597,7 +636,7 @@ class Feed:
             raise
 
     def _open(self) -> tuple[Order, ColdReader]:
-        return ColdReader.of_briefing(self._briefing_here(), program.executable())
+        return ColdReader.of_briefing(self._briefing_here(), program.executable(), self._dataset)
 
     def _briefing_here(self) -> str:
         briefing = self._job_briefing if self._briefing is None else self._briefing
@@ -655,6 +694,7 @@ def _restore(
     rank: int,
     briefing: str | None,
     published: dict[int, list[int]],
+    dataset: str | None,
 ) -> Feed:
     return Feed(
         socket=socket,
@@ -666,6 +706,7 @@ def _restore(
         rank=rank,
         briefing=briefing,
         published=published,
+        dataset=dataset,
     )
 
 

@@ -3,7 +3,7 @@
 A pass reads the epoch that was named for it, by `set_epoch` or by a state, else the one after that of
 the pass before. What looks like a mistake is said once: an epoch that is named again after it was read,
 and a pass for which none was named although passes before it had one. Neither matters in a sequential
-order.
+order. A dataset beside the first one of a job is read as of the epoch that training is in.
 """
 
 from __future__ import annotations
@@ -82,8 +82,11 @@ class Position:
         Raises `IndexError` if all epochs were read; a sequential order repeats the last one.
         """
         is_over = 0 < self._start_step >= self.steps
+        is_within = 0 < self._start_step < self.steps
         if self._is_set:
             self._say_repetition()
+        elif self._feed.dataset is not None and not is_within:
+            self._go_to(self._feed.training_epoch(), 0)
         elif self._has_begun or is_over:
             self._say_forgotten()
             self._go_to(self._following(), 0)

@@ -74,7 +74,7 @@ impl ColdReader {
             let latency = Nanoseconds(emulation.latency_ns);
             Mutex::new(Throttle::new(Speed { latency, bandwidth }))
         });
-        let (on_error, spec) = (briefing.on_error, briefing.order);
+        let (on_error, spec) = (briefing.on_error, briefing.order.of_first());
         Ok(Self { index, source, on_error, order: Mutex::default(), throttle, spec })
     }
 

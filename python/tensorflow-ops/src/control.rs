@@ -120,7 +120,7 @@ fn open(open: Open) -> Result<Answer, Failure> {
     let Open { socket, variables, trainer, briefing, exe, form } = open;
     let hello = Hello { trainer, ..Hello::launched(variables, Role::Trainer) };
     let agent = socket.map(|socket| Agent { socket, hello });
-    let (spec, rank) = (briefing.order, briefing.rank);
+    let (spec, rank) = (briefing.order.of_first(), briefing.rank);
     let cold = ColdReader::open(briefing, exe)?;
     let sample_bytes = cold.sample_bytes().map(to_usize).filter(|bytes| *bytes > 0);
     let form = match (form, sample_bytes) {

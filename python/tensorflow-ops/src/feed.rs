@@ -237,7 +237,7 @@ impl Feed {
             return;
         };
         let opened = Connection::open(&agent.socket, &agent.hello).ok();
-        let of_job = opened.filter(|it| it.client().briefing().order == self.spec);
+        let of_job = opened.filter(|it| it.client().briefing().order.of_first() == self.spec);
         state.connection = of_job.map(Arc::new);
         state.send_tallies();
     }

@@ -2,47 +2,64 @@
 
 use std::path::PathBuf;
 
-use tierfeed_core::{id::Rank, order::Spec};
+use tierfeed_core::{id::Rank, order::Spec, tier::Speed};
 use tierfeed_dataset::{
-    Index,
+    Catalog,
     source::{Identity, Location},
 };
-use tierfeed_handoff::{Briefing, Bucket, Emulation, OnError};
+use tierfeed_handoff::{Briefing, Bucket, Emulation, FurtherDataset, OnError};
 use tierfeed_workload_analyzer::{Job, job};
 
-/// The briefing of `rank`: it reads `order` by the index at `index_path`, and asks for at most
+use crate::dataset;
+
+/// The briefing of `rank`: it reads `order` by the index at `index_path` and those beside it, and asks for at most
 /// `batches_ahead` batches at a time.
 #[must_use]
 pub fn of(
     job: &Job,
     rank: Rank,
     order: Spec,
-    index: &Index,
+    catalog: &Catalog,
     index_path: PathBuf,
     batches_ahead: u32,
 ) -> Briefing {
+    let further =
+        job.further.iter().zip(catalog.further()).map(|(dataset, index)| FurtherDataset {
+            name: dataset.name.clone(),
+            index_path: dataset::further_index(dataset, &index_path),
+            bucket: bucket(&dataset.dataset.source),
+            emulation: emulation(dataset.speed),
+            fingerprint: index.fingerprint(),
+        });
+    let further: Vec<_> = further.collect();
     Briefing {
         job: job.name.clone(),
         rank,
         order,
         index_path,
-        bucket: match &job.dataset.source {
-            Location::Path(_) => None,
-            Location::Bucket(bucket) => Some(Bucket {
-                endpoint: bucket.endpoint.clone(),
-                region: bucket.region.clone(),
-                is_anonymous: bucket.identity == Identity::Anonymous,
-            }),
-        },
+        bucket: bucket(&job.dataset.source),
         on_error: match job.on_error {
             job::OnError::Fail => OnError::Fail,
             job::OnError::Skip => OnError::Skip,
         },
-        emulation: job
-            .cold
-            .speed
-            .map(|speed| Emulation { latency_ns: speed.latency.0, bytes_per_s: speed.bandwidth.0 }),
+        emulation: emulation(job.cold.speed),
         batches_ahead,
-        fingerprint: index.fingerprint(),
+        fingerprint: catalog.first().fingerprint(),
+        further,
     }
+}
+
+fn bucket(source: &Location) -> Option<Bucket> {
+    match source {
+        Location::Path(_) => None,
+        Location::Bucket(bucket) => Some(Bucket {
+            endpoint: bucket.endpoint.clone(),
+            region: bucket.region.clone(),
+            is_anonymous: bucket.identity == Identity::Anonymous,
+        }),
+    }
+}
+
+fn emulation(speed: Option<Speed>) -> Option<Emulation> {
+    speed.map(|speed| Emulation { latency_ns: speed.latency.0, bytes_per_s: speed.bandwidth.0 })
 }

@@ -2,8 +2,9 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+use tierfeed_core::id::SampleId;
 use tierfeed_dataset::{
-    Index,
+    Catalog, Index,
     read::{
         FileSource, Source, ThrottledSource,
         page_cache::{PageCacheFigures, PageCacheRoom},
@@ -11,10 +12,13 @@ use tierfeed_dataset::{
     source::Location,
 };
 use tierfeed_prefetcher::{
-    fetcher::{FILE_THREADS, Fetcher, ObjectCounters, ThreadFetcher, choose},
+    fetcher::{DatasetFetchers, FILE_THREADS, Fetcher, ObjectCounters, ThreadFetcher, choose},
     plane::StartError,
 };
-use tierfeed_workload_analyzer::{Job, job::PageCache};
+use tierfeed_workload_analyzer::{
+    Job,
+    job::{ColdStore, PageCache},
+};
 
 use super::AgentError;
 use crate::dataset::reader;
@@ -49,29 +53,56 @@ impl Cold {
 
 type Chosen = (Box<dyn Fetcher>, Cold);
 
-/// The fetcher of a job's cold store, throttled to the speed that the job file imposes.
+/// The fetcher of a job's cold store. What is said of it is that of the first dataset.
 pub(super) fn fetcher(
     job: &Job,
+    catalog: &Catalog,
+    operations_max: NonZeroUsize,
+) -> Result<Chosen, AgentError> {
+    let of = |source, speed, page_cache, index| {
+        let store = ColdStore { speed, page_cache, ..job.cold };
+        of_dataset(source, store, index, operations_max)
+    };
+    let ColdStore { speed, page_cache, .. } = job.cold;
+    let (first, cold) = of(&job.dataset.source, speed, page_cache, catalog.first())?;
+    if job.further.is_empty() {
+        return Ok((first, cold));
+    }
+    let mut begin = SampleId(catalog.first().len());
+    let mut further = Vec::new();
+    for (dataset, index) in job.further.iter().zip(catalog.further()) {
+        // Free memory is left to the first dataset, which is read most.
+        let (fetcher, _) = of(&dataset.dataset.source, dataset.speed, PageCache::Off, index)?;
+        further.push((begin, fetcher));
+        begin.0 += index.len();
+    }
+    Ok((Box::new(DatasetFetchers::new(first, further)), cold))
+}
+
+/// The fetcher of a dataset, throttled to the speed that the job file imposes.
+fn of_dataset(
+    source: &Location,
+    store: ColdStore,
     index: &Arc<Index>,
     operations_max: NonZeroUsize,
 ) -> Result<Chosen, AgentError> {
-    if let (Location::Bucket(bucket), None) = (&job.dataset.source, job.cold.speed) {
+    if let (Location::Bucket(bucket), None) = (source, store.speed) {
         let fetcher = reader::object_fetcher(bucket, index, operations_max)?;
         let requests = Some(fetcher.counters());
         let cold = Cold { requests, ..Cold::read_by("requests".to_owned()) };
         return Ok((Box::new(fetcher), cold));
     }
-    let cold: Arc<dyn Source> = match &job.dataset.source {
+    let cold: Arc<dyn Source> = match source {
         Location::Path(_) => {
             let files = FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache();
-            if job.cold.speed.is_none() {
-                return by_files(files, job.cold.page_cache, operations_max);
+            if store.speed.is_none() {
+                return by_files(files, store.page_cache, operations_max);
             }
             Arc::new(files)
         }
         Location::Bucket(bucket) => Arc::new(reader::objects(bucket, index)?),
     };
-    let source = match job.cold.speed {
+    let source = match store.speed {
         Some(speed) => Arc::new(ThrottledSource::new(cold, speed)),
         None => cold,
     };

@@ -8,7 +8,7 @@ use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use tierfeed_core::{
     id::{BatchId, ConnectionId, LeaseId, NodeId, Rank},
     latency_quantiles::Draws,
-    order::{Position, Shuffle, Spec, World as Ranks},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World as Ranks},
     retention::policy,
     session::{
         Answer, Command, Event, LookAhead, OnError, Session, Settings, Tally, Wait, Windows,
@@ -359,6 +359,7 @@ fn order() -> Spec {
         batch_size: 2,
         world: Ranks { nodes: 1, ranks_per_node: RANKS },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

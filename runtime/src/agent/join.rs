@@ -17,7 +17,7 @@ use tierfeed_core::{
     retention::policy::Kind,
     units::Nanoseconds,
 };
-use tierfeed_dataset::Index;
+use tierfeed_dataset::{Catalog, Index};
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
@@ -56,7 +56,7 @@ const RETRY_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 pub(super) struct Joined {
     pub(super) job: Arc<Job>,
     pub(super) job_file: PathBuf,
-    pub(super) index: Arc<Index>,
+    pub(super) catalog: Catalog,
     pub(super) index_path: PathBuf,
     pub(super) node: Node,
     pub(super) layout: Layout,
@@ -92,7 +92,7 @@ pub(super) async fn join(
     let tiers_report = settings.tiers_report.clone();
     let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration);
     let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
-    let LocalJob { job, post, number, index, index_path, demand, node, found } = local;
+    let LocalJob { job, post, number, catalog, index_path, demand, node, found } = local;
     let agent = Registration {
         node: number,
         home: settings.run_dir.home(),
@@ -101,8 +101,8 @@ pub(super) async fn join(
     };
     let registered = register(settings, &mut client, &agent, clock).await;
     let assignment = registered.map_err(JoinError::from)?;
-    let samples = index.len();
-    check_order(&assignment.order, &job.order(samples).map_err(JoinError::from)?)?;
+    let own = job.order_of_all(&catalog.samples()).map_err(JoinError::from)?;
+    check_order(&assignment.order, &own)?;
     let layout = found.layout(&demand, &node, &assignment.schedule);
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
@@ -116,7 +116,7 @@ pub(super) async fn join(
     Ok(Joined {
         job,
         job_file,
-        index,
+        catalog,
         index_path,
         node,
         layout,
@@ -211,14 +211,21 @@ impl JobSource {
         }
     }
 
-    /// The index of the dataset of `job`, whose file is at `path`.
-    fn index(&self, job: &Job, path: &Path) -> Result<Arc<Index>, DatasetError> {
-        match self {
-            Self::Loaded(loaded) => Ok(Arc::clone(&loaded.index)),
-            Self::FromManager(JobText { index_fingerprint, .. }) => {
-                dataset::open_or_build_same(&job.dataset, path, *index_fingerprint).map(Arc::new)
-            }
-        }
+    /// The indexes of the datasets of `job`, the first of which is at `path`.
+    fn catalog(&self, job: &Job, path: &Path) -> Result<Catalog, DatasetError> {
+        let JobText { index_fingerprint, further_fingerprints, .. } = match self {
+            Self::Loaded(loaded) => return Ok(loaded.catalog.clone()),
+            Self::FromManager(text) => text,
+        };
+        let open = |dataset, path: &Path, expected: u64| {
+            dataset::open_or_build_same(dataset, path, expected).map(Arc::new)
+        };
+        let first = open(&job.dataset, path, *index_fingerprint)?;
+        let further =
+            job.further.iter().zip(further_fingerprints).map(|(it, expected)| {
+                open(&it.dataset, &dataset::further_index(it, path), *expected)
+            });
+        Ok(Catalog::new(first, further.collect::<Result<Vec<Arc<Index>>, _>>()?))
     }
 }
 
@@ -257,7 +264,7 @@ struct LocalJob {
     job: Arc<Job>,
     post: Post,
     number: NodeId,
-    index: Arc<Index>,
+    catalog: Catalog,
     index_path: PathBuf,
     demand: Demand,
     node: Node,
@@ -276,22 +283,23 @@ fn read_job(
     let post = job.post(&text.text, &text.file);
     let number = identity.node_in(&post)?;
     let index_path = index_path(&job, run_dir);
-    let index = source.index(&job, &index_path)?;
-    let demand = Demand::of(&job, &Sizes::from(&*index))?;
+    let catalog = source.catalog(&job, &index_path)?;
+    let further: Vec<_> = catalog.further().iter().map(|index| Sizes::from(&**index)).collect();
+    let demand = Demand::of(&job, &Sizes::from(&**catalog.first()))?.beside(&job, &further);
     let placed = |error: LayoutError| {
         let keys = error.keys();
         JoinError::from(LocatedError::in_text(&text.text, &text.file, &keys, error))
     };
     ram_disk::remove_leftovers();
     // Before free memory is looked at, of which the calibration takes some.
-    let measured = calibration.finish(&index, run_dir.path());
+    let measured = calibration.finish(catalog.first(), run_dir.path());
     let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
     let ram_disk = run_dir.path().join("scratch");
     let room = if job.has_own_ram_disk() { ram_disk::room_without_mount(&ram_disk) } else { None };
     let node = node.with_ram_disk(ram_disk, room);
     let kind = start_kind(run_dir, &text.file);
     let found = found(&job, &demand, &node, kind, &measured).map_err(placed)?;
-    Ok(LocalJob { job, post, number, index, index_path, demand, node, found })
+    Ok(LocalJob { job, post, number, catalog, index_path, demand, node, found })
 }
 
 /// Whether an agent of this job has served in this run directory before.
@@ -334,7 +342,7 @@ fn found(
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::order::{Position, Shuffle, World};
+    use tierfeed_core::order::{FurtherDatasets, Position, Shuffle, World};
 
     use super::*;
 
@@ -349,6 +357,7 @@ mod tests {
             batch_size: 10,
             world: World { nodes: 1, ranks_per_node: 1 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         };
         check_order(&own, &own).unwrap();
         let others = [

@@ -101,7 +101,7 @@ mod tests {
             schedule::{Figures, LinkWindows},
         },
         id::NodeId,
-        order::{Position, Shuffle, Spec, World},
+        order::{FurtherDatasets, Position, Shuffle, Spec, World},
         retention::policy,
         session::{LookAhead, OnError, Windows},
         tier::Locality,
@@ -161,6 +161,7 @@ mod tests {
             batch_size: 1,
             world: World { nodes: 1, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         };
         let useful = useful.iter().map(|mib| Bytes::mib(*mib)).collect();
         let settings = Settings {

@@ -10,7 +10,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
-use tierfeed_dataset::{Index, read::page_cache::PageCacheFigures, source::Location};
+use tierfeed_dataset::{Catalog, read::page_cache::PageCacheFigures, source::Location};
 use tierfeed_handoff::Server;
 use tierfeed_numa_memory::Placement;
 use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
@@ -64,7 +64,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let is_in_time = || agent.clock.now() < digest_until;
     let known = Known {
         job: &agent.job,
-        index: &agent.index,
+        catalog: &agent.catalog,
         layout: &agent.layout,
         assignment: &agent.assignment,
         began: agent.began,
@@ -95,7 +95,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
 /// What a report is made of, at the end or while the agent runs.
 struct Known<'a> {
     job: &'a Job,
-    index: &'a Index,
+    catalog: &'a Catalog,
     layout: &'a Layout,
     assignment: &'a Assignment,
     began: Applied,
@@ -122,7 +122,7 @@ impl Agent {
     pub(super) fn report_so_far(&self) -> Report {
         let known = Known {
             job: &self.job,
-            index: &self.index,
+            catalog: &self.catalog,
             layout: &self.layout,
             assignment: &self.assignment,
             began: self.began,
@@ -191,7 +191,7 @@ impl Known<'_> {
             memory: self.memory,
             scratch: self.scratch,
         };
-        Report::of(facts, |sample| self.index.object_name(sample))
+        Report::of(facts, |sample| self.catalog.object_name(sample))
     }
 }
 

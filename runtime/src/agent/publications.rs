@@ -103,7 +103,7 @@ fn is_possible(order: &Spec, node: NodeId, rank: Rank, epoch: Epoch, samples: &[
 mod tests {
     use std::path::PathBuf;
 
-    use tierfeed_core::order::{Position, World};
+    use tierfeed_core::order::{FurtherDatasets, Position, World};
 
     use super::*;
     use crate::observe::report::Published as _;
@@ -119,6 +119,7 @@ mod tests {
             batch_size: 1,
             world: World { nodes: 1, ranks_per_node: 9 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         };
         Publications::new(PublishedOrders::new(folder), order, NodeId(0))
     }

@@ -14,7 +14,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::Index;
+use tierfeed_dataset::Catalog;
 use tierfeed_handoff::{ClientEvent, Limits as ClientLimits, Server, SharedTier};
 use tierfeed_numa_memory::RegionPart;
 use tierfeed_prefetcher::{
@@ -60,20 +60,20 @@ pub(super) async fn agent(
     observe: observer::Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
-    let Joined { job, job_file, index, index_path, node, layout, .. } = joined;
+    let Joined { job, job_file, catalog, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
     let published = publications(&run_dir, &assignment)?;
     let completions = Completions::new(clock);
     let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
-    let (plane, cold, layout) = start_plane(&job, &index, layout, &sockets, &completions)?;
+    let (plane, cold, layout) = start_plane(&job, &catalog, layout, &sockets, &completions)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
-    let (mut session, limits_of_tiers) = session(&job, &index, &layout, &assignment);
+    let (mut session, limits_of_tiers) = session(&job, &catalog, &layout, &assignment);
     let (order, ahead) = (assignment.order, layout.depth);
-    let briefing = briefing::of(&job, Rank(0), order, &index, index_path.clone(), ahead);
+    let briefing = briefing::of(&job, Rank(0), order, &catalog, index_path.clone(), ahead);
     let socket = run_dir.agent_socket();
     let (server, clients) = listen(&socket, order, post, plane.shared_tiers())?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
@@ -101,7 +101,7 @@ pub(super) async fn agent(
         is_superseded: false,
         _run_dir_lock: run_dir_lock,
         job,
-        index,
+        catalog,
         node,
         layout,
         assignment,
@@ -146,14 +146,14 @@ fn publications(run_dir: &RunDir, assignment: &Assignment) -> Result<Publication
 /// The data plane, and how it reads the cold store.
 fn start_plane(
     job: &Job,
-    index: &Arc<Index>,
+    catalog: &Catalog,
     layout: Layout,
     sockets: &Sockets,
     completions: &Completions,
 ) -> Result<(DataPlane, Cold, Layout), AgentError> {
     descriptors::raise_limit();
     let settings = plane_settings(job, &layout, sockets);
-    let (fetcher, cold) = fetcher(job, index, settings.operations_max)?;
+    let (fetcher, cold) = fetcher(job, catalog, settings.operations_max)?;
     let finished = completions.clone();
     let plane =
         DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
@@ -201,11 +201,12 @@ fn listen(
 /// The session of this node, and what it may hold in each tier.
 fn session(
     job: &Job,
-    index: &Index,
+    catalog: &Catalog,
     layout: &Layout,
     assignment: &Assignment,
 ) -> (Session, Limits) {
-    let settings = layout.session(job, index.sizes().collect(), assignment.order, assignment.node);
+    let settings =
+        layout.session(job, catalog.sizes().collect(), assignment.order, assignment.node);
     let limits = Limits::of(layout, &settings);
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }
@@ -296,9 +297,10 @@ fn directories(layout: &Layout) -> Vec<PathBuf> {
 }
 
 fn plane_settings(job: &Job, layout: &Layout, sockets: &Sockets) -> PlaneSettings {
+    let further = job.further.iter().map(|dataset| dataset.batch_size);
+    let largest = further.fold(job.batch_size, u32::max);
     // Every staged sample may be read and, as long as it is staged, copied to each tier.
-    let staged =
-        u64::from(job.batch_size) * u64::from(layout.depth) * u64::from(job.world.ranks_per_node);
+    let staged = u64::from(largest) * u64::from(layout.depth) * u64::from(job.world.ranks_per_node);
     // What is fetched ahead may fill the window of the cold store beside them.
     let ahead = match job.look_ahead {
         LookAhead::Off => 0,

@@ -142,8 +142,8 @@ impl Agent {
                 self.server.close(connection, reason);
             }
             Answer::Lease { connection, lease, offset, batch } => {
-                let index = &self.index;
-                let label = |sample| index.label(sample).map(i64::from);
+                let catalog = &self.catalog;
+                let label = |sample| catalog.label(sample).map(i64::from);
                 let outcome = self.server.lease(connection, lease, offset, &batch, label);
                 self.check(connection, outcome);
             }
@@ -163,7 +163,7 @@ impl Agent {
 
     fn refuse(&mut self, connection: ConnectionId, batch: BatchId, reason: Refusal) {
         if let Refusal::Unreadable(sample, fault) = reason {
-            let object = self.index.object_name(sample);
+            let object = self.catalog.object_name(sample);
             tracing::warn!(sample = sample.0, object, fault = fault.name(), "unreadable sample");
         }
         let outcome = self.server.refuse(connection, batch, reason);

@@ -157,6 +157,7 @@ impl manager_server::Manager for Service {
             text: self.job.text.clone(),
             file: self.job.file.to_string_lossy().into_owned(),
             index_fingerprint: self.job.index_fingerprint,
+            further_fingerprints: self.job.further_fingerprints.clone(),
             nodes: self.job.world.nodes,
             ranks_per_node: self.job.world.ranks_per_node,
         }))

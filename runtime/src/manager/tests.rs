@@ -1,6 +1,6 @@
 use tierfeed_core::{
     fleet::{Direction, Progress, Registration},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy,
     units::Bytes,
 };
@@ -35,6 +35,7 @@ fn settings(start_marker: PathBuf) -> Settings {
         batch_size: 10,
         world: World { nodes: 1, ranks_per_node: 1 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     Settings {
         job: JobText {
@@ -42,6 +43,7 @@ fn settings(start_marker: PathBuf) -> Settings {
             text: String::new(),
             file: "/job.yaml".into(),
             index_fingerprint: 0,
+            further_fingerprints: Vec::new(),
             world: order.world,
         },
         fleet: fleet::Settings {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tierfeed_core::{
     id::NodeId,
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     session::{LookAhead, OnError, Settings, Windows},
     simulator::simulate,
     tier::Buffer,
@@ -31,6 +31,7 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
             batch_size: 8,
             world: World { nodes, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes: Arc::from(vec![Bytes(SAMPLE); samples as usize]),

@@ -160,10 +160,12 @@ impl Client {
     /// [`CallError`]
     pub async fn job(&mut self) -> Result<JobText, CallError> {
         let reply = self.inner.job(pb::JobRequest {}).await?.into_inner();
-        let pb::JobReply { text, file, index_fingerprint, nodes, ranks_per_node } = reply;
+        let pb::JobReply { text, file, index_fingerprint, further_fingerprints, .. } = reply;
+        let pb::JobReply { nodes, ranks_per_node, .. } = reply;
         let file = PathBuf::from(file);
         let world = World { nodes, ranks_per_node };
-        Ok(JobText { name: String::new(), text, file, index_fingerprint, world })
+        let name = String::new();
+        Ok(JobText { name, text, file, index_fingerprint, further_fingerprints, world })
     }
 
     /// A part of the manager's index of the dataset.

@@ -142,7 +142,7 @@ pub(crate) fn compare(order: &Spec, records: &[(Rank, &Path)]) -> anyhow::Result
 mod tests {
     use tierfeed_core::{
         id::BatchId,
-        order::{Position, Shuffle, World},
+        order::{FurtherDatasets, Position, Shuffle, World},
     };
 
     use super::*;
@@ -157,6 +157,7 @@ mod tests {
             batch_size: 4,
             world: World { nodes: 1, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         }
     }
 

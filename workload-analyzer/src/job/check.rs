@@ -3,6 +3,7 @@
 //! The first invalid key ends the check with an error. All defaults are in this module.
 
 mod dataset;
+mod datasets;
 mod order;
 mod policy;
 mod prefetch;
@@ -25,6 +26,7 @@ const CHUNK_MIN: Bytes = Bytes(64 << 10);
 const CHUNK_MAX: Bytes = Bytes(1 << 40);
 const CHUNK_STEP: u64 = 4 << 10;
 
+/// Names of jobs and datasets: they are names of directories and files.
 const NAME_LEN_MAX: usize = 64;
 const NODES_MAX: u32 = 65_536;
 const RANKS_PER_NODE_MAX: u32 = 1_024;
@@ -73,7 +75,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn job(&self, default: World) -> Result<Job, JobError> {
-        let typed = self.read()?;
+        let mut typed = self.read()?;
         let chunk = self.chunk(typed.chunk.as_ref())?;
         let world = self.world(typed.world.as_ref(), default)?;
         let order = self.order(&typed.order, world)?;
@@ -89,18 +91,24 @@ impl Check<'_> {
         let verify = self.verify(typed.verify.as_ref())?;
         let look_ahead = self.look_ahead(typed.prefetch.as_ref())?;
         self.refuse_impossible_direct(&tiers, policy, order.shuffle, verify)?;
+        let batch_size = self.whole(&["batch_size"], typed.batch_size, 1..=BATCH_SIZE_MAX)?;
+        let further = std::mem::take(&mut typed.datasets);
+        if !further.is_empty() && typed.dataset.described.is_some() {
+            return Err(self.conflict(&["datasets"], KeyConflict::BesideDescribed));
+        }
         Ok(Job {
             name: self.name(&typed.name)?,
-            dataset: self.dataset(&typed.dataset)?,
+            dataset: self.dataset(&["dataset"], &typed.dataset)?,
+            further: self.datasets(further, batch_size, &order)?,
             cold: self.cold_store(&typed.dataset)?,
-            index: self.index(&typed.dataset)?,
+            index: self.index(&["dataset"], &typed.dataset)?,
             described: typed.dataset.described.as_ref().map(|it| self.described(it)).transpose()?,
             shuffle: order.shuffle,
             seed: order.seed,
             epochs: order.epochs,
             drop_last: order.drop_last,
             start: order.start,
-            batch_size: self.whole(&["batch_size"], typed.batch_size, 1..=BATCH_SIZE_MAX)?,
+            batch_size,
             world,
             step_time,
             policy,
@@ -138,11 +146,7 @@ impl Check<'_> {
     }
 
     fn name(&self, name: &Text) -> Result<String, JobError> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_name = (1..=NAME_LEN_MAX).contains(&name.0.len())
-            && !name.0.starts_with('.')
-            && name.0.chars().all(allowed);
-        if is_name {
+        if is_name(&name.0) {
             Ok(name.0.clone())
         } else {
             Err(self.invalid(&["name"], &name.0, Reason::NotAName))
@@ -215,4 +219,9 @@ impl Check<'_> {
         let line = source.location().map_or(1, |location| location.line());
         JobError::Malformed { file: self.file.to_owned(), line, key, said: source }
     }
+}
+
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=NAME_LEN_MAX).contains(&text.len()) && !text.starts_with('.') && text.chars().all(allowed)
 }

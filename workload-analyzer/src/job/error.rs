@@ -2,7 +2,10 @@
 
 use std::{io, path::PathBuf};
 
-use tierfeed_core::units::{self, Bytes};
+use tierfeed_core::{
+    order::FURTHER_MAX,
+    units::{self, Bytes},
+};
 
 use crate::nearest;
 
@@ -358,6 +361,18 @@ pub enum KeyConflict {
     /// The key `emulate` is empty.
     #[error("has neither `latency` nor `bandwidth`; give one of them, or remove it")]
     EmulatesNothing,
+    /// A dataset beside an order that only the trainer knows.
+    #[error(
+        "stands beside `shuffle: published`, where only the trainer knows when an epoch ends; use another \
+         `order.shuffle`, or a job of its own for each dataset"
+    )]
+    BesidePublished,
+    /// A dataset beside one that does not exist.
+    #[error("stands beside `dataset.described`, which has no samples to read; remove one of them")]
+    BesideDescribed,
+    /// More datasets than a job may have.
+    #[error("names more than {max} datasets; keep {max} beside `dataset`", max = FURTHER_MAX)]
+    TooManyDatasets,
     /// Samples are always read in place, but also always compared with their checksum, which needs a copy.
     #[error(
         "is `always` in a job with `verify: always`: a sample is compared when it is copied, and one that \

@@ -11,6 +11,7 @@ use tierfeed_dataset::{Format, format::Raw, source::Location};
 use super::*;
 use tierfeed_dataset::source::{Bucket, Identity};
 
+mod datasets;
 mod order;
 mod reference;
 mod trainer;
@@ -102,6 +103,7 @@ fn every_key_of_a_full_job_arrives() {
             source: Location::Path(PathBuf::from("/data/train")),
             format: Format::ImageFolder,
         },
+        further: Vec::new(),
         cold: ColdStore {
             speed: emulated(1_000_000, 200_000_000),
             limited_by: policy::Saves::Bytes,
@@ -154,6 +156,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
     let expected = Job {
         name: "small".to_owned(),
         dataset: Dataset::new(Location::Path(PathBuf::from("jobs/data")), Format::ImageFolder),
+        further: Vec::new(),
         cold: ColdStore {
             speed: None,
             limited_by: policy::Saves::Bytes,

@@ -31,6 +31,74 @@ pub(crate) struct DatasetFile {
     pub(crate) described: Option<DescribedFile>,
 }
 
+/// A dataset beside the first: where it lies, and how it is read. `flatten` would lose the check for unknown
+/// keys, so the keys that both have stand here again.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping with `source` and `format`")]
+pub(crate) struct FurtherDatasetFile {
+    source: Text,
+    endpoint: Option<Text>,
+    region: Option<Text>,
+    anonymous: Option<bool>,
+    format: Text,
+    glob: Option<Text>,
+    manifest: Option<Text>,
+    record_bytes: Option<Text>,
+    dtype: Option<Text>,
+    sequence_length: Option<Whole>,
+    header_bytes: Option<Text>,
+    compression: Option<Text>,
+    members: Option<Vec<Text>>,
+    unit: Option<Text>,
+    columns: Option<Vec<Text>>,
+    dataset: Option<Text>,
+    emulate: Option<SpeedFile>,
+    index: Option<Text>,
+    batch_size: Option<Whole>,
+    shuffle: Option<Text>,
+    every: Option<Whole>,
+}
+
+/// How a dataset beside the first is read.
+#[derive(Debug)]
+pub(crate) struct FurtherOrderFile {
+    pub(crate) batch_size: Option<Whole>,
+    pub(crate) shuffle: Option<Text>,
+    pub(crate) every: Option<Whole>,
+}
+
+impl FurtherDatasetFile {
+    /// The keys that the first dataset has too, and those of the order.
+    pub(crate) fn into_parts(self) -> (DatasetFile, FurtherOrderFile) {
+        let Self { batch_size, shuffle, every, .. } = self;
+        let dataset = DatasetFile {
+            source: self.source,
+            endpoint: self.endpoint,
+            region: self.region,
+            anonymous: self.anonymous,
+            format: self.format,
+            glob: self.glob,
+            manifest: self.manifest,
+            record_bytes: self.record_bytes,
+            dtype: self.dtype,
+            sequence_length: self.sequence_length,
+            header_bytes: self.header_bytes,
+            compression: self.compression,
+            members: self.members,
+            unit: self.unit,
+            columns: self.columns,
+            dataset: self.dataset,
+            emulate: self.emulate,
+            index: self.index,
+            limited_by: None,
+            page_cache: None,
+            described: None,
+        };
+        (dataset, FurtherOrderFile { batch_size, shuffle, every })
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ objects: 1024, samples_per_object: 1251, \

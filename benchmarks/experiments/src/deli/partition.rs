@@ -3,7 +3,7 @@
 
 use tierfeed_core::{
     id::{Epoch, Rank, Step},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
 };
 
 /// One rank on each node, which reads its whole part at once.
@@ -17,6 +17,7 @@ pub(super) const fn order(samples: u32, nodes: u32, seed: u64, epochs: u32) -> S
         batch_size: u32::MAX,
         world: World { nodes, ranks_per_node: 1 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

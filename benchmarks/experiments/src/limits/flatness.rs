@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tierfeed_core::{
     id::NodeId,
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         policy::{Aim, Kind, Setting},
         replay::Replay,
@@ -141,6 +141,7 @@ fn setting(case: Case, accesses: u32) -> Setting {
         batch_size: BATCH,
         world: World { nodes, ranks_per_node: RANKS },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     let sizes = match sizes {
         Sizes::Equal => vec![EQUAL; samples as usize].into(),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tierfeed_core::{
     id::NodeId,
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         policy::{Aim, Kind, Setting},
         replay::{Replay, Served},
@@ -161,6 +161,7 @@ pub(super) fn setting(run: Run, accesses: u32) -> Setting {
         batch_size: BATCH,
         world: World { nodes: run.nodes, ranks_per_node: 1 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     Setting {
         order,

@@ -65,14 +65,14 @@ impl Setting {
     /// one, and as many as a plan for that many samples can hold within `memory`.
     #[must_use]
     pub fn ahead_within(memory: Bytes, order: &Spec) -> u32 {
-        let for_each = memory.0 / u64::from(order.samples.max(1));
+        let for_each = memory.0 / u64::from(order.all_samples().max(1));
         let affordable = for_each.saturating_sub(BYTES_PER_SAMPLE) / BYTES_PER_EPOCH;
         let wanted = order.world.nodes.saturating_mul(3).min(AHEAD_MAX);
         u32::try_from(affordable).unwrap_or(AHEAD_MAX).clamp(1, wanted)
     }
 
     pub(super) fn validate(&self) -> Result<(), SettingError> {
-        let (nodes, samples) = (self.order.world.nodes, self.order.samples);
+        let (nodes, samples) = (self.order.world.nodes, self.order.all_samples());
         if nodes as usize > NODES_MAX {
             return Err(SettingError::TooManyNodes { nodes });
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::replay::Amount,
 };
 
@@ -22,6 +22,7 @@ fn spec(samples: u32, nodes: u32, epochs: u32) -> Spec {
         batch_size: 8,
         world: World { nodes, ranks_per_node: 1 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

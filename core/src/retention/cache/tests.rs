@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::{BatchId, Epoch, NodeId, Rank, Step},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         future_accesses::{NextUse, Use},
         policy::{self, Aim, Setting},
@@ -43,6 +43,7 @@ impl Stage {
             batch_size: 1,
             world: World { nodes: 1, ranks_per_node: 1 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         };
         let buffers = buffers(chunks);
         let capacities = buffers.iter().map(|buffer| buffer.capacity(CHUNK)).collect();

@@ -27,7 +27,7 @@ impl Positions {
         epoch: Epoch,
         samples_of: &dyn Fn(BatchId) -> &'a [SampleId],
     ) -> Self {
-        let mut first = vec![NOWHERE; spec.samples as usize];
+        let mut first = vec![NOWHERE; spec.all_samples() as usize];
         let mut again = BTreeMap::new();
         let ranks = spec.world.ranks_of(node).collect::<Vec<_>>();
         for step in (0..spec.steps_in(epoch)).rev().map(Step) {
@@ -64,7 +64,7 @@ pub(super) fn place_of(spec: &Spec, node: NodeId, batch: BatchId, index: usize) 
     let ranks = u64::from(spec.world.ranks_per_node);
     let local = u64::from(local(spec, node, batch.rank).unwrap_or(0));
     let batches = u64::from(batch.step.0) * ranks + local;
-    let place = batches * u64::from(spec.batch_size) + index as u64;
+    let place = batches * u64::from(spec.batch_size_max()) + index as u64;
     u32::try_from(place).unwrap_or(NOWHERE - 1)
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::Step,
-    order::{Position, World},
+    order::{FurtherDatasets, Position, World},
 };
 
 fn spec(samples: u32, world: World, epochs: u32) -> Spec {
@@ -20,6 +20,7 @@ fn spec(samples: u32, world: World, epochs: u32) -> Spec {
         batch_size: 3,
         world,
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

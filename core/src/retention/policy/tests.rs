@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::{BatchId, Epoch, Rank, Step},
-    order::{Position, Shuffle, World},
+    order::{FurtherDatasets, Position, Shuffle, World},
 };
 
 /// Bytes of every sample in tests where sizes do not matter.
@@ -27,6 +27,7 @@ fn order(samples: u32, nodes: u32, epochs: u32) -> Spec {
         batch_size: 10,
         world: World { nodes, ranks_per_node: 1 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

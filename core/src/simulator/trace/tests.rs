@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::NodeId,
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy,
     session::{LookAhead, OnError, Windows},
     simulator::{EpochOutcome, Model, simulate, simulate_observed},
@@ -29,6 +29,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
             batch_size: 8,
             world,
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(world.nodes - 1),
         // Empty samples too: they share the place of the next.

@@ -161,7 +161,7 @@ impl ChangeKind {
 impl Setting {
     /// The changes in the order in which they happen, if they can.
     pub(super) fn validated(&self) -> Result<Vec<Change>, SettingError> {
-        let (nodes, samples) = (self.order.world.nodes, self.order.samples);
+        let (nodes, samples) = (self.order.world.nodes, self.order.all_samples());
         match nodes {
             0 | 1 => return Err(SettingError::OneNode),
             2..=NODES_MAX => {}

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     latency_quantiles::LatencyQuantiles,
-    order::{Position, Shuffle, World},
+    order::{FurtherDatasets, Position, Shuffle, World},
     retention::{
         partition::Member,
         policy::{self, Aim},
@@ -38,6 +38,7 @@ fn setting(nodes: u32, mib: u64) -> Setting {
         batch_size: 5,
         world: World { nodes, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     Setting {
         order,

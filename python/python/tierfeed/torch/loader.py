@@ -47,7 +47,7 @@ class TierLoader:
     rank of each node, found by the others, gone with the last. The source is a path or a URL, the
     keyword arguments are the keys of a job file (docs/job-file.md), those below `dataset` and `order`
     without the name of their section. Under `tierfeed run`, whose job file says all this, it is
-    `TierLoader()`.
+    `TierLoader()`, and `TierLoader(dataset="validation")` for one of the job's `datasets`.
 
     Without `decode` a batch is `(tensors, labels)`: a list of 1-d uint8 tensors over the staged bytes
     themselves, writable and not copied, and a tensor of int64. A batch goes back to the agent when the
@@ -83,7 +83,7 @@ class TierLoader:
     ) -> None:
         own = ["decode", "decode_threads", "collate", "pin_memory", "device"]
         is_named = isinstance(source, (str, os.PathLike))
-        known = [*own, *KEYS] if is_named else own
+        known = [*own, *KEYS] if is_named else own if isinstance(source, Feed) else [*own, "dataset"]
         if unknown := [name for name in keys if name not in known]:
             raise unknown_arguments(unknown, known, of="TierLoader")
         if decode is None and decode_threads:
@@ -92,7 +92,7 @@ class TierLoader:
         if isinstance(source, (str, os.PathLike)):
             self.feed = embedded_feed(source, keys)
         else:
-            self.feed = connect() if source is None else checked_feed(source, of="TierLoader")
+            self.feed = connect(**keys) if source is None else checked_feed(source, of="TierLoader")
         undecoded = as_tensor if target is None else as_source
         self._decoder = Decoder(self.feed, decode or undecoded, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)

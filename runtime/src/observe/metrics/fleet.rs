@@ -286,7 +286,7 @@ fn epoch_of(order: &Spec, batches: u64) -> u32 {
 pub(super) mod tests {
     use tierfeed_core::{
         fleet::{Registration, Settings, members::PeerReport},
-        order::{Position, Shuffle, World},
+        order::{FurtherDatasets, Position, Shuffle, World},
         retention::policy,
         session::{Observed, ObservedLink},
         units::BytesPerSecond,
@@ -306,6 +306,7 @@ pub(super) mod tests {
             batch_size: 5,
             world: World { nodes: 2, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         }
     }
 

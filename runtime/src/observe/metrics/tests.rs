@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use tierfeed_core::{
     id::{NodeId, Rank, TierId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     session::{
         EpochProgress, Evictions, Fault, LookAhead, OnError, Progress, Session, Settings,
         StallBreakdown, Windows,
@@ -34,6 +34,7 @@ fn progress() -> Progress {
         batch_size: 2,
         world: World { nodes: 1, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     let settings = Settings {
         order,

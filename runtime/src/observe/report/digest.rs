@@ -77,7 +77,7 @@ fn of_published(published: &dyn Published, batch_size: u32, rank: Rank, run: Run
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_core::order::{Position, Shuffle, World};
+    use tierfeed_core::order::{FurtherDatasets, Position, Shuffle, World};
 
     use super::*;
 
@@ -107,6 +107,7 @@ mod tests {
             batch_size: 2,
             world: World { nodes: 1, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         }
     }
 

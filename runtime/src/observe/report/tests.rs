@@ -1,6 +1,6 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     session::{Busy, EpochProgress, LookAhead, Progress, Run, StallBreakdown},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
@@ -18,6 +18,7 @@ fn order() -> Spec {
         batch_size: 2,
         world: World { nodes: 1, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     }
 }
 

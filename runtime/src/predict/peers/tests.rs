@@ -7,7 +7,7 @@ use std::{
 
 use tierfeed_core::{
     id::{NodeId, Rank, Step},
-    order::{Position, Spec, World},
+    order::{FurtherDatasets, Position, Spec, World},
     retention::policy,
     session::{LookAhead, OnError, Windows},
     tier::{self, Buffer},
@@ -28,6 +28,7 @@ fn settings() -> Settings {
         batch_size: 16,
         world: World { nodes: 3, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     Settings {
         order,

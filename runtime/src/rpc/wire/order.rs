@@ -2,7 +2,10 @@
 
 use tierfeed_core::{
     id::Epoch,
-    order::{Position, Shuffle, Spec, World, block::Block, mosaic, tf, torch},
+    order::{
+        FurtherDataset, FurtherDatasets, Position, Shuffle, Spec, World, block::Block, mosaic, tf,
+        torch,
+    },
 };
 
 use super::{WireError, pb};
@@ -20,6 +23,7 @@ impl From<&Spec> for pb::Order {
             ranks_per_node: order.world.ranks_per_node,
             start_epoch: order.start.epoch.0,
             start_samples: order.start.samples,
+            further: order.further.iter().map(further).collect(),
             ..Self::default()
         };
         match order.shuffle {
@@ -71,6 +75,7 @@ impl TryFrom<pb::Order> for Spec {
             batch_size: order.batch_size,
             world: World { nodes: order.nodes, ranks_per_node: order.ranks_per_node },
             start: Position { epoch: Epoch(order.start_epoch), samples: order.start_samples },
+            further: further_datasets(&order.further)?,
         };
         // The core asserts that an order is valid.
         order.validate().map_err(WireError::Order)?;
@@ -82,7 +87,7 @@ fn shuffle(order: &pb::Order) -> Result<Shuffle, WireError> {
     let missing = |field| WireError::Missing { field };
     Ok(match order.shuffle.as_str() {
         "sequential" => Shuffle::Sequential,
-        "torch-distributed" => Shuffle::TorchDistributed { version: version(order)? },
+        "torch-distributed" => Shuffle::TorchDistributed { version: version(order.torch_release)? },
         "torch-random" => {
             let random = order.torch_random.as_ref().ok_or(missing("order.torch_random"))?;
             let generators = torch::Generator::ALL;
@@ -96,7 +101,7 @@ fn shuffle(order: &pb::Order) -> Result<Shuffle, WireError> {
                 generator: generator
                     .ok_or_else(|| unknown("order.torch_random.generator", &random.generator))?,
                 workers,
-                version: version(order)?,
+                version: version(order.torch_release)?,
             })
         }
         "tf-shuffle" => {
@@ -134,12 +139,38 @@ fn shuffle(order: &pb::Order) -> Result<Shuffle, WireError> {
     })
 }
 
+fn further(dataset: &FurtherDataset) -> pb::FurtherDataset {
+    let FurtherDataset { samples, shuffle, batch_size, every } = *dataset;
+    let torch_release = match shuffle {
+        Shuffle::TorchDistributed { version } => release(version),
+        _ => None,
+    };
+    let shuffle = shuffle.name().to_owned();
+    pb::FurtherDataset { samples, shuffle, torch_release, batch_size, every }
+}
+
+fn further_datasets(datasets: &[pb::FurtherDataset]) -> Result<FurtherDatasets, WireError> {
+    let dataset = |it: &pb::FurtherDataset| {
+        let shuffle = match it.shuffle.as_str() {
+            "sequential" => Shuffle::Sequential,
+            "torch-distributed" => {
+                Shuffle::TorchDistributed { version: version(it.torch_release)? }
+            }
+            other => return Err(unknown("order.further.shuffle", other)),
+        };
+        let pb::FurtherDataset { samples, batch_size, every, .. } = *it;
+        Ok(FurtherDataset { samples, shuffle, batch_size, every })
+    };
+    let datasets: Vec<_> = datasets.iter().map(dataset).collect::<Result<_, _>>()?;
+    FurtherDatasets::try_new(&datasets).map_err(WireError::Order)
+}
+
 fn release(version: Option<torch::Version>) -> Option<pb::TorchRelease> {
     version.map(|it| pb::TorchRelease { major: it.major.into(), minor: it.minor.into() })
 }
 
-fn version(order: &pb::Order) -> Result<Option<torch::Version>, WireError> {
-    let Some(release) = order.torch_release else { return Ok(None) };
+fn version(release: Option<pb::TorchRelease>) -> Result<Option<torch::Version>, WireError> {
+    let Some(release) = release else { return Ok(None) };
     let part = |number: u32| {
         let value = || format!("{}.{}", release.major, release.minor);
         let field = "order.torch_release";

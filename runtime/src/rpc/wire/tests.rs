@@ -10,7 +10,7 @@ use tierfeed_core::{
     },
     id::{Epoch, NodeId, NumaNode},
     order::{
-        Position, Shuffle, Spec, World,
+        FURTHER_MAX, FurtherDataset, FurtherDatasets, Position, Shuffle, Spec, World,
         block::Block,
         mosaic::{Algorithm, Mosaic},
         tf, torch,
@@ -196,11 +196,30 @@ prop_compose! {
         (batch_size, nodes, ranks_per_node) in any::<(u32, u32, u32)>(),
         start in any::<(u32, u32)>(),
         shuffle in any_shuffle(),
+        further in further(any::<u32>().boxed()),
     ) -> Spec {
         let world = World { nodes, ranks_per_node };
         let start = Position { epoch: Epoch(start.0), samples: start.1 };
-        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start }
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start, further }
     }
+}
+
+/// Further datasets with such numbers.
+fn further(number: BoxedStrategy<u32>) -> impl Strategy<Value = FurtherDatasets> {
+    let shuffle = prop_oneof![
+        Just(Shuffle::Sequential),
+        Just(Shuffle::TORCH_DISTRIBUTED),
+        Just(Shuffle::TorchDistributed { version: Some(torch::Version { major: 2, minor: 6 }) }),
+    ];
+    let dataset = (number.clone(), shuffle, number.clone(), number);
+    let dataset = dataset.prop_map(|(samples, shuffle, batch_size, every)| FurtherDataset {
+        samples,
+        shuffle,
+        batch_size,
+        every,
+    });
+    let datasets = prop::collection::vec(dataset, 0..=FURTHER_MAX);
+    datasets.prop_map(|it| FurtherDatasets::try_new(&it).unwrap())
 }
 
 prop_compose! {
@@ -210,10 +229,11 @@ prop_compose! {
         (batch_size, nodes, ranks_per_node) in (0_u32..9, 0_u32..4, 0_u32..4),
         start in (0_u32..2, 0_u32..50),
         shuffle in any_shuffle(),
+        further in further((0_u32..9).boxed()),
     ) -> Spec {
         let world = World { nodes, ranks_per_node };
         let start = Position { epoch: Epoch(start.0), samples: start.1 };
-        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start }
+        Spec { samples, shuffle, seed, epochs, drop_last, batch_size, world, start, further }
     }
 }
 
@@ -385,6 +405,7 @@ fn an_order_that_does_not_exist_is_refused() {
         batch_size: 10,
         world: World { nodes: 2, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     let read = |order: Spec| Spec::try_from(pb::Order::from(&order)).unwrap_err().to_string();
     let world = |nodes, ranks_per_node| World { nodes, ranks_per_node };
@@ -479,6 +500,7 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
         batch_size: 256,
         world: World { nodes, ranks_per_node: 8 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     let mut fleet =
         Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: Nanoseconds(1) });
@@ -486,6 +508,7 @@ fn sent_to_each(nodes: u32, samples: u32, epochs: u32) -> Vec<usize> {
         text: include_str!("../../../../configs/imagenet-resnet50.yaml").into(),
         file: format!("/{}", "d".repeat(4094)),
         index_fingerprint: u64::MAX,
+        further_fingerprints: vec![u64::MAX; FURTHER_MAX],
         nodes: u32::MAX,
         ranks_per_node: u32::MAX,
     };
@@ -523,6 +546,7 @@ fn status_shows_what_nodes_told() {
         batch_size: 10,
         world: World { nodes: 1, ranks_per_node: 2 },
         start: Position::START,
+        further: FurtherDatasets::NONE,
     };
     let mut fleet =
         Fleet::new(Settings { order, policy: policy::Kind::Gap, lost_after: Nanoseconds(1) });

@@ -16,11 +16,13 @@ use crate::{
 };
 
 impl Check<'_> {
-    pub(super) fn dataset(&self, typed: &DatasetFile) -> Result<Dataset, JobError> {
+    /// The dataset whose keys stand below `above`.
+    pub(super) fn dataset(&self, above: &[&str], typed: &DatasetFile) -> Result<Dataset, JobError> {
         let keys = keys(typed);
+        let located = |error| self.located(above, error);
         Ok(Dataset {
-            source: keys.location(self.directory).map_err(|error| self.located(error))?,
-            format: keys.format(self.directory).map_err(|error| self.located(error))?,
+            source: keys.location(self.directory).map_err(located)?,
+            format: keys.format(self.directory).map_err(located)?,
         })
     }
 
@@ -35,8 +37,13 @@ impl Check<'_> {
         })
     }
 
-    pub(super) fn index(&self, typed: &DatasetFile) -> Result<Option<PathBuf>, JobError> {
-        typed.index.as_ref().map(|index| self.path(&["dataset", "index"], index)).transpose()
+    pub(super) fn index(
+        &self,
+        above: &[&str],
+        typed: &DatasetFile,
+    ) -> Result<Option<PathBuf>, JobError> {
+        let keys = [above, &["index"]].concat();
+        typed.index.as_ref().map(|index| self.path(&keys, index)).transpose()
     }
 
     fn limited_by(&self, typed: Option<&Text>) -> Result<Saves, JobError> {
@@ -103,15 +110,15 @@ impl Check<'_> {
         parse_size(&typed.0).ok_or_else(|| self.invalid(keys, &typed.0, Reason::NotASize))
     }
 
-    fn located(&self, error: KeyError) -> JobError {
+    fn located(&self, above: &[&str], error: KeyError) -> JobError {
         match error {
             KeyError::Invalid { key, value, reason } => {
-                self.invalid(&["dataset", key], &value, reason)
+                self.invalid(&[above, &[key]].concat(), &value, reason)
             }
             KeyError::Conflict { key: Some(key), conflict } => {
-                self.conflict(&["dataset", key], conflict)
+                self.conflict(&[above, &[key]].concat(), conflict)
             }
-            KeyError::Conflict { key: None, conflict } => self.conflict(&["dataset"], conflict),
+            KeyError::Conflict { key: None, conflict } => self.conflict(above, conflict),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Plan {
             }
         }
         let mut unused = Vec::new();
-        for (sample, is_used) in (0..self.spec.samples).map(SampleId).zip(is_used) {
+        for (sample, is_used) in (0..self.spec.all_samples()).map(SampleId).zip(is_used) {
             let lies = tier_map.tier_of(sample);
             if lies.is_some() && !is_used {
                 unused.push(sample);

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::Gap;
 use crate::{
     id::{BatchId, Epoch, NodeId, Rank, SampleId, Step, TierId},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
         future_accesses::FutureAccesses,
         policy::{Aim, Kind, Need, Policy, Preparation, Read, Saves, Setting},
@@ -37,6 +37,7 @@ fn setting(sizes: Arc<[Bytes]>, world: World, epochs: u32, percents: &[u64]) -> 
             batch_size: 32,
             world,
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     id::NodeId,
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy,
     session::{LookAhead, OnError, Windows},
     simulator::Model,
@@ -28,6 +28,7 @@ fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
             batch_size: 4,
             world: World { nodes: 1, ranks_per_node: 2 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes,

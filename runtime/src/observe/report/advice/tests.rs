@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tierfeed_core::{
     id::NodeId,
     latency_quantiles::{LatencyQuantiles, PerMillion},
-    order::{Position, Shuffle, Spec, World},
+    order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy::{self, Aim},
     session::{LookAhead, OnError, Progress, Session, Settings, StallBreakdown, Windows},
     simulator::{LinkModel, Machine, Model, Outcome, Pause, simulate_on},
@@ -43,6 +43,7 @@ fn case(samples: u32, cxl: u32, look_ahead: LookAhead) -> Case {
             batch_size: 4,
             world: World { nodes: 1, ranks_per_node: 1 },
             start: Position::START,
+            further: FurtherDatasets::NONE,
         },
         node: NodeId(0),
         sizes: sizes.into(),

@@ -1,0 +1,79 @@
+//! Checks the keys below `datasets`: what is read beside the first dataset, at the end of epochs.
+
+use std::collections::BTreeMap;
+
+use tierfeed_core::order::{FURTHER_MAX, Shuffle};
+
+use super::{BATCH_SIZE_MAX, Check, is_name, order::Order};
+use crate::{
+    job::{FurtherDataset, JobError, KeyConflict, Reason},
+    job_file::{FurtherDatasetFile, FurtherOrderFile, Text, Whole},
+};
+
+impl Check<'_> {
+    pub(super) fn datasets(
+        &self,
+        typed: BTreeMap<String, FurtherDatasetFile>,
+        batch_size: u32,
+        order: &Order,
+    ) -> Result<Vec<FurtherDataset>, JobError> {
+        if typed.len() > FURTHER_MAX {
+            return Err(self.conflict(&["datasets"], KeyConflict::TooManyDatasets));
+        }
+        if !typed.is_empty() && order.shuffle == Shuffle::Published {
+            return Err(self.conflict(&["datasets"], KeyConflict::BesidePublished));
+        }
+        let further = |(name, typed): (String, FurtherDatasetFile)| {
+            let above = ["datasets", name.as_str()];
+            if !is_name(&name) {
+                return Err(self.invalid(&above, &name, Reason::NotAName));
+            }
+            let (dataset, keys) = typed.into_parts();
+            let below = |key| [above.as_slice(), &[key]].concat();
+            Ok(FurtherDataset {
+                dataset: self.dataset(&above, &dataset)?,
+                speed: self.speed(&below("emulate"), dataset.emulate.as_ref())?,
+                index: self.index(&above, &dataset)?,
+                shuffle: self.further_shuffle(&below("shuffle"), keys.shuffle.as_ref(), order)?,
+                batch_size: match keys.batch_size {
+                    Some(typed) => self.whole(&below("batch_size"), typed, 1..=BATCH_SIZE_MAX)?,
+                    None => batch_size,
+                },
+                every: self.every(&below("every"), &keys, order)?,
+                name,
+            })
+        };
+        typed.into_iter().map(further).collect()
+    }
+
+    /// Each epoch in its own order by the seed of the job; by default in dataset order, as validation sets
+    /// are read.
+    fn further_shuffle(
+        &self,
+        keys: &[&str],
+        typed: Option<&Text>,
+        order: &Order,
+    ) -> Result<Shuffle, JobError> {
+        match typed.map(|text| text.0.as_str()) {
+            None | Some("sequential") => Ok(Shuffle::Sequential),
+            Some("torch-distributed") => Ok(match order.shuffle {
+                // With the release of PyTorch that the job gives.
+                it @ Shuffle::TorchDistributed { .. } => it,
+                _ => Shuffle::TORCH_DISTRIBUTED,
+            }),
+            Some(other) => {
+                let reason = Reason::NotOneOf { allowed: "sequential, torch-distributed" };
+                Err(self.invalid(keys, other, reason))
+            }
+        }
+    }
+
+    fn every(
+        &self,
+        keys: &[&str],
+        typed: &FurtherOrderFile,
+        order: &Order,
+    ) -> Result<u32, JobError> {
+        self.whole(keys, typed.every.unwrap_or(Whole(1)), 1..=order.epochs)
+    }
+}
