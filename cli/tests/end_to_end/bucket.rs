@@ -130,3 +130,22 @@ fn a_web_server_is_indexed_by_a_manifest_and_by_nothing_else() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("name the objects in a manifest"), "{said}");
 }
+
+#[test]
+fn a_job_is_written_for_a_bucket_whose_names_tell_its_format() {
+    let fixture = Fixture::new();
+    let (server, _) = serve(&fixture);
+    let init = ["init", "s3://bucket/train", "--endpoint", &server.endpoint(), "-o", "new.yaml"];
+    let mut command = fixture.tierfeed(&init);
+    command.args(["--probe", "never", "--batch-size", "8", "--ranks", "2", "--json"]);
+    let output = with_credentials(&mut command).output().unwrap();
+    assert_ended(&output, 0);
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&made["format"], &made["samples"]), (&"image-folder".into(), &100.into()));
+    let mut run = fixture.tierfeed(&["run", "new.yaml", "--", "true"]);
+    assert_ended(&with_credentials(&mut run).output().unwrap(), 0);
+
+    let unsigned = fixture.tierfeed(&[&init[..5], &["other.yaml"]].concat()).output().unwrap();
+    assert_ended(&unsigned, 2);
+    assert!(!fixture.path("other.yaml").exists());
+}
