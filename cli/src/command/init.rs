@@ -212,7 +212,8 @@ fn ranks(
 /// The job with its dataset: what is written must run.
 fn checked(text: &str, output: &Path) -> Result<SizedJob, Failure> {
     let world = World { nodes: 1, ranks_per_node: 1 };
-    let file = JobFile::of_text(text.to_owned(), &output.to_string_lossy(), world)?;
+    let name = format!("{} (not written)", output.display());
+    let file = JobFile::of_text(text.to_owned(), &name, world)?;
     let sized = jobs::sized_of(file)?;
     let no_reports = MachineReports { tiers: Vec::new() };
     let machines = Machine::kinds(&sized.file, &no_reports)?;

@@ -17,7 +17,7 @@ def main(rank, args):
     images = ImageFolder(args.data, transform=crop)
     sampler = DistributedSampler(images, seed=42)
     loader = DataLoader(images, batch_size=args.batch_size, sampler=sampler,
-                        num_workers=4)
+                        num_workers=4, pin_memory=True)
     for epoch in range(3):
         sampler.set_epoch(epoch)
         for pixels, labels in loader:
@@ -56,7 +56,7 @@ fn the_job_that_is_written_for_a_script_serves_its_training() {
     assert_eq!(
         made["change"]["after"],
         "    loader = tierfeed.torch.TierLoader(decode=tierfeed.images.decoder(images.transform), \
-         decode_threads=4)"
+         decode_threads=4, pin_memory=True)"
     );
     let note = &made["change"]["notes"][0];
     assert_eq!(note, "train.py:13, sampler.set_epoch(epoch) becomes loader.set_epoch(epoch)");
@@ -110,7 +110,7 @@ fn what_is_missing_or_wrong_is_named_and_nothing_is_written() {
         (&["--source", "/no/such/place"], "/no/such/place: no such file or directory"),
         (&["--source", "s3:/bucket"], "s3:/bucket: "),
         (&["--source", "tokens", "--format", "raw"], "--format raw needs --record-bytes"),
-        (&["data", "--batch-size", "0"], "batch_size"),
+        (&["data", "--batch-size", "0"], "new.yaml (not written):11: batch_size is `0`"),
         (&["empty", "--script", "no.py"], "no.py: cannot be read"),
     ] {
         let output = init(&fixture, &[&["-o", "new.yaml"], arguments].concat());

@@ -44,6 +44,7 @@ pub(super) fn of_host(when: ProbeTiers) -> Result<Option<Figures>, Failure> {
             Some(reason) => tracing::info!("the tiers are measured anew: {reason}"),
         }
     }
+    tracing::info!("the tiers of this host are measured once, within 30 s");
     let report = tiers::probe_quickly(&file)?;
     Ok(Some(Figures { report, file, age: Age::Measured }))
 }

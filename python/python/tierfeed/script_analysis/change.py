@@ -49,6 +49,8 @@ def change(files: list[File], findings: list[Finding]) -> Change | None:
         arguments = [f"decode={decode}", *threads(file, call, loader)]
         collate = argument(call, "collate_fn", 6)
         arguments += [f"collate={source(file, collate)}"] if is_given(collate) else []
+        pinned = argument(call, "pin_memory", 7)
+        arguments += [f"pin_memory={source(file, pinned)}"] if is_set(pinned) else []
         after = f"tierfeed.torch.TierLoader({', '.join(arguments)})"
         notes += notes_of_epochs(file, name)
     modules = ["tierfeed.torch"]
@@ -80,6 +82,10 @@ def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
 
 def is_given(node: ast.expr | None) -> bool:
     return node is not None and not (isinstance(node, ast.Constant) and node.value is None)
+
+
+def is_set(node: ast.expr | None) -> bool:
+    return is_given(node) and not (isinstance(node, ast.Constant) and node.value is False)
 
 
 def decode_of(file: File, call: ast.Call, loader: Finding) -> tuple[str, list[str]]:
