@@ -1,6 +1,6 @@
 //! TensorFlow's C API for ops and kernels, as far as it is used here.
 //!
-//! With `entry` the only file of this crate with unsafe code. TensorFlow's headers state the contracts that the SAFETY
+//! With `entry` and `filesystem` the only file of this crate with unsafe code. TensorFlow's headers state the contracts that the SAFETY
 //! lists cite: `tensorflow/c/{ops,kernels,tf_tensor,tf_status,tf_tstring}.h`. Its own invariants:
 //!
 //! 1. An [`Api`] holds addresses of functions that have the declared types in every version since 2.18, in
@@ -163,6 +163,7 @@ pub(crate) enum Code {
     PermissionDenied = 7,
     ResourceExhausted = 8,
     FailedPrecondition = 9,
+    OutOfRange = 11,
     Internal = 13,
     Unavailable = 14,
     DataLoss = 15,
@@ -191,9 +192,8 @@ impl Status {
 
     fn of(failure: &Failure) -> Self {
         let status = Self::ok();
-        let message = CString::new(failure.message.replace('\0', "?")).unwrap_or_default();
-        // SAFETY: the status is valid until it is dropped; the message is a terminated string, which is copied.
-        unsafe { (api().set_status)(status.0, failure.code as c_int, message.as_ptr()) };
+        // SAFETY: the status is valid until it is dropped.
+        unsafe { set_status(status.0, Some(failure)) };
         status
     }
 
@@ -215,6 +215,18 @@ impl Drop for Status {
         // SAFETY: made by `new_status`, and deleted only here.
         unsafe { (api().delete_status)(self.0) };
     }
+}
+
+/// Sets a status of TensorFlow: to that of a failure, or to success.
+///
+/// # Safety
+///
+/// `status` is a valid `TF_Status`.
+pub(crate) unsafe fn set_status(status: Pointer, failure: Option<&Failure>) {
+    let (code, message) = failure.map_or((0, ""), |it| (it.code as c_int, it.message.as_str()));
+    let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
+    // SAFETY: the caller passes a valid status; the message is a terminated string, which is copied.
+    unsafe { (api().set_status)(status, code, message.as_ptr()) };
 }
 
 /// A `TF_Tensor`, owned.

@@ -14,6 +14,7 @@ use crate::{
     c_api::{ALIGN, Code, Failure},
     cold::ColdReader,
     feed::{Agent, Feed},
+    files,
     memory::to_usize,
 };
 
@@ -29,6 +30,8 @@ enum Request {
     Close {
         feed: i64,
     },
+    /// What was read by `tierfeed://` addresses.
+    Files,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,6 +79,10 @@ enum Answer {
         /// Epoch, step, address and length of the batches of the agent that tensors refer to.
         held: Vec<(u32, u32, usize, u64)>,
     },
+    Files {
+        opened: u64,
+        foreseen: u64,
+    },
     /// What `tierfeed.Reconfigure` says.
     Wrong(String),
 }
@@ -102,6 +109,10 @@ pub(crate) fn answer(request: &str, registered: Result<(), String>) -> String {
             self::open(*open).unwrap_or_else(|failure| Answer::Wrong(failure.message))
         }
         (_, Ok(Request::Figures { feed })) => figures(feed),
+        (_, Ok(Request::Files)) => {
+            let files::Figures { opened, foreseen } = files::figures();
+            Answer::Files { opened, foreseen }
+        }
         (_, Ok(Request::Close { feed })) => {
             let closed = feeds().remove(&feed);
             closed.into_iter().for_each(|it| it.close());

@@ -4,6 +4,8 @@
 //! process, nothing of it is linked: one library serves every version. `tierfeed/tensorflow/` makes a
 //! `tf.data.Dataset` of the ops, and opens and closes the feeds that they read by ([`control`]).
 //!
+//! The same library reads `tierfeed://` addresses for pipelines that open files ([`filesystem`], [`files`]).
+//!
 //! A batch goes [`kernels`], [`feed`], hand-off, and back as [`batch::Staged`] over [`memory::Memory`].
 //! There is no thread of its own: calls of TensorFlow wait for the agent in turns, and read from the cold
 //! store what it does not deliver.
@@ -15,6 +17,7 @@ mod cold;
 mod connection;
 mod control;
 mod feed;
+mod files;
 mod kernels;
 mod memory;
 mod outputs;
@@ -24,3 +27,6 @@ mod c_api;
 
 #[expect(unsafe_code, reason = "the loader and Python call functions of C")]
 mod entry;
+
+#[expect(unsafe_code, reason = "TensorFlow reads files by functions of C")]
+mod filesystem;

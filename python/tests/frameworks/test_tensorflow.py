@@ -27,7 +27,7 @@ from node import wait_for
 
 tf = needs.module("tensorflow")
 
-from tierfeed.tensorflow import Rows, dataset, source_of  # noqa: E402
+from tierfeed.tensorflow import Report, Rows, dataset, source_of  # noqa: E402
 
 pytestmark = pytest.mark.node
 
@@ -320,6 +320,34 @@ def test_wrong_arguments_say_what_would_be_right(feed: tierfeed.Feed) -> None:
     source_of(data).close()
     with pytest.raises(tf.errors.CancelledError, match="closed"):
         next(iter(data))
+
+
+def test_keras_trains_on_it_and_reports_each_epoch(
+    even: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {"batch_size": 5, "seed": SEED, "epochs": 3, **SMALL}
+    data = dataset(even.job.with_name("data"), **keys)
+    source = source_of(data)
+    model = tf.keras.Sequential([tf.keras.Input([LENGTH]), tf.keras.layers.Dense(3)])
+    model.compile(loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    scaled = data.map(lambda samples, labels: (tf.cast(samples, tf.float32) / 255, labels))
+    history = model.fit(
+        scaled, epochs=3, steps_per_epoch=source.steps_per_epoch, callbacks=[Report(source)], verbose=0
+    )
+    printed = capsys.readouterr().out
+    lines = re.findall(r"epoch (\d): (\d+) batches taken, stall [\d.]+%, cold [\d.]+%\n", printed)
+    assert [epoch for epoch, _ in lines] == ["0", "1", "2"]
+    # The pipeline is ahead of the training.
+    assert int(lines[0][1]) >= 10 and sum(int(batches) for _, batches in lines) == 30
+    assert "30 batches, 614400 bytes" in printed
+    assert all(0 <= share <= 1 for share in history.history["stall"])
+    # Read once, in the first epoch or before it.
+    assert history.history["cold"][1:] == [0, 0]
+    source.close()
 
 
 def test_the_script_of_the_page_learns_and_does_not_repeat_what_it_has_done(

@@ -7,6 +7,18 @@
 """
 
 from tierfeed.tensorflow.dataset import Rows, dataset, source_of
+from tierfeed.tensorflow.files import FilesRead, files_read, register_files
+from tierfeed.tensorflow.report import Report
 from tierfeed.tensorflow.source import Figures, Source
 
-__all__ = ["Figures", "Rows", "Source", "dataset", "source_of"]
+__all__ = [
+    "Figures",
+    "FilesRead",
+    "Report",
+    "Rows",
+    "Source",
+    "dataset",
+    "files_read",
+    "register_files",
+    "source_of",
+]

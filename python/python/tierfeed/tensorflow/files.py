@@ -1,0 +1,39 @@
+"""`tierfeed://` addresses, for pipelines of TensorFlow that open files by themselves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tierfeed._native import Reconfigure
+from tierfeed.tensorflow.library import PATH, library
+
+
+class FilesRead(NamedTuple):
+    """What this process read by `tierfeed://` addresses."""
+
+    opened: int
+    """Files that were opened."""
+    foreseen: int
+    """Those of which reading began before they were opened."""
+
+
+def register_files() -> None:
+    """Makes `tierfeed:///data/train/0.tfrecord` mean that file, for all of TensorFlow in this process.
+
+    A second call does nothing. The addresses are of absolute paths and for reading. Files are read ahead
+    in large blocks, and those that followed in the pass before, while one is read.
+    """
+    library()
+    try:
+        tf.experimental.register_filesystem_plugin(str(PATH))
+    except tf.errors.AlreadyExistsError:
+        return
+    except tf.errors.OpError as error:
+        raise Reconfigure(f"this TensorFlow takes no file system of {PATH.name}: {error}") from error
+
+
+def files_read() -> FilesRead:
+    """What was read so far."""
+    return FilesRead(**library().ask("files", "files"))

@@ -1,0 +1,239 @@
+//! The files behind `tierfeed://`: read in order by pipelines of TensorFlow that know nothing of tierfeed.
+//!
+//! A thin layer: no agent takes part, and files are cached in the page cache of the kernel. What it adds to
+//! reading them plainly:
+//!
+//! 1. A file is read ahead in large blocks, while TensorFlow parses what it has.
+//! 2. The order in which a pass opened its files is remembered. When the next pass opens one, those that
+//!    followed it are read ahead.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io,
+    os::fd::{AsRawFd, RawFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::UNIX_EPOCH,
+};
+
+use crate::c_api::{Code, Failure};
+
+/// How far a file is read ahead of TensorFlow, which reads pieces of 256 KiB.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// Files that are read ahead of the one that is opened.
+const FILES_AHEAD: usize = 2;
+
+/// Files of a pass that are remembered.
+const FILES_REMEMBERED: usize = 1 << 16;
+
+/// The prefix of the addresses.
+const SCHEME: &str = "tierfeed://";
+
+/// A file that TensorFlow reads.
+pub(crate) struct Opened {
+    file: File,
+    len: u64,
+    /// Up to where the kernel was told to read.
+    announced: AtomicU64,
+}
+
+/// What is known of a path.
+pub(crate) struct Entry {
+    pub(crate) len: u64,
+    pub(crate) modified_ns: i64,
+    pub(crate) is_directory: bool,
+}
+
+/// What this process read by these addresses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Figures {
+    /// Files that were opened.
+    pub(crate) opened: u64,
+    /// Files of which reading began before they were opened.
+    pub(crate) foreseen: u64,
+}
+
+/// The files that passes opened.
+#[derive(Default)]
+struct Passes {
+    /// Those of the pass before, and which came after each.
+    earlier: Vec<Arc<Path>>,
+    place_in_earlier: BTreeMap<Arc<Path>, usize>,
+    /// Those of this pass, in order.
+    current: Vec<Arc<Path>>,
+    place_in_current: BTreeMap<Arc<Path>, usize>,
+    /// Those that are read ahead and were not opened yet.
+    foreseen: BTreeSet<Arc<Path>>,
+    figures: Figures,
+}
+
+static PASSES: Mutex<Option<Passes>> = Mutex::new(None);
+
+/// The path that an address means.
+pub(crate) fn path_of(address: &str) -> &str {
+    address.strip_prefix(SCHEME).unwrap_or(address)
+}
+
+/// Opens a file, and lets the kernel read it and those that will follow.
+pub(crate) fn open(path: &str) -> Result<Opened, Failure> {
+    let of_file = |error| failure(path, &error);
+    let file = File::open(local(path)?).map_err(of_file)?;
+    let metadata = file.metadata().map_err(of_file)?;
+    if metadata.is_dir() {
+        let message = format!("{SCHEME}{path} is a directory");
+        return Err(Failure::new(Code::FailedPrecondition, message));
+    }
+    let opened = Opened { file, len: metadata.len(), announced: AtomicU64::new(0) };
+    opened.read_ahead(0);
+    for next in note_opened(Path::new(path)) {
+        // A file that is gone is noticed when it is opened.
+        if let Ok(file) = File::open(&next) {
+            announce(&file, 0, AHEAD_BYTES);
+        }
+    }
+    Ok(opened)
+}
+
+impl Opened {
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Tells the kernel to read what follows `offset`, once for each half of what is read ahead.
+    pub(crate) fn read_ahead(&self, offset: u64) {
+        let announced = self.announced.load(Ordering::Relaxed);
+        let wanted = offset.saturating_add(AHEAD_BYTES).min(self.len);
+        let is_due = wanted == self.len || wanted >= announced.saturating_add(AHEAD_BYTES / 2);
+        if wanted > announced && is_due {
+            self.announced.store(wanted, Ordering::Relaxed);
+            announce(&self.file, announced.max(offset), wanted - announced.max(offset));
+        }
+    }
+}
+
+/// The error of a read.
+pub(crate) fn unreadable(offset: u64, error: &io::Error) -> Failure {
+    Failure::new(Code::DataLoss, format!("cannot read at byte {offset} of a file: {error}"))
+}
+
+/// What is at a path.
+pub(crate) fn stat(path: &str) -> Result<Entry, Failure> {
+    let metadata = fs::metadata(local(path)?).map_err(|error| failure(path, &error))?;
+    let modified = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+    Ok(Entry {
+        len: metadata.len(),
+        modified_ns: modified.map_or(0, |it| i64::try_from(it.as_nanos()).unwrap_or(i64::MAX)),
+        is_directory: metadata.is_dir(),
+    })
+}
+
+/// The names in a directory, sorted.
+pub(crate) fn children(path: &str) -> Result<Vec<String>, Failure> {
+    let of_path = |error| failure(path, &error);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(local(path)?).map_err(of_path)? {
+        names.push(entry.map_err(of_path)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+pub(crate) fn figures() -> Figures {
+    let passes = PASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    passes.as_ref().map(|it| it.figures).unwrap_or_default()
+}
+
+/// Notes that a file is opened; returns those that are to be read ahead.
+fn note_opened(path: &Path) -> Vec<PathBuf> {
+    let mut passes = PASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    passes.get_or_insert_with(Passes::default).note(path)
+}
+
+impl Passes {
+    fn note(&mut self, path: &Path) -> Vec<PathBuf> {
+        self.figures.opened += 1;
+        self.figures.foreseen += u64::from(self.foreseen.remove(path));
+        let is_again = self.place_in_current.contains_key(path);
+        if is_again || self.current.len() == FILES_REMEMBERED {
+            self.earlier = std::mem::take(&mut self.current);
+            self.place_in_earlier = std::mem::take(&mut self.place_in_current);
+            self.foreseen.clear();
+        }
+        let path: Arc<Path> = path.into();
+        self.place_in_current.insert(Arc::clone(&path), self.current.len());
+        self.current.push(Arc::clone(&path));
+        let Some(place) = self.place_in_earlier.get(&path) else { return Vec::new() };
+        let following = self.earlier.iter().skip(place + 1).take(FILES_AHEAD);
+        let unopened = following.filter(|next| !self.place_in_current.contains_key(*next));
+        let mut next = Vec::new();
+        for path in unopened {
+            if self.foreseen.insert(Arc::clone(path)) {
+                next.push(path.to_path_buf());
+            }
+        }
+        next
+    }
+}
+
+/// A path of this machine; buckets are for `tierfeed.tensorflow.dataset`.
+fn local(path: &str) -> Result<&Path, Failure> {
+    if path.starts_with('/') {
+        return Ok(Path::new(path));
+    }
+    let message = format!(
+        "{SCHEME}{path} is not an absolute path: {SCHEME}/data/train reads files of this machine; a bucket is \
+         read by tierfeed.tensorflow.dataset(\"s3://bucket/train\", format=\"tfrecord\", ...)"
+    );
+    Err(Failure::new(Code::InvalidArgument, message))
+}
+
+fn failure(path: &str, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::NotFound,
+        io::ErrorKind::PermissionDenied => Code::PermissionDenied,
+        io::ErrorKind::NotADirectory => Code::FailedPrecondition,
+        _ => Code::Unavailable,
+    };
+    Failure::new(code, format!("{SCHEME}{path}: {error}"))
+}
+
+/// Lets the kernel read into its page cache, without a wait for it.
+fn announce(file: &File, offset: u64, len: u64) {
+    let advice = rustix::fs::Advice::WillNeed;
+    // Advice that the file system does not take costs speed only.
+    let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), advice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(opened: &[&str]) -> (Passes, Vec<Vec<PathBuf>>) {
+        let mut passes = Passes::default();
+        let ahead = opened.iter().map(|path| passes.note(Path::new(path))).collect();
+        (passes, ahead)
+    }
+
+    #[test]
+    fn the_files_of_a_pass_are_foreseen_in_the_next_one() {
+        let (passes, ahead) = passes(&["/a", "/b", "/c", "/d", "/a", "/b", "/c", "/d"]);
+        assert!(ahead[..4].iter().all(Vec::is_empty));
+        assert_eq!(ahead[4], ["/b", "/c"].map(PathBuf::from));
+        assert_eq!(ahead[5], [PathBuf::from("/d")]);
+        assert!(ahead[6..].iter().all(Vec::is_empty));
+        assert_eq!((passes.figures.opened, passes.figures.foreseen), (8, 3));
+    }
+
+    #[test]
+    fn another_order_is_followed_as_far_as_it_repeats() {
+        let (passes, ahead) = passes(&["/a", "/b", "/c", "/d", "/c", "/a", "/b", "/d"]);
+        assert_eq!(ahead[4], [PathBuf::from("/d")]);
+        assert_eq!(ahead[5], [PathBuf::from("/b")]);
+        assert_eq!(passes.figures.foreseen, 2);
+    }
+}
