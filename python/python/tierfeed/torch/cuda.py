@@ -33,7 +33,7 @@ class Cuda:
                 return None
             with suppress(RuntimeError):
                 torch.ones(1, device=device)
-            return f"cudaHostRegister of {nbytes} bytes failed with {code}"
+            return f"cudaHostRegister of {nbytes} bytes failed with error {code} of CUDA"
 
     def unregister(self, address: int) -> None:
         """Reverts `register`."""

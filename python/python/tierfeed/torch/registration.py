@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
 
 import torch
 
@@ -31,6 +30,7 @@ class Registration:
         self._cuda = cuda
         self._device = device
         self._start, self._len = agent.arena
+        self._ranges = _ranges(self._start, self._len)
         self._registered: list[tuple[int, int]] = []
         self._is_closing = False
         self._thread = threading.Thread(target=self._register, name="tierfeed-register", daemon=True)
@@ -42,9 +42,9 @@ class Registration:
         return self._start <= first < self._start + self._len
 
     def is_split(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in two registered ranges: no copy may."""
+        """Whether a tensor lies in two ranges: no copy may, whether or not both are registered."""
         first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
-        return any(first < start < end for start, _ in self._registered)
+        return any(first < start < end for start, _ in self._ranges)
 
     def wait(self) -> None:
         """Waits until all is registered, or failed."""
@@ -58,13 +58,12 @@ class Registration:
             self._cuda.unregister(self._registered.pop()[0])
 
     def _register(self) -> None:
-        for start, length in _ranges(self._start, self._len):
+        for start, length in self._ranges:
             if self._is_closing:
                 return
             if (failure := self._cuda.register(start, length, self._device)) is not None:
                 warnings.warn(
-                    f"tierfeed: {failure}; batches are copied from memory that is not pinned."
-                    " `ulimit -l` may be too low, or a driver too old",
+                    f"tierfeed: {failure}; batches are copied from memory that is not pinned",
                     RuntimeWarning,
                     stacklevel=1,
                 )
@@ -72,6 +71,6 @@ class Registration:
             self._registered.append((start, length))
 
 
-def _ranges(start: int, length: int) -> Iterator[tuple[int, int]]:
-    for offset in range(0, length, RANGE_MAX):
-        yield start + offset, min(RANGE_MAX, length - offset)
+def _ranges(start: int, length: int) -> list[tuple[int, int]]:
+    offsets = range(0, length, RANGE_MAX)
+    return [(start + offset, min(RANGE_MAX, length - offset)) for offset in offsets]
