@@ -89,6 +89,10 @@ pub(crate) enum Command {
     /// without an agent.
     #[command(hide = true)]
     Read(Read),
+    /// Answers questions about the objects of buckets, which come on standard input, for the file system of
+    /// the Python package.
+    #[command(hide = true)]
+    Objects(BucketOptions),
     /// Waits for trainers of a run whose agent has failed.
     #[command(hide = true)]
     Attend(Attend),

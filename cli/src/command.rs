@@ -16,6 +16,7 @@ pub(crate) mod init;
 mod machine;
 pub(crate) mod manager;
 pub(crate) mod manual;
+pub(crate) mod objects;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod run;

@@ -27,7 +27,8 @@ case $which in
     ;;
   oldest)
     beside_torch=()
-    others=('tensorflow-cpu==2.18.1' 'jax==0.4.30' 'jaxlib==0.4.30' 'grain==0.2.3' 'keras==3.5.0')
+    others=('tensorflow-cpu==2.18.1' 'jax==0.4.30' 'jaxlib==0.4.30' 'grain==0.2.3' 'keras==3.5.0'
+      'fsspec==2023.10.0')
     ;;
   *)
     say "error: $which is neither newest nor oldest"
