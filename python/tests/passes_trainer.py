@@ -1,9 +1,10 @@
 """A training script for the tests of several datasets: makes the passes that it is told, in this order.
 
-`passes_trainer.py LOG PASSES` writes `LOG.RANK`, a line of JSON per batch. `PASSES` is JSON: a list of
-`[DATASET, EPOCH, BATCHES]`, where the dataset is null for the training set, the epoch null for a loader
-without `set_epoch`, and the pass is left after so many batches, if that is not null. `"begin"` and
-`"go on"` in place of an epoch iterate over the training set in two parts, with other passes between.
+`passes_trainer.py LOG PASSES [SOURCE KEYS]` writes `LOG.RANK`, a line of JSON per batch. `PASSES` is
+JSON: a list of `[DATASET, EPOCH, BATCHES]`, where the dataset is null for the training set, the epoch
+null for a loader without `set_epoch`, and the pass is left after so many batches, if that is not null.
+`"begin"` and `"go on"` in place of an epoch iterate over the training set in two parts, with other
+passes between. With a source, as JSON, the training starts its agent itself, with these keys.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 from tierfeed.torch import TierLoader
 
 
-def main(log: str, passes: list[tuple[str | None, Any, int | None]]) -> None:
-    loaders: dict[str | None, TierLoader] = {None: TierLoader()}
+def main(log: str, passes: list[tuple[str | None, Any, int | None]], *given: Any) -> None:
+    source, keys = given or (None, {})
+    loaders: dict[str | None, TierLoader] = {None: TierLoader(source, **keys)}
     for name, _, _ in passes:
         if name not in loaders:
             loaders[name] = TierLoader(dataset=name)
@@ -39,4 +41,4 @@ def main(log: str, passes: list[tuple[str | None, Any, int | None]]) -> None:
         assert {it.feed.mode for it in loaders.values()} == {"agent"}
 
 
-main(sys.argv[1], json.loads(sys.argv[2]))
+main(sys.argv[1], *map(json.loads, sys.argv[2:]))

@@ -14,7 +14,8 @@ import pytest
 
 import node
 import tierfeed
-from conftest import World, make_world
+from cluster import STAND_IN
+from conftest import SEED, World, make_world
 from tierfeed.torch import TierLoader
 
 pytestmark = pytest.mark.node
@@ -67,6 +68,12 @@ def run(root: Path, world: World, passes: list[Pass]) -> dict[str, Any]:
     line += [sys.executable, TRAINER, str(root / "log"), json.dumps(passes)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert done.returncode == 0, done.stderr
+    check(root, world, passes)
+    return node.report(root / "run")
+
+
+def check(root: Path, world: World, passes: list[Pass]) -> None:
+    """Compares what the passes gave each rank with what is in the files."""
     for rank in range(world.ranks):
         rows = [json.loads(line) for line in Path(f"{root / 'log'}.{rank}").read_text().splitlines()]
         begun: int | None = None
@@ -82,7 +89,6 @@ def run(root: Path, world: World, passes: list[Pass]) -> dict[str, Any]:
             assert given == whole[:batches], f"rank {rank}, pass {number}: {name}, {epoch}"
             if epoch == "begin":
                 begun = batches
-    return node.report(root / "run")
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -193,3 +199,72 @@ def test_a_folder_that_is_not_there_is_named_by_its_key(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert done.returncode == 2
     assert "datasets.validation.source" in done.stderr
+
+
+def embedded_keys(root: Path, world: World) -> dict[str, Any]:
+    """The arguments that say the same as the job file."""
+    return {
+        "batch_size": world.batch_size,
+        "seed": SEED,
+        "epochs": world.epochs,
+        "chunk": "1 MiB",
+        "tiers": {"main-memory": {"size": "16 MiB"}},
+        "datasets": {"validation": {"source": str(root / "val"), "batch_size": BATCH}},
+    }
+
+
+def test_a_training_that_starts_its_agent_itself_reads_both_datasets_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = with_validation(tmp_path, ranks=2)
+    monkeypatch.chdir(tmp_path)
+    passes: list[Pass] = []
+    for epoch in range(world.epochs):
+        passes += [(None, epoch, None), ("validation", None, None)]
+    given = [str(tmp_path / "log"), json.dumps(passes)]
+    given += [json.dumps(str(tmp_path / "data")), json.dumps(embedded_keys(tmp_path, world))]
+    line = [sys.executable, str(STAND_IN / "torchrun"), "--nproc-per-node", "2", TRAINER, *given]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    check(tmp_path, world, passes)
+    assert len(list((tmp_path / ".tierfeed/runs").iterdir())) == 1, "one run, so one agent"
+
+
+def test_the_agent_of_two_loaders_ends_with_the_last_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = with_validation(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    train = TierLoader(str(tmp_path / "data"), **embedded_keys(tmp_path, world))
+    val = TierLoader(dataset="validation")
+    agent = train.feed._embedded
+    assert agent is not None and val.feed._embedded is agent
+    train.close()
+    train.close()
+    assert [labels.tolist() for _, labels in val] == [
+        labels for _, labels in expected_validation(tmp_path, world, 0)
+    ]
+    assert (val.feed.mode, agent.has_ended) == ("agent", False)
+    val.close()
+    assert agent.has_ended
+    with pytest.raises(tierfeed.Gone):
+        TierLoader(dataset="validation")
+
+
+def test_a_cell_with_both_loaders_that_is_run_again_replaces_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = with_validation(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    cells = []
+    for _ in range(2):
+        train = TierLoader(str(tmp_path / "data"), **embedded_keys(tmp_path, world))
+        cells.append((train, TierLoader(dataset="validation")))
+        assert len(list(cells[-1][1])) == 3
+    (first, _), (second, validation) = cells
+    assert first.feed._embedded is not None and first.feed._embedded.has_ended
+    assert validation.feed._embedded is second.feed._embedded
+    assert validation.feed.mode == second.feed.mode == "agent"
+    for loader in cells[1]:
+        loader.close()

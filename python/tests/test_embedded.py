@@ -314,11 +314,10 @@ def test_every_key_of_a_run_is_an_argument() -> None:
     for row in re.findall(r"^\| `([a-z_.-]+)", page, re.MULTILINE):
         section, _, key = row.partition(".")
         keys.add(key.partition(".")[0] if section in ("dataset", "order") else section)
-    # What a loader is called with first, a dataset that is not there, what a run does not follow,
-    # datasets beside the first, which have loaders of their own, and
+    # What a loader is called with first, a dataset that is not there, what a run does not follow, and
     # files of the trainer, whose directory a variable of `tierfeed run` names.
     analysed = {"loader", "decoded", "model", "checkpoint", "validation", "evaluation", "cache"}
-    assert set(arguments.KEYS) == keys - {"source", "described", "job_scratch", "datasets"} - analysed
+    assert set(arguments.KEYS) == keys - {"source", "described", "job_scratch"} - analysed
 
 
 def test_relative_paths_are_those_of_the_working_directory(tmp_path) -> None:

@@ -69,6 +69,7 @@ JOB_KEYS = (
     "network",
     "tiers",
     "pause",
+    "datasets",
 )
 KEYS = (*JOB_KEYS, *DATASET_KEYS, *ORDER_KEYS)
 
@@ -93,13 +94,16 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
     """The text of the job file that says the same as the arguments of a loader.
 
     What a loader of PyTorch has no argument for gets the value that its user expects: an image folder,
-    shuffled as by `DistributedSampler`. `shuffle=True` and `shuffle=False` mean what they mean there.
+    shuffled as by `DistributedSampler`; those of `datasets` are not shuffled. `shuffle=True` and
+    `shuffle=False` mean what they mean there.
     """
     refuse_unknown(keys, of="a loader")
-    shuffle = keys.get("shuffle", True)
-    if isinstance(shuffle, bool):
-        shuffle = "torch-distributed" if shuffle else "sequential"
-    given = {**keys, "shuffle": shuffle, "format": keys.get("format", "image-folder")}
+    given = {**keys, **_usual(keys, shuffle=True)}
+    if isinstance(further := keys.get("datasets"), Mapping):
+        given["datasets"] = {
+            name: {**it, **_usual(it, shuffle=False)} if isinstance(it, Mapping) else it
+            for name, it in further.items()
+        }
     job = {
         **_chosen(given, JOB_KEYS),
         "dataset": {"source": os.fspath(source), **_chosen(given, DATASET_KEYS)},
@@ -108,6 +112,14 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
     job = _plain(job)
     job.setdefault("name", _name(job))
     return "# The arguments of a loader, as a job file.\n" + _json(job) + "\n"
+
+
+def _usual(keys: Mapping[str, Any], *, shuffle: bool) -> dict[str, Any]:
+    """The format and the shuffle of a dataset, as a job file names them."""
+    shuffled = keys.get("shuffle", shuffle)
+    if isinstance(shuffled, bool):
+        shuffled = "torch-distributed" if shuffled else "sequential"
+    return {"shuffle": shuffled, "format": keys.get("format", "image-folder")}
 
 
 def _chosen(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ the pipe when the rank ends, also if it was killed, so nothing is left behind.
 from __future__ import annotations
 
 import builtins
+import itertools
 import json
 import os
 import re
@@ -29,6 +30,7 @@ ENDS_WITHIN_S = 5.0
 _INPUT_IS_WRONG = 2
 
 _agents: weakref.WeakSet[EmbeddedAgent] = weakref.WeakSet()
+_numbers = itertools.count()
 
 _started: list[StartedAgent] = []
 """The last one, also when it has ended."""
@@ -46,21 +48,49 @@ def last_started() -> StartedAgent | None:
     return _started[-1] if _started else None
 
 
-class EmbeddedAgent:
-    """What a training has started beside itself. It ends when this object is closed or gone."""
+def running(dataset: str) -> EmbeddedAgent | None:
+    """The agent that this process has started for a job with `dataset` beside its first one."""
+    found = [it for it in _agents if dataset in it.datasets and not it.has_ended]
+    return max(found, key=lambda it: it.number, default=None)
 
-    def __init__(self, source: str, process: subprocess.Popen[str], told: Mapping[str, str]) -> None:
-        self.source = source
+
+class EmbeddedAgent:
+    """What a training has started beside itself. It ends with the last feed that uses it, or when this
+    object is gone."""
+
+    def __init__(
+        self, dataset: Mapping[str, Any], process: subprocess.Popen[str], told: Mapping[str, str]
+    ) -> None:
+        self.source: str = dataset["source"]
+        self.datasets: frozenset[str] = frozenset(dataset["further"])
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self.socket = told["TIERFEED_SOCK"]
         self.job = told["TIERFEED_JOB"]
         self.index = told["TIERFEED_INDEX"]
         self.run_dir = Path(told["TIERFEED_RUN_DIR"])
         self._process = process
         self._finalizer = weakref.finalize(self, _end, process)
+        # Those started later have a higher number.
+        self.number = next(_numbers)
         _agents.add(self)
         _started[:] = [StartedAgent(self.run_dir, self.socket)]
 
-    def close(self) -> None:
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was ended from here."""
+        return not self._finalizer.alive
+
+    def use(self, user: object) -> None:
+        """The agent lasts as long as `user`, at least."""
+        self._users.add(user)
+
+    def leave(self, user: object) -> None:
+        """Ends the agent if nothing else in this process uses it."""
+        self._users.discard(user)
+        if not self._users:
+            self.end()
+
+    def end(self) -> None:
         """Ends the agent with the last rank of its node; waits for it for a while."""
         self._finalizer()
 
@@ -83,11 +113,12 @@ def start(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> EmbeddedAg
             " leave the arguments out, or start the script by itself"
         )
     text = arguments.job_file(source, keys)
-    place = json.loads(text.partition("\n")[2])["dataset"]["source"]
+    job = json.loads(text.partition("\n")[2])
+    dataset = {"source": job["dataset"]["source"], "further": job.get("datasets", {})}
     if _is_interactive():
         # A cell that is run again: the earlier loader may live on in the history of the session.
-        for earlier in [it for it in _agents if it.source == place]:
-            earlier.close()
+        for earlier in [it for it in _agents if it.source == dataset["source"]]:
+            earlier.end()
     process = _spawn()
     try:
         told = _hear(process, text)
@@ -95,7 +126,7 @@ def start(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> EmbeddedAg
         process.kill()
         _end(process)
         raise
-    return EmbeddedAgent(place, process, told)
+    return EmbeddedAgent(dataset, process, told)
 
 
 def _spawn() -> subprocess.Popen[str]:

@@ -81,7 +81,8 @@ def connect(
     With a `source`, a path or a URL of a dataset, the process needs no `tierfeed run`: an agent is
     started beside the first rank of each node, found by the others, and ends with the last. `keys` are
     those of a job file (docs/job-file.md); the keys below `dataset` and `order` are arguments of their
-    own. The ranks are those of the launcher.
+    own. The ranks are those of the launcher. A feed of one of its `datasets` finds the agent that this
+    process has started.
 
     Without, an argument that is not given comes from the environment: `TIERFEED_SOCK` of `tierfeed run`
     and `tierfeed exec`, the rank of the launcher (docs/launch.md), and for the fallback `TIERFEED_JOB`
@@ -109,10 +110,15 @@ def connect(
             f"connect takes no {next(iter(keys))}= without a source, such as"
             ' connect("/data/train", batch_size=256): the job file says what is read'
         )
+    socket = environment.socket() if socket is None else socket
+    job = environment.job() if job is None else job
+    started = None if dataset is None else embedded.running(dataset)
+    if started is not None and (socket, job) == (None, None):
+        return _feed_of(started, dataset)
     return Feed(
-        socket=environment.socket() if socket is None else socket,
+        socket=socket,
         launched=environment.launched(rank),
-        job=environment.job() if job is None else job,
+        job=job,
         index=environment.index() if index is None else index,
         dataset=dataset,
     )
@@ -120,13 +126,17 @@ def connect(
 
 def embedded_feed(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> Feed:
     """The feed of a rank that starts its agent itself."""
-    agent = embedded.start(source, keys)
+    return _feed_of(embedded.start(source, keys), None)
+
+
+def _feed_of(agent: EmbeddedAgent, dataset: str | None) -> Feed:
     return Feed(
         socket=agent.socket,
         launched=environment.launched(),
         job=agent.job,
         index=agent.index,
         embedded=agent,
+        dataset=dataset,
     )
 
 
@@ -160,6 +170,8 @@ class Feed:
         self._dataset = dataset
         # The agent lasts as long as this feed; a copy in another process does not hold it.
         self._embedded = embedded
+        if embedded is not None:
+            embedded.use(self)
         self._launched = launched
         # The process that trains: workers read for it, and are no ranks of their own.
         self._trainer = os.getpid() if trainer is None else trainer
@@ -344,7 +356,7 @@ class Feed:
         """
         self._reset()
         if self._embedded is not None:
-            self._embedded.close()
+            self._embedded.leave(self)
 
     def __enter__(self) -> Feed:
         return self
