@@ -89,6 +89,8 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     let named = place.source.as_deref();
     let mut chosen = dataset::choose(arguments, named, looked_at, script.as_ref(), &mut questions)?;
     chosen.keys.source = source_from(&arguments.output, &chosen.keys.source)?;
+    let held_out = chosen.held_out.as_deref();
+    let held_out = held_out.map(|it| source_from(&arguments.output, it)).transpose()?;
     let batch_size = batch_size(arguments, script.as_ref(), &mut questions)?;
     let ranks = ranks(arguments, script.as_ref(), &mut questions)?;
     let figures = figures::of_host(arguments.probe)?;
@@ -96,6 +98,7 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
         name: job_text::name(&chosen.keys.source),
         dataset: &chosen.keys,
         why_dataset: &chosen.why,
+        held_out: held_out.as_deref(),
         script: script.as_ref(),
         batch_size,
         ranks,

@@ -137,6 +137,26 @@ fn training_data_is_chosen_before_data_that_is_held_out_and_the_others_are_named
     );
 }
 
+#[test]
+fn a_dataset_that_is_held_out_stands_in_comments_that_can_be_taken_as_they_are() {
+    let fixture = Fixture::new();
+    for (class, place) in [("class0", "train/cat"), ("class1", "train/dog"), ("class2", "val/cat")]
+    {
+        copy(&fixture.path("data").join(class), &fixture.path("set").join(place), 4);
+    }
+    copy(&fixture.path("data/class3"), &fixture.path("set/val/dog"), 4);
+    let made = json(&init(&fixture, &["set", "-o", "new.yaml", "--batch-size", "2", "--json"]));
+    let yaml = made["yaml"].as_str().unwrap();
+    assert!(yaml.contains("#   validation: { source: ./set/val, format: image-folder }"), "{yaml}");
+    let taken = yaml.replace("# datasets:", "datasets:").replace("#   validation", "  validation");
+    fs::write(fixture.path("both.yaml"), taken).unwrap();
+    let plan = fixture.tierfeed(&["plan", "both.yaml", "--dump"]).output().unwrap();
+    assert_ended(&plan, 0);
+    let batches = |output: &Output| text(output).lines().filter(|it| it.starts_with("0 ")).count();
+    let alone = fixture.tierfeed(&["plan", "new.yaml", "--dump"]).output().unwrap();
+    assert!(batches(&plan) > batches(&alone), "{}", text(&plan));
+}
+
 fn copy(from: &Path, to: &Path, count: usize) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().take(count) {

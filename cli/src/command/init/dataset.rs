@@ -34,6 +34,8 @@ use crate::{
 pub(super) struct Chosen {
     pub(super) keys: DatasetKeys,
     pub(super) why: String,
+    /// A dataset beside it that is held out by its name, in the same format.
+    pub(super) held_out: Option<String>,
 }
 
 /// A source before its format is known.
@@ -81,7 +83,8 @@ pub(super) fn choose(
         keys.record_bytes = told.map(|bytes| bytes.to_string());
     }
     complete(&mut keys, questions)?;
-    Ok(Chosen { keys, why: source.why })
+    let held_out = held_out(folder, surroundings, &keys);
+    Ok(Chosen { keys, why: source.why, held_out })
 }
 
 /// A format that nobody named.
@@ -187,6 +190,14 @@ fn of_script(folder: &Path, script: &Script, text: &str) -> Option<Source> {
     let format = format.filter(is_whole).map(str::to_owned);
     let why = script.key("dataset.source")?.from(script);
     Some(Source { text, format, why })
+}
+
+/// The first dataset in the folder whose name says that it is held out, in the format of the chosen one.
+fn held_out(folder: &Path, surroundings: &Surroundings, chosen: &DatasetKeys) -> Option<String> {
+    let seen = recognition::recognize(&surroundings.directories);
+    let found = seen.iter().find(|it| !is_for_training(it) && it.format == chosen.format)?;
+    let path = joined(folder, Path::new(OsStr::from_bytes(&found.path))).display().to_string();
+    (path != chosen.source).then_some(path)
 }
 
 /// The datasets in the folder: training data before what is held out, and those with more files first.

@@ -13,6 +13,8 @@ pub(super) struct Draft<'a> {
     pub(super) name: String,
     pub(super) dataset: &'a DatasetKeys,
     pub(super) why_dataset: &'a str,
+    /// The source of a dataset that is held out, in the same format.
+    pub(super) held_out: Option<&'a str>,
     pub(super) script: Option<&'a Script>,
     pub(super) batch_size: (u32, String),
     /// Training processes on a node; `None` leaves the world to the launcher.
@@ -40,6 +42,12 @@ impl Draft<'_> {
             lines.push(format!("  # {contents}"));
         }
         lines.extend(self.dataset_lines());
+        if let Some(source) = self.held_out {
+            let (source, format) = (scalar(source), &self.dataset.format);
+            lines.push("# Read by the same agent, with a loader of its own: TierLoader(dataset=\"validation\", …).".to_owned());
+            lines.push("# datasets:".to_owned());
+            lines.push(format!("#   validation: {{ source: {source}, format: {format} }}"));
+        }
         lines.push("order:".to_owned());
         lines.extend(self.order_lines(order));
         let (batch_size, why) = &self.batch_size;
