@@ -48,6 +48,7 @@ check 'architecture' .venv/bin/python scripts/lint/architecture.py
 check 'layers' .venv/bin/python scripts/lint/layers.py
 check 'length of functions' python3 scripts/lines.py >/dev/null
 check 'limits' .venv/bin/python scripts/lint/limits.py
+check 'links' .venv/bin/python scripts/lint/links.py
 check 'specification' .venv/bin/python scripts/lint/specification.py
 check 'documentation' env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' \
   cargo doc --quiet --workspace --no-deps --document-private-items
