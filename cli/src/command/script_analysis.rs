@@ -113,7 +113,7 @@ fn facts(job: &Job) -> serde_json::Value {
 fn not_started(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound => Failure::Input(anyhow!(
-            "--script needs Python 3.9 or later as `python3` in PATH; install it, for example with \
+            "scripts are analysed by Python 3.9 or later, `python3` in PATH; install it, for example with \
              `apt install python3`"
         )),
         _ => Failure::Work(anyhow!("cannot start python3: {error}")),
