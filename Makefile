@@ -17,11 +17,11 @@ export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 # Users get the optimised binary; tests start that which is built with them, so that the gate compiles
 # each crate once, and with every check of arithmetic and every drill in it.
 export TIERFEED_PROFILE ?= release
-test test-cluster test-frameworks test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
+test test-cluster test-frameworks imagenet-example test-launchers test-kubernetes stress sanitize demo-short: export TIERFEED_PROFILE := dev
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build wheel first-batch image release install uninstall test test-cluster test-frameworks test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
+.PHONY: help setup build wheel first-batch image release install uninstall test test-cluster test-frameworks imagenet-example test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,10 @@ test-cluster: build ## trainings on several nodes: a private Slurm of four, Open
 
 test-frameworks: build ## the Python package under PyTorch, TensorFlow, JAX, Keras and their neighbours (5 GB)
 	@scripts/test-frameworks.sh
+
+imagenet-example: build ## PyTorch's own example with tierfeed in place of its loader (EXAMPLES: a clone of pytorch/examples)
+	@scripts/frameworks/setup.sh newest >/dev/null
+	@TIERFEED_EXE=$(TIERFEED_BIN) python3 scripts/frameworks/imagenet_example.py $(EXAMPLES)
 
 test-launchers: build ## ranks under the torchrun and accelerate of a current PyTorch, Slurm and MPI (3.4 GB)
 	@scripts/test-launchers.sh
