@@ -25,6 +25,7 @@ mod endpoint;
 mod entry;
 mod mapped_words;
 mod message;
+mod named_dataset;
 mod packet;
 mod peer;
 mod refusal;
@@ -52,6 +53,7 @@ pub use self::{
         GRANT_CHUNKS_MAX, GrantId, Hello, Malformed, PROTOCOL, Pages, RequestId, Role,
         SHARED_TIERS_MAX,
     },
+    named_dataset::{NamedDataset, NoDataset},
     peer::ForeignUser,
     refusal::Explained,
     server::{

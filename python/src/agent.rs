@@ -12,14 +12,14 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{
-    Client, Hello, LeasedBatch, NextError, OnError, Pages, Reply, RequestError, Role, monotonic_now,
+    Client, Hello, LeasedBatch, NamedDataset, NextError, OnError, Pages, Reply, RequestError, Role,
+    monotonic_now,
 };
 
 use crate::{
     batch::{Batch, Origin, Row},
     clock::{SIGNAL_INTERVAL, check_signals},
     errors,
-    named_dataset::NamedDataset,
     order::Order,
     refused::Refused,
     requests::{Place, Requests, Table},
@@ -196,7 +196,7 @@ impl AgentConnection {
             .detach(|| Client::connect(Path::new(socket), &hello, CONNECT_TIMEOUT))
             .map_err(|error| errors::connect(&error))?;
         let briefing = client.briefing();
-        let dataset = NamedDataset::find(briefing, dataset)?;
+        let dataset = NamedDataset::find(briefing, dataset).map_err(errors::reconfigure)?;
         let further = dataset.further(briefing);
         Ok(Self {
             order: Py::new(py, Order::of(dataset))?,

@@ -23,13 +23,12 @@ use tierfeed_dataset::{
     reader::{Access, Launch, Reader, ReaderError},
     throttle::Throttle,
 };
-use tierfeed_handoff::{Briefing, Bucket, OnError};
+use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError};
 
 use crate::{
     batch::{Batch, Origin, Row},
     clock::{Clock, SignalPoll},
     errors,
-    named_dataset::NamedDataset,
     order::Order,
     view_memory::PrivatePages,
 };
@@ -201,7 +200,7 @@ impl ColdReader {
     ) -> PyResult<(Order, Self)> {
         py.detach(|| {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
-            let dataset = NamedDataset::find(&briefing, dataset)?;
+            let dataset = NamedDataset::find(&briefing, dataset).map_err(errors::reconfigure)?;
             let (index_path, fingerprint, bucket, emulation) = match dataset.further(&briefing) {
                 None => (
                     &briefing.index_path,

@@ -16,7 +16,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 use tierfeed_dataset::reader::ReaderError;
-use tierfeed_handoff::{Briefing, ConnectError, ControlError, NextError, RequestError};
+use tierfeed_handoff::{ConnectError, ControlError, NextError, RequestError};
 
 create_exception!(tierfeed, Error, PyException, "The base of all errors of tierfeed.");
 create_exception!(tierfeed, Gone, Error, "The agent is not there, or not there any more.");
@@ -73,16 +73,6 @@ pub(crate) fn unreadable(
 /// A job file, index or briefing that cannot be used.
 pub(crate) fn reconfigure(error: impl error::Error) -> PyErr {
     Reconfigure::new_err(with_causes(&error))
-}
-
-/// The job has no dataset of that name.
-pub(crate) fn no_dataset(name: &str, briefing: &Briefing) -> PyErr {
-    let known: Vec<_> = briefing.further.iter().map(|it| it.name.as_str()).collect();
-    let has = match known[..] {
-        [] => "it has none beside `dataset`; name it below `datasets`".to_owned(),
-        _ => format!("beside `dataset` it has {}", known.join(", ")),
-    };
-    Reconfigure::new_err(format!("the job {} has no dataset {name:?}: {has}", briefing.job))
 }
 
 /// The index is not the one that the agent used.

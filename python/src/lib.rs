@@ -24,7 +24,6 @@ mod batches;
 mod cold_reader;
 mod identity;
 mod index;
-mod named_dataset;
 mod order;
 mod refused;
 mod requests;

@@ -12,7 +12,9 @@ use tierfeed_core::{
     order::{EpochOrder, Shuffle, Spec},
 };
 
-use crate::{errors::Reconfigure, named_dataset::NamedDataset};
+use tierfeed_handoff::NamedDataset;
+
+use crate::errors::Reconfigure;
 
 /// Computed epochs that are kept, 4 bytes a sample each: the current one and the next.
 const EPOCHS_KEPT: usize = 2;

@@ -381,16 +381,13 @@ class Feed:
         """What another reader of this rank in this process needs: how to reach the agent, the briefing,
         and the program that reads buckets."""
         self._attach()
-        if self._dataset is not None:
-            raise Reconfigure(
-                f"this framework reads the first dataset of the job only, not {self._dataset!r}"
-            )
         return {
             "socket": self._socket,
             "variables": self._launched,
             "trainer": self._trainer,
             "briefing": json.loads(self._briefing_here()),
             "exe": program.executable(),
+            "dataset": self._dataset,
         }
 
     def begin_epoch(self, epoch: int) -> None:

@@ -11,7 +11,7 @@
 use std::{io, sync::Arc};
 
 use tierfeed_core::{batch::SAMPLE_ALIGN, session::Wait, units::Bytes};
-use tierfeed_handoff::{LeasedBatch, Row as LeasedRow, monotonic_now};
+use tierfeed_handoff::{LeasedBatch, NamedDataset, Row as LeasedRow, monotonic_now};
 
 use crate::{
     c_api::{Code, Failure},
@@ -97,13 +97,14 @@ impl Staged {
     /// A batch of the agent.
     pub(crate) fn of_lease(
         form: Form,
+        dataset: NamedDataset,
         connection: &Arc<Connection>,
         leased: &LeasedBatch,
     ) -> Result<(Self, Copied), Failure> {
-        let lease = connection.lease(leased);
+        let lease = connection.lease(dataset.own(leased.id), leased);
         let is_exhausted = connection.is_exhausted();
         let present = leased.rows.iter().filter_map(|row| Some((row, row.len?)));
-        let rows: Arc<[Row]> = present.map(|(row, len)| Row::of(row, len)).collect();
+        let rows: Arc<[Row]> = present.map(|(row, len)| Row::of(dataset, row, len)).collect();
         let skipped = u32::try_from(leased.rows.len() - rows.len()).unwrap_or(u32::MAX);
         let is_in_place = leased.rows.iter().any(|row| row.shared_tier.is_some());
         if !is_exhausted && !is_in_place && form.is_of(&rows) {
@@ -112,7 +113,7 @@ impl Staged {
             return Ok((Self { memory: Arc::new(memory), rows, skipped }, Copied::No));
         }
         let wanted = leased.rows.iter().map(|row| Wanted {
-            sample: row.sample.0,
+            sample: dataset.own_sample(row.sample).0,
             label: row.label,
             len: row.len.unwrap_or_default(),
         });
@@ -173,9 +174,9 @@ impl Staged {
 }
 
 impl Row {
-    fn of(row: &LeasedRow, len: Bytes) -> Self {
+    fn of(dataset: NamedDataset, row: &LeasedRow, len: Bytes) -> Self {
         Self {
-            sample: row.sample.0,
+            sample: dataset.own_sample(row.sample).0,
             label: row.label.unwrap_or(UNLABELLED),
             start: to_usize(row.offset),
             len: to_usize(len),

@@ -19,7 +19,7 @@ use tierfeed_dataset::{
     reader::{Access, Launch, Reader, ReaderError},
     throttle::Throttle,
 };
-use tierfeed_handoff::{Briefing, Bucket, OnError, monotonic_now};
+use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError, monotonic_now};
 
 use crate::{
     batch::{Form, Staged, Wanted},
@@ -52,29 +52,38 @@ enum Source {
 impl ColdReader {
     /// Opens the dataset of a briefing. A bucket is read by `exe`, the `tierfeed` program, from the first read
     /// on.
-    pub(crate) fn open(briefing: Briefing, exe: PathBuf) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        briefing: &Briefing,
+        dataset: NamedDataset,
+        exe: PathBuf,
+    ) -> Result<Self, Failure> {
         let wrong = |message: String| Failure::new(Code::FailedPrecondition, message);
-        let path = briefing.index_path;
-        let index = Index::read(&path).map_err(|error| wrong(error.to_string()))?;
-        if index.fingerprint() != briefing.fingerprint {
+        let (path, fingerprint, bucket, emulation) = match dataset.further(briefing) {
+            None => {
+                (&briefing.index_path, briefing.fingerprint, &briefing.bucket, briefing.emulation)
+            }
+            Some(it) => (&it.index_path, it.fingerprint, &it.bucket, it.emulation),
+        };
+        let index = Index::read(path).map_err(|error| wrong(error.to_string()))?;
+        if index.fingerprint() != fingerprint {
             let path = path.display();
             return Err(wrong(format!("the index {path} is of another dataset than the job's")));
         }
         let index = Arc::new(index);
-        let source = match briefing.bucket {
+        let source = match bucket.clone() {
             None => Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX)),
             Some(Bucket { endpoint, region, is_anonymous }) => {
                 let access = Access { endpoint, region, is_anonymous };
-                let launch = Launch { exe, index: path, access };
+                let launch = Launch { exe, index: path.clone(), access };
                 Source::Bucket(Box::new(Mutex::new(Reader::new(launch))))
             }
         };
-        let throttle = briefing.emulation.map(|emulation| {
+        let throttle = emulation.map(|emulation| {
             let bandwidth = BytesPerSecond(emulation.bytes_per_s);
             let latency = Nanoseconds(emulation.latency_ns);
             Mutex::new(Throttle::new(Speed { latency, bandwidth }))
         });
-        let (on_error, spec) = (briefing.on_error, briefing.order.of_first());
+        let (on_error, spec) = (briefing.on_error, dataset.order());
         Ok(Self { index, source, on_error, order: Mutex::default(), throttle, spec })
     }
 

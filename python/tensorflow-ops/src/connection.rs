@@ -64,11 +64,11 @@ impl Connection {
         self.client.next(timeout)
     }
 
-    /// Takes over the lease of a batch.
-    pub(crate) fn lease(self: &Arc<Self>, leased: &LeasedBatch) -> Lease {
+    /// Takes over the lease of a batch, which its dataset calls `own`.
+    pub(crate) fn lease(self: &Arc<Self>, own: BatchId, leased: &LeasedBatch) -> Lease {
         let first = leased.arena.as_ptr_range(leased.offset, leased.len);
         let address = first.map_or(0, <*mut u8>::addr);
-        let held = Held { batch: leased.id, address, len: leased.len };
+        let held = Held { batch: own, address, len: leased.len };
         self.lock().insert(leased.lease, held);
         Lease { connection: Arc::clone(self), id: leased.lease, kind: ReleaseKind::Used }
     }

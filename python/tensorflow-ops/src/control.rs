@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tierfeed_handoff::{Briefing, Hello, Role};
+use tierfeed_handoff::{Briefing, Hello, NamedDataset, Role};
 
 use crate::{
     batch::Form,
@@ -45,6 +45,8 @@ struct Open {
     briefing: Briefing,
     /// The `tierfeed` program, which reads buckets.
     exe: PathBuf,
+    /// The name of the dataset, if it is not the first one of its job.
+    dataset: Option<String>,
     /// Whether the batch shall be one array; by default it is if all samples have one length.
     form: Option<FormName>,
 }
@@ -128,11 +130,13 @@ pub(crate) fn fault() -> String {
 }
 
 fn open(open: Open) -> Result<Answer, Failure> {
-    let Open { socket, variables, trainer, briefing, exe, form } = open;
+    let Open { socket, variables, trainer, briefing, exe, dataset, form } = open;
     let hello = Hello { trainer, ..Hello::launched(variables, Role::Trainer) };
-    let agent = socket.map(|socket| Agent { socket, hello });
-    let (spec, rank) = (briefing.order.of_first(), briefing.rank);
-    let cold = ColdReader::open(briefing, exe)?;
+    let agent = socket.map(|socket| Agent { socket, hello, dataset: dataset.clone() });
+    let (name, rank) = (dataset, briefing.rank);
+    let dataset = NamedDataset::find(&briefing, name.as_deref())
+        .map_err(|error| Failure::new(Code::InvalidArgument, error.to_string()))?;
+    let cold = ColdReader::open(&briefing, dataset, exe)?;
     let sample_bytes = cold.sample_bytes().map(to_usize).filter(|bytes| *bytes > 0);
     let form = match (form, sample_bytes) {
         (Some(FormName::Rows), _) | (None, None) => Form::Rows,
@@ -143,7 +147,7 @@ fn open(open: Open) -> Result<Answer, Failure> {
             return Err(Failure::new(Code::InvalidArgument, message));
         }
     };
-    let feed = Arc::new(Feed::new(agent, cold, form, spec, rank));
+    let feed = Arc::new(Feed::new(agent, cold, form, dataset, rank));
     let mut feeds = feeds();
     let number = feeds.last_key_value().map_or(0, |(last, _)| last + 1);
     feeds.insert(number, feed);

@@ -25,7 +25,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_handoff::{
-    Explained, Hello, LeasedBatch, NextError, Reply, RequestError, monotonic_now,
+    Explained, Hello, LeasedBatch, NamedDataset, NextError, Reply, RequestError, monotonic_now,
 };
 
 use self::{
@@ -54,6 +54,8 @@ const PATIENCE_HOLDING_ALL: Nanoseconds = Nanoseconds(1_000_000_000);
 pub(crate) struct Agent {
     pub(crate) socket: PathBuf,
     pub(crate) hello: Hello,
+    /// The name of the dataset, if it is not the first one of its job.
+    pub(crate) dataset: Option<String>,
 }
 
 /// The batches of one rank. It has no thread: a call that waits receives for all, and each reads for itself.
@@ -61,6 +63,8 @@ pub(crate) struct Feed {
     agent: Option<Agent>,
     cold: ColdReader,
     form: Form,
+    dataset: NamedDataset,
+    /// The order of the dataset by itself.
     spec: Spec,
     rank: Rank,
     state: Mutex<State>,
@@ -69,6 +73,8 @@ pub(crate) struct Feed {
 }
 
 struct State {
+    /// Turns batches of the dataset, which all of this knows, into those of the agent and back.
+    dataset: NamedDataset,
     connection: Option<Arc<Connection>>,
     /// The highest epoch that was asked for; only a later one tries to connect again.
     epoch: Epoch,
@@ -100,10 +106,11 @@ impl Feed {
         agent: Option<Agent>,
         cold: ColdReader,
         form: Form,
-        spec: Spec,
+        dataset: NamedDataset,
         rank: Rank,
     ) -> Self {
         let state = State {
+            dataset,
             connection: None,
             epoch: Epoch(0),
             is_receiving: false,
@@ -115,7 +122,8 @@ impl Feed {
             agent,
             cold,
             form,
-            spec,
+            dataset,
+            spec: dataset.order(),
             rank,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -237,7 +245,10 @@ impl Feed {
             return;
         };
         let opened = Connection::open(&agent.socket, &agent.hello).ok();
-        let of_job = opened.filter(|it| it.client().briefing().order.of_first() == self.spec);
+        let of_job = opened.filter(|it| {
+            let found = NamedDataset::find(it.client().briefing(), agent.dataset.as_deref());
+            found == Ok(self.dataset)
+        });
         state.connection = of_job.map(Arc::new);
         state.send_tallies();
     }
@@ -259,23 +270,18 @@ impl Feed {
         drop(state);
         let reply = connection.next(PIECE);
         let prepared = match &reply {
-            Ok(Reply::Batch(leased)) => Some(Staged::of_lease(self.form, connection, leased)),
+            Ok(Reply::Batch(leased)) => {
+                Some(Staged::of_lease(self.form, self.dataset, connection, leased))
+            }
             _ => None,
         };
         let mut state = self.lock();
         state.is_receiving = false;
         match (reply, prepared) {
             (Ok(Reply::Batch(leased)), Some(staged)) => state.arrived(connection, &leased, staged),
-            (Ok(Reply::Refused { batch, refusal }), _) => match refusal {
-                Refusal::Unreadable(sample, fault) => {
-                    state.requests.refused(batch, Way::Unreadable(sample, fault));
-                }
-                Refusal::NotInOrder => {
-                    let message = format!("agent and client disagree: {}", Explained(refusal));
-                    state.requests.answer(batch, Err(Failure::new(Code::Internal, message)));
-                }
-                _ => state.requests.refused(batch, Way::Read),
-            },
+            (Ok(Reply::Refused { batch, refusal }), _) => {
+                state.refused(self.dataset.own(batch), refusal);
+            }
             (Err(NextError::TimedOut), _) => state.lose_patience(connection),
             (Ok(Reply::Batch(_)) | Err(_), _) => state.give_up(connection),
         }
@@ -332,7 +338,12 @@ impl State {
     /// Requests what waits; without an agent it will be read.
     fn send(&mut self) {
         while let Some(batch) = self.requests.next_to_send() {
-            match self.connection.as_ref().map(|agent| agent.request(batch)) {
+            let Some(in_job) = self.dataset.in_job(batch) else {
+                // The job does not read the dataset in that epoch.
+                self.requests.refused(batch, Way::Read);
+                continue;
+            };
+            match self.connection.as_ref().map(|agent| agent.request(in_job)) {
                 Some(Ok(())) => self.requests.sent(batch),
                 Some(Err(RequestError::TooMany { .. })) => return,
                 // What the agent had handed over still comes; `receive` meets its end.
@@ -351,9 +362,10 @@ impl State {
         leased: &LeasedBatch,
         staged: Result<(Staged, Copied), Failure>,
     ) {
-        if !self.requests.is_wanted(leased.id) {
+        let batch = self.dataset.own(leased.id);
+        if !self.requests.is_wanted(batch) {
             // It was read meanwhile, and goes back.
-            self.requests.forget(leased.id);
+            self.requests.forget(batch);
             return;
         }
         let answer = staged.map(|(staged, copied)| {
@@ -362,9 +374,23 @@ impl State {
                 Copied::No => Delivery::Leased(Arc::clone(connection), leased.lease),
                 Copied::ForRoom | Copied::ForItsForm => Delivery::Copied,
             };
-            self.live.add(leased.id, staged, delivery)
+            self.live.add(batch, staged, delivery)
         });
-        self.requests.answer(leased.id, answer);
+        self.requests.answer(batch, answer);
+    }
+
+    fn refused(&mut self, batch: BatchId, refusal: Refusal) {
+        match refusal {
+            Refusal::Unreadable(sample, fault) => {
+                let sample = self.dataset.own_sample(sample);
+                self.requests.refused(batch, Way::Unreadable(sample, fault));
+            }
+            Refusal::NotInOrder => {
+                let message = format!("agent and client disagree: {}", Explained(refusal));
+                self.requests.answer(batch, Err(Failure::new(Code::Internal, message)));
+            }
+            _ => self.requests.refused(batch, Way::Read),
+        }
     }
 
     /// After a wait in vain.

@@ -241,6 +241,33 @@ def test_the_dataset_goes_on_when_its_agent_is_killed(
     source_of(data).close()
 
 
+def test_a_validation_set_of_the_job_has_a_dataset_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validation = make_world(tmp_path / "other", samples=9, sizes=(LENGTH, LENGTH))
+    source = validation.job.with_name("data")
+    entry = f"validation: {{ source: {source}, format: image-folder, batch_size: 2 }}"
+    world = make_world(tmp_path / "train", sizes=(64, 64))
+    training = contents(world, order_of(world))
+    world.job.write_text(f"{world.job.read_text()}datasets:\n  {entry}\n")
+    checked = contents(validation, [[0, 1], [2, 3], [4, 5], [6, 7], [8]])
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        train, check = tierfeed.connect(), tierfeed.connect(dataset="validation")
+        for epoch in range(world.epochs):
+            data = dataset(train, epoch=epoch)
+            steps = range(epoch * 13, epoch * 13 + 13)
+            assert [sums(samples) for samples, _ in data] == [training[it] for it in steps]
+            data = dataset(check, epoch=epoch)
+            assert data.element_spec[0] == tf.TensorSpec([None, LENGTH], tf.uint8)
+            assert [sums(samples) for samples, _ in data] == checked
+            assert source_of(data).figures().read_directly == 0
+        with pytest.raises(tierfeed.Reconfigure, match='has no dataset "test"'):
+            dataset(dataset="test")
+        with pytest.raises(TypeError, match="a feed is of one dataset"):
+            dataset(train, dataset="validation")
+
+
 def test_samples_in_memory_of_a_tier_are_gathered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def dataset(
     sample_spec: Any = None,
     decode: Callable[[Any, Any], Any] | None = None,
     num_parallel_calls: int | None = None,
+    dataset: str | None = None,
     **keys: Any,
 ) -> Any:
     """The batches of this rank, in the order of the job, as a `tf.data.Dataset`.
@@ -63,6 +64,8 @@ def dataset(
     `dataset("/data/train", batch_size=256, seed=42, epochs=90)` starts what it needs, as
     `tierfeed.connect` does; `keys` are the keys of a job file. Under `tierfeed run`, whose job file says
     all this, it is `dataset()`. It may also be made of a feed, several times.
+
+    `dataset="validation"` names one of the `datasets` of that job file; the epochs are those of the job.
 
     It has all epochs of the job one after the other, or those of `epoch`, a number or a range; the first
     one from `start_step` on.
@@ -80,12 +83,14 @@ def dataset(
     A batch keeps its place in staging memory until its last tensor is gone. Up to `num_parallel_calls`
     batches are held by the dataset itself; more than the agent stages become copies.
     """
-    _check_keys(source, keys)
+    _check_keys(source, dataset, keys)
     is_given = isinstance(source, Feed)
     if isinstance(source, Feed):
         feed = source
+    elif source is None:
+        feed = connect(dataset=dataset)
     else:
-        feed = connect() if source is None else embedded_feed(source, keys)
+        feed = embedded_feed(source, keys if dataset is None else {**keys, "dataset": dataset})
     try:
         made = _Pipeline(feed, samples, sample_spec, decode, owns_feed=not is_given)
         return made.dataset(_numbers(feed, epoch, start_step), num_parallel_calls)
@@ -103,8 +108,10 @@ def source_of(data: Any) -> Source:
     return source
 
 
-def _check_keys(source: object, keys: dict[str, Any]) -> None:
+def _check_keys(source: object, dataset: str | None, keys: dict[str, Any]) -> None:
     """Refuses keys that nothing takes."""
+    if isinstance(source, Feed) and dataset is not None:
+        raise TypeError("a feed is of one dataset: take connect(dataset=...), and leave dataset= out")
     if isinstance(source, (str, os.PathLike)):
         arguments.refuse_unknown(keys, of="dataset")
     elif keys:

@@ -2,53 +2,78 @@
 //!
 //! The agent counts them over all datasets of the job. The two ways to count meet here.
 
-use pyo3::PyResult;
+use super::briefing::{Briefing, FurtherDataset};
 use tierfeed_core::{
     id::{BatchId, DatasetId, SampleId},
     order::Spec,
 };
-use tierfeed_handoff::{Briefing, FurtherDataset};
-
-use crate::errors;
 
 /// One dataset of a job.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NamedDataset {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedDataset {
     number: DatasetId,
     job: Spec,
 }
 
+/// The job has no dataset of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the job {job} has no dataset {name:?}: {}", has(known))]
+pub struct NoDataset {
+    /// The job.
+    pub job: String,
+    /// The name.
+    pub name: String,
+    /// The names of its datasets beside the first.
+    pub known: Vec<String>,
+}
+
 impl NamedDataset {
     /// The dataset of that name; without a name the first one.
-    pub(crate) fn find(briefing: &Briefing, name: Option<&str>) -> PyResult<Self> {
+    ///
+    /// # Errors
+    ///
+    /// [`NoDataset`] if the job has none of that name.
+    pub fn find(briefing: &Briefing, name: Option<&str>) -> Result<Self, NoDataset> {
         let job = briefing.order;
         let Some(name) = name else { return Ok(Self { number: DatasetId(0), job }) };
         let further = job.datasets().skip(1).zip(&briefing.further);
         let found = further.into_iter().find(|(_, it)| it.name == name);
         match found {
             Some((number, _)) => Ok(Self { number, job }),
-            None => Err(errors::no_dataset(name, briefing)),
+            None => Err(NoDataset {
+                job: briefing.job.clone(),
+                name: name.to_owned(),
+                known: briefing.further.iter().map(|it| it.name.clone()).collect(),
+            }),
         }
     }
 
     /// How the dataset is read without the agent, if it is not the first one.
-    pub(crate) fn further(self, briefing: &Briefing) -> Option<&FurtherDataset> {
+    #[must_use]
+    pub fn further(self, briefing: &Briefing) -> Option<&FurtherDataset> {
         usize::from(self.number.0).checked_sub(1).and_then(|at| briefing.further.get(at))
     }
 
     /// The order of the dataset by itself.
-    pub(crate) fn order(&self) -> Spec {
+    ///
+    /// # Panics
+    ///
+    /// Never: the dataset was found in the job.
+    #[must_use]
+    pub fn order(&self) -> Spec {
         self.job.of_dataset(self.number).expect("it was found in the job")
     }
 
     /// It is read at the end of each epoch with a number, counted from 1, that this divides.
-    pub(crate) fn every(&self) -> u32 {
+    #[must_use]
+    pub fn every(&self) -> u32 {
         let further = usize::from(self.number.0).checked_sub(1);
         further.and_then(|at| self.job.further.iter().nth(at)).map_or(1, |it| it.every)
     }
 
     /// What the agent calls a batch of this dataset; `None` if the dataset is not read in that epoch.
-    pub(crate) fn in_job(&self, batch: BatchId) -> Option<BatchId> {
+    #[must_use]
+    pub fn in_job(&self, batch: BatchId) -> Option<BatchId> {
         if self.number == DatasetId(0) {
             return Some(batch);
         }
@@ -56,7 +81,8 @@ impl NamedDataset {
     }
 
     /// What the loader calls a batch of the agent.
-    pub(crate) fn own(&self, batch: BatchId) -> BatchId {
+    #[must_use]
+    pub fn own(&self, batch: BatchId) -> BatchId {
         if self.number == DatasetId(0) {
             return batch;
         }
@@ -64,7 +90,15 @@ impl NamedDataset {
     }
 
     /// What the loader calls a sample of the agent.
-    pub(crate) fn own_sample(&self, sample: SampleId) -> SampleId {
+    #[must_use]
+    pub fn own_sample(&self, sample: SampleId) -> SampleId {
         SampleId(sample.0.saturating_sub(self.job.first_sample(self.number).0))
+    }
+}
+
+fn has(known: &[String]) -> String {
+    match known {
+        [] => "it has none beside `dataset`; name it below `datasets`".to_owned(),
+        _ => format!("beside `dataset` it has {}", known.join(", ")),
     }
 }
