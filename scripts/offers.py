@@ -32,7 +32,22 @@ HUGE_POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 # The set-up installs these; a machine on which that failed must not pass for one that lacks them.
 MODULES = ("PIL", "h5py", "lmdb", "numpy", "pyarrow", "torch", "webdataset", "xxhash")
 # Too large for the set-up, or at odds with Debian's NumPy.
-MODULES_IF_INSTALLED = ("litdata", "streaming", "tensorflow")
+MODULES_IF_INSTALLED = ("litdata", "streaming")
+# In environments of their own (scripts/frameworks/setup.sh), of which the newest has all.
+FRAMEWORKS = (
+    "accelerate",
+    "aiohttp",
+    "fsspec",
+    "grain",
+    "jax",
+    "keras",
+    "lightning",
+    "pandas",
+    "tensorflow",
+    "torchdata",
+    "transformers",
+)
+VERSIONS = os.environ.get("TIERFEED_FRAMEWORKS")
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -232,7 +247,8 @@ PROBES: dict[str, Callable[[], None]] = {
     "superuser": superuser,
     "tierfeed": always,
     "hdf5-indexer": always,
-    **{f"module-{name}": always for name in MODULES},
+    **{f"module-{name}": module(name) if VERSIONS else always for name in MODULES},
+    **{f"module-{name}": always if VERSIONS == "newest" else module(name) for name in FRAMEWORKS},
     **{f"module-{name}": module(name) for name in MODULES_IF_INSTALLED},
 }
 

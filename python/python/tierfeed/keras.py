@@ -110,6 +110,9 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._following >= self._steps
 
     def _begin(self, epoch: int) -> None:
+        if self.loader.feed.dataset is not None:
+            # A validation belongs to the epoch that training is in.
+            epoch = self.loader.feed.training_epoch()
         self.loader.set_epoch(epoch)
         self._epoch = epoch
         self._steps = len(self.loader)

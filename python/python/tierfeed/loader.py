@@ -194,14 +194,14 @@ def feed_of(source: Source | None, keys: Mapping[str, Any], of: str) -> Feed:
     if isinstance(source, (str, os.PathLike)):
         refuse_unknown(keys, of=of)
         return embedded_feed(source, keys)
-    if keys:
-        name = next(iter(keys))
+    others = [name for name in keys if source is not None or name != "dataset"]
+    if others:
         raise TypeError(
-            f'{of} takes no {name}= without a dataset, such as {of}("/data/train", batch_size=256): the'
-            " job file says what is read"
+            f'{of} takes no {others[0]}= without a dataset, such as {of}("/data/train", batch_size=256):'
+            " the job file says what is read"
         )
     if source is None:
-        return connect()
+        return connect(**keys)
     if isinstance(source, Feed):
         return source
     raise TypeError(

@@ -20,7 +20,8 @@ class TierLoader(Loader):
     next one.
 
     `TierLoader("/data/train", batch_size=256, seed=42)` starts what it needs, as
-    `tierfeed.torch.TierLoader` does; under `tierfeed run` it is `TierLoader()`.
+    `tierfeed.torch.TierLoader` does; under `tierfeed run` it is `TierLoader()`, and
+    `TierLoader(dataset="validation")` for one of the job's `datasets`.
 
     Without `decode` a batch is `(array, labels)`. The samples have one length and are the rows of
     `array`, which lies over the staged bytes: writable, and not copied. `record` is what a sample is, as

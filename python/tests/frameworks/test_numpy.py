@@ -12,6 +12,7 @@ import page
 import pytest
 import records
 
+import node
 import tierfeed
 from conftest import World, make_world
 from tierfeed.numpy import TierLoader, stack
@@ -132,6 +133,30 @@ def test_wrong_arguments_say_what_is_right(world: World) -> None:
         TierLoader(world.direct(), record="u1", decode=lambda sample, label: label)
     with pytest.raises(ValueError, match="collate without decode"):
         TierLoader(world.direct(), collate=stack)
+
+
+VALIDATING = """
+from tierfeed.numpy import TierLoader
+size = lambda sample, label: sample.nbytes
+train, validation = TierLoader(decode=size), TierLoader(dataset="validation", decode=size)
+for epoch in train.epochs_left:
+    trained = sum(int(batch.sum()) for batch in train)
+    print(train.epoch, trained, validation.feed.mode, sum(int(batch.sum()) for batch in validation))
+"""
+
+
+def test_a_dataset_of_the_job_has_a_loader_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "val").mkdir()
+    (tmp_path / "val" / "records").write_bytes(bytes(7 * 100))
+    extra = f"""datasets:
+  validation: {{ source: file://{tmp_path / "val"}, format: raw, record_bytes: 100, batch_size: 3 }}
+"""
+    world = make_world(tmp_path, extra=extra, epochs=2)
+    line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--")
+    done = subprocess.run([*line, sys.executable, "-c", VALIDATING], capture_output=True, text=True)
+    trained = sum(map(len, map(world.content, range(len(world.files)))))
+    rows = [f"{epoch} {trained} agent 700" for epoch in range(2)]
+    assert [it for it in done.stdout.splitlines() if "agent 700" in it] == rows, done.stderr
 
 
 def test_no_framework_is_imported() -> None:
