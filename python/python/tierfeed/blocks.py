@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import stat
 import tempfile
 import time
@@ -67,7 +68,8 @@ class Blocks:
     def add(self, version: str, number: int, content: bytes) -> None:
         """Keeps a block, if there is room."""
         path = self._path(version, number)
-        incomplete = path.with_name(f"{path.name}.{os.getpid()}.part")
+        # A name of its own: other threads and containers may add the same block now.
+        incomplete = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
         try:
             incomplete.write_bytes(content)
             incomplete.rename(path)

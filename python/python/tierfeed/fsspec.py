@@ -34,6 +34,8 @@ LOCAL = ("file", "local")
 
 # A range of a request: a longer one is read by several requests at once.
 PIECE_BLOCKS = 4
+# Of one object in one question; with gaps they are at most `PIECE_BLOCKS` times as much.
+BLOCKS_MAX = 64
 # How far a file that is read from its start to its end is read ahead.
 AHEAD_BLOCKS_MAX = 16
 
@@ -358,20 +360,23 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
     def _fetch(
         self, wanted: Sequence[tuple[Place, Found, Sequence[int], int]]
     ) -> list[dict[int, bytes] | OSError]:
-        """Reads blocks of several objects, in one question for each bucket, and keeps them."""
+        """Reads blocks of several objects, and keeps them.
+
+        One question for each bucket, or several if that is more than fits into an answer.
+        """
         answers: list[dict[int, bytes] | OSError] = [{} for _ in wanted]
         for bucket in {place.bucket for place, _, absent, _ in wanted if absent}:
-            asked: list[int] = []
+            asked: list[tuple[int, list[Range]]] = []
             room = ANSWER_BYTES_MAX
             for at, (place, found, absent, gap) in enumerate(wanted):
-                if place.bucket != bucket or not absent:
-                    continue
-                nbytes = sum(end - start for start, end in _pieces(absent, gap, found.size))
-                if asked and nbytes > room:
-                    self._ask(bucket, wanted, asked, answers)
-                    asked, room = [], ANSWER_BYTES_MAX
-                asked.append(at)
-                room -= nbytes
+                for first in range(0, len(absent) if place.bucket == bucket else 0, BLOCKS_MAX):
+                    pieces = _pieces(absent[first : first + BLOCKS_MAX], gap, found.size)
+                    nbytes = sum(end - start for start, end in pieces)
+                    if asked and nbytes > room:
+                        self._ask(bucket, wanted, asked, answers)
+                        asked, room = [], ANSWER_BYTES_MAX
+                    asked.append((at, pieces))
+                    room -= nbytes
             self._ask(bucket, wanted, asked, answers)
         return answers
 
@@ -379,24 +384,23 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
         self,
         bucket: str,
         wanted: Sequence[tuple[Place, Found, Sequence[int], int]],
-        asked: Sequence[int],
+        asked: Sequence[tuple[int, list[Range]]],
         answers: list[dict[int, bytes] | OSError],
     ) -> None:
-        chosen = [wanted[at] for at in asked]
-        pieces = [_pieces(absent, gap, found.size) for _, found, absent, gap in chosen]
-        question = [(wanted[at][1], piece) for at, piece in zip(asked, pieces, strict=True)]
-        for at, piece, parts in zip(asked, pieces, self._objects.read(bucket, question), strict=True):
-            if isinstance(parts, OSError):
-                answers[at] = parts
+        """Reads the pieces of some of the wanted objects, and adds their blocks to the answers."""
+        read = self._objects.read(bucket, [(wanted[at][1], pieces) for at, pieces in asked])
+        for (at, pieces), parts in zip(asked, read, strict=True):
+            answer = answers[at]
+            if isinstance(parts, OSError) or isinstance(answer, OSError):
+                answers[at] = parts if isinstance(parts, OSError) else answer
                 continue
             place, found, _, _ = wanted[at]
-            name, fresh = _version(found, place), {}
-            for (start, _), part in zip(piece, parts, strict=True):
+            name = _version(found, place)
+            for (start, _), part in zip(pieces, parts, strict=True):
                 for offset in range(0, len(part), BLOCK_BYTES):
                     number = (start + offset) // BLOCK_BYTES
-                    fresh[number] = part[offset : offset + BLOCK_BYTES]
-                    self.blocks().add(name, number, fresh[number])
-            answers[at] = fresh
+                    answer[number] = part[offset : offset + BLOCK_BYTES]
+                    self.blocks().add(name, number, answer[number])
 
 
 class _Raw(io.RawIOBase):

@@ -117,12 +117,15 @@ class Objects:
         return header, content
 
     def _idle_one(self) -> subprocess.Popen[bytes] | None:
-        while self._idle:
-            reader = self._idle.pop()
+        while True:
+            try:
+                reader = self._idle.pop()
+            except IndexError:
+                # None, or another thread took the last one.
+                return None
             if reader.poll() is None:
                 return reader
             _end(reader)
-        return None
 
     def _start(self) -> subprocess.Popen[bytes]:
         executable = program.executable()

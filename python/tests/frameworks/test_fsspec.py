@@ -123,6 +123,17 @@ def test_ranges_of_several_files_are_one_question_and_are_read_once_on_a_node(
     )
 
 
+def test_what_does_not_fit_into_an_answer_is_asked_for_in_several(
+    fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfeed.fsspec.ANSWER_BYTES_MAX", 2 * MIB)
+    monkeypatch.setattr("tierfeed.fsspec.BLOCKS_MAX", 2)
+    read, questions = fs._objects.read, []
+    monkeypatch.setattr(fs._objects, "read", lambda *it: questions.append(it) or read(*it))
+    assert fs.cat_ranges([SMALL, LARGE], 0, None) == [b"0123456789", CONTENT]
+    assert len(questions) == 4 and len(bucket.ranges()) == 4
+
+
 def test_what_lies_in_a_small_gap_is_read_with_it(fs: TierFileSystem, bucket: s3.Bucket) -> None:
     given = ([LARGE, LARGE], [0, 2 * MIB], [5, 2 * MIB + 5])
     assert fs.cat_ranges(*given, max_gap=MIB) == [CONTENT[:5], CONTENT[2 * MIB : 2 * MIB + 5]]
@@ -151,6 +162,7 @@ def test_an_object_that_is_written_anew_is_read_anew(
     assert fs.ukey(SMALL) != before
     assert fs.cat_file(SMALL) == b"another one"
     with fs.open(LARGE) as file:
+        assert file.read(5) == CONTENT[:5]
         (bucket.root / "dir" / "large").write_bytes(CONTENT[::-1])
         with pytest.raises(OSError, match="was written or replaced while it was read"):
             file.read()
