@@ -19,10 +19,12 @@ import pytest
 import torch
 
 import tierfeed
+import tierfeed.feed as feed_module
 from conftest import World
 from fake_cuda import FakeCuda
 from node import Node, node
 from test_in_place import in_place_world
+from tierfeed._native import AgentConnection
 from tierfeed.torch import TierLoader, cuda, registration
 from tierfeed.torch.delivery import mapped
 
@@ -107,6 +109,24 @@ def test_the_arena_is_registered_in_ranges_and_all_of_it_comes_back(
     loader.close()
     assert crcs(given) == expected(world)[13:26], "also of samples over the end of a range"
     assert gpu.registered == {}
+
+
+def test_only_a_loader_for_a_gpu_asks_the_agent_to_leave_its_pages(
+    world: World, running: Node, gpu: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Noted:
+        @staticmethod
+        def connect(*given: Any, pinned: bool) -> Any:
+            asked.append(pinned)
+            return AgentConnection.connect(*given, pinned=pinned)
+
+    monkeypatch.setattr(feed_module, "AgentConnection", Noted)
+    for keys, expected in (({}, False), ({"device": "cuda"}, True), ({"pin_memory": True}, True)):
+        with TierLoader(**keys) as loader:
+            next(iter(loader))
+            assert asked[-1] is expected, keys
 
 
 def test_a_loader_that_is_dropped_reverts_its_registration(

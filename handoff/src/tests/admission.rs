@@ -104,3 +104,20 @@ fn one_process_may_connect_more_than_once_and_have_workers() {
     free.say(&hello_of(78, 78, "3"), &[]);
     assert!(matches!(test_agent.event(), ClientEvent::Attached { .. }));
 }
+
+#[test]
+fn the_agent_learns_that_a_device_holds_the_pages_of_a_client() {
+    let test_agent = TestAgent::new();
+    for pages in [Pages::Pageable, Pages::Pinned] {
+        let hello = Hello { pages, ..Hello::of_rank(RANK, Role::Trainer) };
+        let path = test_agent.path.clone();
+        let client = std::thread::spawn(move || drop(Client::connect(&path, &hello, PATIENCE)));
+        let ClientEvent::Attached { connection, pages: told, .. } = test_agent.event() else {
+            panic!("the client attaches first");
+        };
+        assert_eq!(told, pages);
+        test_agent.server.close(connection, "the test is over");
+        client.join().unwrap();
+        assert_eq!(test_agent.gone(), connection);
+    }
+}
