@@ -207,6 +207,9 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
     def read_blocks(self, found: Found, place: Place, numbers: Iterable[int]) -> dict[int, bytes]:
         """Reads blocks of an object, in one question, and keeps them."""
         (content,) = self._fetch([(place, found, sorted(numbers), 0)])
+        if isinstance(content, Changed):
+            # Who opens it again gets the version that it has now.
+            self.invalidate_cache(place.head + found.key)
         if isinstance(content, OSError):
             raise content
         return content
