@@ -11,6 +11,7 @@ use tierfeed_handoff::{Briefing, Hello, NamedDataset, Role};
 
 use crate::{
     batch::Form,
+    buckets::Access,
     c_api::{ALIGN, Code, Failure},
     cold::ColdReader,
     feed::{Agent, Feed},
@@ -32,6 +33,8 @@ enum Request {
     },
     /// What was read by `tierfeed://` addresses.
     Files,
+    /// How `tierfeed://s3/` is reached.
+    Buckets(Access),
 }
 
 #[derive(Debug, Deserialize)]
@@ -111,6 +114,10 @@ pub(crate) fn answer(request: &str, registered: Result<(), String>) -> String {
             self::open(*open).unwrap_or_else(|failure| Answer::Wrong(failure.message))
         }
         (_, Ok(Request::Figures { feed })) => figures(feed),
+        (_, Ok(Request::Buckets(access))) => {
+            files::reach_buckets(access);
+            Answer::Done
+        }
         (_, Ok(Request::Files)) => {
             let files::Figures { opened, foreseen } = files::figures();
             Answer::Files { opened, foreseen }

@@ -1,11 +1,12 @@
 //! The files behind `tierfeed://`: read in order by pipelines of TensorFlow that know nothing of tierfeed.
 //!
-//! A thin layer: no agent takes part, and files are cached in the page cache of the kernel. What it adds to
-//! reading them plainly:
+//! A thin layer: no agent takes part. What it adds to reading files plainly:
 //!
-//! 1. A file is read ahead in large blocks, while TensorFlow parses what it has.
+//! 1. A file of this machine is read ahead in large blocks, into the page cache of the kernel, while
+//!    TensorFlow parses what it has.
 //! 2. The order in which a pass opened its files is remembered. When the next pass opens one, those that
 //!    followed it are read ahead.
+//! 3. An object of a bucket is read in large blocks, of which each file keeps one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,10 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use crate::c_api::{Code, Failure};
+use crate::{
+    buckets::{Access, Buckets, Object},
+    c_api::{Code, Failure},
+};
 
 /// How far a file is read ahead of TensorFlow, which reads pieces of 256 KiB.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -34,12 +38,51 @@ const FILES_REMEMBERED: usize = 1 << 16;
 /// The prefix of the addresses.
 const SCHEME: &str = "tierfeed://";
 
+/// The stores of buckets, as an address and as a URL calls them.
+const STORES: [(&str, &str); 7] = [
+    ("s3", "s3"),
+    ("s3a", "s3a"),
+    ("gs", "gs"),
+    ("gcs", "gs"),
+    ("az", "az"),
+    ("abfs", "abfs"),
+    ("abfss", "abfss"),
+];
+
+/// The bytes of an object that are read at once: TensorFlow reads 256 KiB.
+const BLOCK_BYTES: u64 = 8 << 20;
+
 /// A file that TensorFlow reads.
-pub(crate) struct Opened {
+pub(crate) enum Opened {
+    Local(LocalFile),
+    Remote(RemoteFile),
+}
+
+/// A file of this machine.
+pub(crate) struct LocalFile {
     file: File,
     len: u64,
     /// Up to where the kernel was told to read.
     announced: AtomicU64,
+}
+
+/// An object of a bucket.
+pub(crate) struct RemoteFile {
+    buckets: Arc<Buckets>,
+    bucket: String,
+    object: Object,
+    /// The block that was read last, and where it starts.
+    block: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
+
+/// A block, and where the byte that was asked for is in it.
+type Located = (Arc<Vec<u8>>, usize);
+
+/// What an address means.
+enum Place<'a> {
+    Local(&'a Path),
+    /// The URL of a bucket, and a key in it.
+    Bucket(String, &'a str),
 }
 
 /// What is known of a path.
@@ -73,33 +116,44 @@ struct Passes {
 }
 
 static PASSES: Mutex<Option<Passes>> = Mutex::new(None);
+static BUCKETS: Mutex<Option<Arc<Buckets>>> = Mutex::new(None);
 
 /// The path that an address means.
 pub(crate) fn path_of(address: &str) -> &str {
     address.strip_prefix(SCHEME).unwrap_or(address)
 }
 
-/// Opens a file, and lets the kernel read it and those that will follow.
+/// Opens a file. The kernel begins to read one of this machine, and those that will follow.
 pub(crate) fn open(path: &str) -> Result<Opened, Failure> {
+    let place = match Place::of(path)? {
+        Place::Local(place) => place,
+        Place::Bucket(bucket, key) => {
+            let buckets = buckets()?;
+            let object = buckets.stat(&bucket, key)?;
+            note_opened(Path::new(path));
+            let block = Mutex::new(None);
+            return Ok(Opened::Remote(RemoteFile { buckets, bucket, object, block }));
+        }
+    };
     let of_file = |error| failure(path, &error);
-    let file = File::open(local(path)?).map_err(of_file)?;
+    let file = File::open(place).map_err(of_file)?;
     let metadata = file.metadata().map_err(of_file)?;
     if metadata.is_dir() {
         let message = format!("{SCHEME}{path} is a directory");
         return Err(Failure::new(Code::FailedPrecondition, message));
     }
-    let opened = Opened { file, len: metadata.len(), announced: AtomicU64::new(0) };
+    let opened = LocalFile { file, len: metadata.len(), announced: AtomicU64::new(0) };
     opened.read_ahead(0);
-    for next in note_opened(Path::new(path)) {
+    for next in note_opened(place) {
         // A file that is gone is noticed when it is opened.
         if let Ok(file) = File::open(&next) {
             announce(&file, 0, AHEAD_BYTES);
         }
     }
-    Ok(opened)
+    Ok(Opened::Local(opened))
 }
 
-impl Opened {
+impl LocalFile {
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -116,6 +170,28 @@ impl Opened {
     }
 }
 
+impl RemoteFile {
+    /// The block with the byte at `offset`, and where that byte is in it; `None` behind the end.
+    pub(crate) fn block(&self, offset: u64) -> Result<Option<Located>, Failure> {
+        if offset >= self.object.size {
+            return Ok(None);
+        }
+        let mut kept = self.block.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = offset - offset % BLOCK_BYTES;
+        let block = match &*kept {
+            Some((known, block)) if *known == start => Arc::clone(block),
+            _ => {
+                let end = self.object.size.min(start + BLOCK_BYTES);
+                let read = self.buckets.read(&self.bucket, &self.object, (start, end))?;
+                let block = Arc::new(read);
+                *kept = Some((start, Arc::clone(&block)));
+                block
+            }
+        };
+        Ok(Some((block, usize::try_from(offset - start).unwrap_or(usize::MAX))))
+    }
+}
+
 /// The error of a read.
 pub(crate) fn unreadable(offset: u64, error: &io::Error) -> Failure {
     Failure::new(Code::DataLoss, format!("cannot read at byte {offset} of a file: {error}"))
@@ -123,7 +199,11 @@ pub(crate) fn unreadable(offset: u64, error: &io::Error) -> Failure {
 
 /// What is at a path.
 pub(crate) fn stat(path: &str) -> Result<Entry, Failure> {
-    let metadata = fs::metadata(local(path)?).map_err(|error| failure(path, &error))?;
+    let place = match Place::of(path)? {
+        Place::Local(place) => place,
+        Place::Bucket(bucket, key) => return stat_of_object(&bucket, key),
+    };
+    let metadata = fs::metadata(place).map_err(|error| failure(path, &error))?;
     let modified = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
     Ok(Entry {
         len: metadata.len(),
@@ -132,15 +212,52 @@ pub(crate) fn stat(path: &str) -> Result<Entry, Failure> {
     })
 }
 
+/// An object, or a directory if others lie below its key.
+fn stat_of_object(bucket: &str, key: &str) -> Result<Entry, Failure> {
+    let buckets = buckets()?;
+    let missing = match buckets.stat(bucket, key) {
+        Ok(Object { size, mtime_ns, .. }) => {
+            return Ok(Entry { len: size, modified_ns: mtime_ns, is_directory: false });
+        }
+        Err(missing) if missing.code == Code::NotFound => missing,
+        Err(failure) => return Err(failure),
+    };
+    let found = buckets.children(bucket, key)?;
+    if found.objects.is_empty() && found.directories.is_empty() {
+        return Err(missing);
+    }
+    Ok(Entry { len: 0, modified_ns: 0, is_directory: true })
+}
+
 /// The names in a directory, sorted.
 pub(crate) fn children(path: &str) -> Result<Vec<String>, Failure> {
-    let of_path = |error| failure(path, &error);
     let mut names = Vec::new();
-    for entry in fs::read_dir(local(path)?).map_err(of_path)? {
-        names.push(entry.map_err(of_path)?.file_name().to_string_lossy().into_owned());
+    match Place::of(path)? {
+        Place::Local(place) => {
+            let of_path = |error| failure(path, &error);
+            for entry in fs::read_dir(place).map_err(of_path)? {
+                names.push(entry.map_err(of_path)?.file_name().to_string_lossy().into_owned());
+            }
+        }
+        Place::Bucket(bucket, key) => {
+            let found = buckets()?.children(&bucket, key)?;
+            let keys = found.objects.into_iter().map(|it| it.key).chain(found.directories);
+            names.extend(keys.filter_map(|key| key.rsplit('/').next().map(str::to_owned)));
+        }
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// How buckets are reached from now on.
+pub(crate) fn reach_buckets(access: Access) {
+    *BUCKETS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Buckets::new(access)));
+}
+
+fn buckets() -> Result<Arc<Buckets>, Failure> {
+    let buckets = BUCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+    let message = "buckets are reached after tierfeed.tensorflow.register_files()";
+    buckets.clone().ok_or_else(|| Failure::new(Code::FailedPrecondition, message))
 }
 
 pub(crate) fn figures() -> Figures {
@@ -180,16 +297,23 @@ impl Passes {
     }
 }
 
-/// A path of this machine; buckets are for `tierfeed.tensorflow.dataset`.
-fn local(path: &str) -> Result<&Path, Failure> {
-    if path.starts_with('/') {
-        return Ok(Path::new(path));
+impl<'a> Place<'a> {
+    fn of(path: &'a str) -> Result<Self, Failure> {
+        if path.starts_with('/') {
+            return Ok(Self::Local(Path::new(path)));
+        }
+        let known = path.split_once('/').and_then(|(name, rest)| {
+            let (_, scheme) = STORES.iter().find(|(known, _)| *known == name)?;
+            Some((scheme, rest.split_once('/').unwrap_or((rest, ""))))
+        });
+        if let Some((scheme, (bucket, key))) = known.filter(|(_, (bucket, _))| !bucket.is_empty()) {
+            return Ok(Self::Bucket(format!("{scheme}://{bucket}"), key.trim_end_matches('/')));
+        }
+        let message = format!(
+            "{SCHEME}{path} is neither a file, {SCHEME}/data/train, nor in a bucket, {SCHEME}s3/bucket/train"
+        );
+        Err(Failure::new(Code::InvalidArgument, message))
     }
-    let message = format!(
-        "{SCHEME}{path} is not an absolute path: {SCHEME}/data/train reads files of this machine; a bucket is \
-         read by tierfeed.tensorflow.dataset(\"s3://bucket/train\", format=\"tfrecord\", ...)"
-    );
-    Err(Failure::new(Code::InvalidArgument, message))
 }
 
 fn failure(path: &str, error: &io::Error) -> Failure {

@@ -213,30 +213,78 @@ extern "C" fn read(
     let opened = unsafe { file.read() };
     // SAFETY: as above; it is not closed before this returns, and only read meanwhile.
     let opened = unsafe { &*opened.cast::<files::Opened>() };
-    opened.read_ahead(offset.saturating_add(len as u64));
+    let target = buffer.cast();
+    let read = || match opened {
+        files::Opened::Local(file) => read_local(file, offset, len, target),
+        files::Opened::Remote(file) => read_remote(file, offset, len, target),
+    };
+    let fault = || (0, Err(Failure::new(Code::Internal, "a fault of tierfeed")));
+    let (done, outcome) = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| fault());
+    // SAFETY: the status of this call (contract 1).
+    unsafe { c_api::set_status(status, outcome.as_ref().err()) };
+    i64::try_from(done).unwrap_or(i64::MAX)
+}
+
+/// Fills TensorFlow's buffer of `len` bytes; returns how many were read, and why not all.
+fn read_local(
+    file: &files::LocalFile,
+    offset: u64,
+    len: usize,
+    target: *mut u8,
+) -> (usize, Result<(), Failure>) {
+    file.read_ahead(offset.saturating_add(len as u64));
     let mut done = 0;
-    let outcome = loop {
-        if done == len {
-            break Ok(());
-        }
+    while done < len {
         let at = libc::off_t::try_from(offset + done as u64).unwrap_or(libc::off_t::MAX);
-        let target = buffer.wrapping_add(done).cast();
+        let rest = target.wrapping_add(done).cast();
         // SAFETY: TensorFlow's buffer has `len` bytes (contract 1), of which `done` are filled.
-        let count = unsafe { libc::pread(opened.descriptor(), target, len - done, at) };
+        let count = unsafe { libc::pread(file.descriptor(), rest, len - done, at) };
         match usize::try_from(count) {
-            Ok(0) => break Err(Failure::new(Code::OutOfRange, "the end of the file")),
+            Ok(0) => return (done, Err(end())),
             Ok(count) => done += count,
             Err(_) => {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {
-                    break Err(files::unreadable(offset, &error));
+                    return (done, Err(files::unreadable(offset, &error)));
                 }
             }
         }
-    };
-    // SAFETY: the status of this call (contract 1).
-    unsafe { c_api::set_status(status, outcome.as_ref().err()) };
-    i64::try_from(done).unwrap_or(i64::MAX)
+    }
+    (done, Ok(()))
+}
+
+/// As [`read_local`].
+fn read_remote(
+    file: &files::RemoteFile,
+    offset: u64,
+    len: usize,
+    target: *mut u8,
+) -> (usize, Result<(), Failure>) {
+    let mut done = 0;
+    while done < len {
+        let (block, within) = match file.block(offset + done as u64) {
+            Ok(Some(found)) => found,
+            Ok(None) => return (done, Err(end())),
+            Err(failure) => return (done, Err(failure)),
+        };
+        let bytes = block.get(within..).unwrap_or_default();
+        let count = bytes.len().min(len - done);
+        if count == 0 {
+            return (done, Err(end()));
+        }
+        let rest = target.wrapping_add(done);
+        // SAFETY:
+        // - Valid for reads: `bytes` has at least `count`.
+        // - Valid for writes: TensorFlow's buffer has `len` bytes (contract 1), of which `done` are filled.
+        // - No overlap: the block is memory of this library.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), rest, count) };
+        done += count;
+    }
+    (done, Ok(()))
+}
+
+fn end() -> Failure {
+    Failure::new(Code::OutOfRange, "the end of the file")
 }
 
 extern "C" fn path_exists(_filesystem: Pointer, path: *const c_char, status: Pointer) {

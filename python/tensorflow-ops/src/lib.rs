@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod buckets;
 mod cold;
 mod connection;
 mod control;

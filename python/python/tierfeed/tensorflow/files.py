@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tierfeed import program
 from tierfeed._native import Reconfigure
 from tierfeed.tensorflow.library import PATH, library
 
@@ -19,13 +20,21 @@ class FilesRead(NamedTuple):
     """Those of which reading began before they were opened."""
 
 
-def register_files() -> None:
-    """Makes `tierfeed:///data/train/0.tfrecord` mean that file, for all of TensorFlow in this process.
+def register_files(
+    *, endpoint: str | None = None, region: str | None = None, anonymous: bool = False
+) -> None:
+    """Makes `tierfeed:///data/train/0.tfrecord` mean that file, for all of TensorFlow in this process,
+    and `tierfeed://s3/bucket/train/0.tfrecord` that object.
 
-    A second call does nothing. The addresses are of absolute paths and for reading. Files are read ahead
-    in large blocks, and those that followed in the pass before, while one is read.
+    The addresses are for reading. Files are read ahead in large blocks, and those that followed in the
+    pass before, while one is read; objects are read in large blocks. Credentials of buckets come from
+    the environment; the arguments mean what they mean in a job file. A second call only changes them.
     """
-    library()
+    given = {"--endpoint": endpoint, "--region": region}
+    options = [it for name, value in given.items() if value for it in (name, value)]
+    options += ["--anonymous"] if anonymous else []
+    access = {"exe": program.executable(), "options": options}
+    library().ask({"buckets": access}, "done")
     try:
         tf.experimental.register_filesystem_plugin(str(PATH))
     except tf.errors.AlreadyExistsError:
