@@ -47,6 +47,7 @@ if [ "$dose" = short ]; then
 else
   bench chaos --nodes 4 --minutes 6
   part models scripts/model.sh long
+  part 'leases of TensorFlow' env TIERFEED_LEASED_BATCHES=100000 scripts/test-frameworks.sh -k leave_no_lease
   part 'large permutations' cargo nextest run -p tierfeed-core --features large_vectors large
   part criterion cargo bench -p tierfeed-benchmarks
   bench policies

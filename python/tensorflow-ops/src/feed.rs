@@ -363,9 +363,9 @@ impl State {
         staged: Result<(Staged, Copied), Failure>,
     ) {
         let batch = self.dataset.own(leased.id);
+        self.requests.heard(batch);
         if !self.requests.is_wanted(batch) {
             // It was read meanwhile, and goes back.
-            self.requests.forget(batch);
             return;
         }
         let answer = staged.map(|(staged, copied)| {
@@ -380,6 +380,7 @@ impl State {
     }
 
     fn refused(&mut self, batch: BatchId, refusal: Refusal) {
+        self.requests.heard(batch);
         match refusal {
             Refusal::Unreadable(sample, fault) => {
                 let sample = self.dataset.own_sample(sample);

@@ -63,7 +63,6 @@ impl Requests {
 
     /// Answers all calls for a batch.
     pub(super) fn answer(&mut self, batch: BatchId, answer: Result<Answer, Failure>) {
-        self.abandoned.remove(&batch);
         if let Some(wanted) = self.wanted.get_mut(&batch) {
             wanted.answer = Some(answer);
         }
@@ -74,8 +73,8 @@ impl Requests {
         self.wanted.get(&batch).is_some_and(|it| it.answer.is_none())
     }
 
-    /// The answer of the agent has come, and no call waits for it.
-    pub(super) fn forget(&mut self, batch: BatchId) {
+    /// The answer of the agent has come, perhaps when no call waits for it any more.
+    pub(super) fn heard(&mut self, batch: BatchId) {
         self.abandoned.remove(&batch);
     }
 
@@ -145,5 +144,79 @@ impl Requests {
         if let Some(wanted) = self.wanted.get_mut(&batch).filter(|it| it.way != Way::Reading) {
             wanted.way = way;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::id::{Epoch, Rank, Step};
+
+    use super::*;
+    use crate::{
+        batch::{Form, Staged},
+        c_api::Code,
+    };
+
+    const NOW: Nanoseconds = Nanoseconds(0);
+
+    fn batch(step: u32) -> BatchId {
+        BatchId { epoch: Epoch(0), step: Step(step), rank: Rank(0) }
+    }
+
+    fn answer(ticket: i64) -> Result<Answer, Failure> {
+        Staged::assemble(Form::Rows, &[], |_, _| Ok(true)).map(|staged| Answer { staged, ticket })
+    }
+
+    fn ticket(answer: Option<Result<Answer, Failure>>) -> Option<i64> {
+        answer.map(|it| it.expect("a batch").ticket)
+    }
+
+    #[test]
+    fn calls_for_one_batch_share_its_answer_and_the_last_one_ends_it() {
+        let mut requests = Requests::default();
+        requests.enter(batch(0), NOW);
+        requests.enter(batch(0), NOW);
+        assert_eq!(requests.next_to_send(), Some(batch(0)));
+        requests.sent(batch(0));
+        assert!(requests.next_to_send().is_none() && requests.take(batch(0)).is_none());
+        requests.answer(batch(0), answer(7));
+        assert_eq!(ticket(requests.take(batch(0))), Some(7));
+        assert_eq!(ticket(requests.take(batch(0))), Some(7));
+        assert!(requests.take(batch(0)).is_none() && !requests.is_any_in_flight());
+    }
+
+    #[test]
+    fn a_batch_that_was_read_instead_is_in_flight_until_its_answer_comes() {
+        let mut requests = Requests::default();
+        requests.enter(batch(0), NOW);
+        requests.sent(batch(0));
+        requests.abandon(batch(0));
+        assert!(requests.is_to_read(batch(0)));
+        assert_eq!(requests.begin_to_read(batch(0)), None);
+        assert!(!requests.is_to_read(batch(0)), "one call reads it");
+        requests.enter(batch(1), NOW);
+        requests.enter(batch(0), NOW);
+        assert_eq!(requests.next_to_send(), Some(batch(1)), "no batch is requested twice");
+        requests.answer(batch(0), answer(3));
+        assert_eq!(ticket(requests.take(batch(0))), Some(3));
+        assert_eq!(ticket(requests.take(batch(0))), Some(3));
+        assert!(requests.is_any_in_flight() && !requests.is_wanted(batch(0)));
+        requests.heard(batch(0));
+        assert!(!requests.is_any_in_flight());
+    }
+
+    #[test]
+    fn nothing_waits_for_an_agent_that_is_gone() {
+        let mut requests = Requests::default();
+        for step in 0..3 {
+            requests.enter(batch(step), NOW);
+        }
+        requests.sent(batch(0));
+        requests.sent(batch(1));
+        requests.answer(batch(1), Err(Failure::new(Code::Internal, "wrong")));
+        requests.read_all();
+        assert!(requests.is_to_read(batch(0)) && requests.is_to_read(batch(2)));
+        assert!(!requests.is_any_in_flight());
+        assert!(requests.take(batch(1)).is_some_and(|answer| answer.is_err()));
     }
 }
