@@ -78,7 +78,8 @@ pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};
 pub use phases::{Cycle, Supply};
 pub use planner::{Finished, Job};
 pub use progress::{
-    EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run, Taken,
+    DatasetProgress, EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run,
+    Taken,
 };
 pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
@@ -104,7 +105,7 @@ use self::{
     staging::{Attached, Claim, RankStaging, Staging},
 };
 use crate::{
-    id::{BatchId, ConnectionId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
+    id::{BatchId, ConnectionId, DatasetId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
     order::Shuffle,
     retention::{cache::Change, future_accesses::Publication, residency::Level},
     units::{Bytes, Nanoseconds},
@@ -185,7 +186,7 @@ impl Session {
             dataset: Bytes(
                 settings.sizes.iter().fold(0, |sum: u64, len| sum.saturating_add(len.0)),
             ),
-            progress: Progress::new(order.epochs, settings.tiers.len()),
+            progress: Progress::new(order.epochs, settings.tiers.len(), order.datasets().count()),
             slice: None,
             partly_planned: None,
             changes: Vec::new(),
@@ -439,9 +440,17 @@ impl Session {
         };
         let rank = taken.batch.rank;
         self.phases.delivered(rank, wait, len);
-        let content = Content { samples: samples as u64, skipped: skipped as u64, len };
+        let dataset = self.dataset_of(taken.batch);
+        let content = Content { dataset, samples: samples as u64, skipped: skipped as u64, len };
         self.progress.delivered(taken, content);
         self.staging.get_mut(rank).into_iter().for_each(RankStaging::unblock);
+    }
+
+    /// The dataset that a batch is of.
+    fn dataset_of(&self, batch: BatchId) -> DatasetId {
+        let spec = self.planner.spec();
+        let section = (!spec.further.is_empty()).then(|| spec.section_of(batch)).flatten();
+        section.map_or(DatasetId(0), |section| section.dataset)
     }
 
     fn handle_tallied(&mut self, connection: ConnectionId, rank: Rank, tally: &Tally) {

@@ -102,6 +102,16 @@ def test_training_and_validation_take_turns_in_one_run(tmp_path: Path, ranks: in
     assert report["wasted_bytes"] == 0
     whole = [path.stat().st_size for path in tmp_path.glob("*/*/*.jpg")]
     cold = [epoch["cold_read_bytes"] for epoch in report["epochs"]]
+    named = {it["name"]: it for it in report["datasets"]}
+    steps = {name: -(-samples // ranks) for name, samples in [("dataset", 50), ("validation", 21)]}
+    batches = {
+        "dataset": -(-steps["dataset"] // world.batch_size),
+        "validation": -(-steps["validation"] // BATCH),
+    }
+    for name, per_rank in batches.items():
+        assert named[name]["batches"] == per_rank * ranks * world.epochs
+    assert sum(it["cold_read_bytes"] for it in named.values()) == sum(cold)
+    assert sum(it["demand_bytes"] for it in named.values()) == report["bytes"]
     if ranks == 1:
         assert cold == [sum(whole), 0, 0], "both sets fit, so each sample is read cold once"
     else:

@@ -19,6 +19,17 @@ pub enum DatasetError {
     /// The dataset cannot be indexed, or its index cannot be stored.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// The manager knows another number of datasets.
+    #[error(
+        "the manager knows {found} datasets beside the first, the job has {expected}; every node must run \
+         the same version of tierfeed"
+    )]
+    OtherNumber {
+        /// Datasets beside the first in the job.
+        expected: usize,
+        /// Those that the manager has an index of.
+        found: usize,
+    },
     /// The dataset on this host differs from the manager's.
     #[error(
         "{place}: index {found:016x}, but the manager works with {expected:016x}; \
@@ -40,7 +51,7 @@ impl DatasetError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Index(error) => error.is_input(),
-            Self::Differs { .. } => true,
+            Self::Differs { .. } | Self::OtherNumber { .. } => true,
         }
     }
 }

@@ -160,7 +160,11 @@ impl Session {
                 }
             }
             Work::Run(Operation::Fetch { sample, to, .. }) => match (entry, outcome) {
-                (Some(entry), Ok(())) => self.progress.read(entry.batch.epoch, None, to.len),
+                (Some(entry), Ok(())) => {
+                    let dataset = self.dataset_of(entry.batch);
+                    self.progress.read(entry.batch.epoch, None, to.len);
+                    self.progress.read_cold_of(dataset, to.len);
+                }
                 (Some(entry), Err(fault)) => self.lose_sample(*sample, entry, fault),
                 (None, _) => {}
             },
@@ -179,7 +183,9 @@ impl Session {
             }
             Work::Run(Operation::Prefetch { len, .. }) if is_done => {
                 if let Some(entry) = entry {
+                    let dataset = self.dataset_of(entry.batch);
                     self.progress.read_ahead(entry.batch.epoch, *len);
+                    self.progress.read_cold_of(dataset, *len);
                 }
                 self.progress.in_vain.0 += if pending.is_in_vain { len.0 } else { 0 };
                 self.written(pending, outcome);

@@ -3,7 +3,7 @@
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
-    id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
+    id::{BatchId, DatasetId, Epoch, Rank, SampleId, Step, TierId},
     session::{
         Busy, Fault, Place, Refusal, StallBreakdown, StallCause, Tally, Waits,
         decisions::Decisions, edf_scheduler::Channel,
@@ -96,6 +96,7 @@ impl Taken {
 /// What is in a batch that was taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Content {
+    pub(super) dataset: DatasetId,
     pub(super) samples: u64,
     /// Samples of the order that are not in it.
     pub(super) skipped: u64,
@@ -222,6 +223,8 @@ pub struct Progress {
     pub evictions: Vec<Evictions>,
     /// Requests that got no batch.
     pub refusals: Refusals,
+    /// What was done for each dataset of the job, in the order of their numbers.
+    pub datasets: Vec<DatasetProgress>,
     /// How busy the cold store was.
     pub cold_busy: Busy,
     /// How busy the link to other nodes was.
@@ -231,8 +234,21 @@ pub struct Progress {
     tiers: usize,
 }
 
+/// What was done for one dataset of the job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DatasetProgress {
+    /// Batches that trainers took.
+    pub batches: u64,
+    /// Bytes in them.
+    pub demand: Bytes,
+    /// Bytes read from the cold store.
+    pub cold: Bytes,
+    /// How long trainers waited for its batches, summed over all ranks.
+    pub stall: Nanoseconds,
+}
+
 impl Progress {
-    pub(super) fn new(epochs: u32, tiers: usize) -> Self {
+    pub(super) fn new(epochs: u32, tiers: usize, datasets: usize) -> Self {
         let epoch = EpochProgress {
             from_tier: vec![Bytes(0); tiers],
             hits: vec![0; tiers],
@@ -260,6 +276,7 @@ impl Progress {
             decisions: Decisions::new(epochs),
             evictions: vec![Evictions::default(); tiers],
             refusals: Refusals::default(),
+            datasets: vec![DatasetProgress::default(); datasets],
             cold_busy: Busy::default(),
             peers_busy: Busy::default(),
             tiers_busy: vec![Busy::default(); tiers],
@@ -269,7 +286,12 @@ impl Progress {
 
     pub(super) fn delivered(&mut self, taken: Taken, content: Content) {
         let (batch, wait) = (taken.batch, taken.waited);
-        let Content { samples, skipped, len } = content;
+        let Content { dataset, samples, skipped, len } = content;
+        if let Some(dataset) = self.datasets.get_mut(usize::from(dataset.0)) {
+            dataset.batches += 1;
+            dataset.demand.0 += len.0;
+            dataset.stall.0 = dataset.stall.0.saturating_add(wait.0);
+        }
         let epoch = &mut self.epochs[batch.epoch.0 as usize];
         epoch.batches += 1;
         epoch.samples += samples;
@@ -361,6 +383,13 @@ impl Progress {
             epoch.cold.0 += len.0;
             epoch.misses += 1;
             self.cold.0 += len.0;
+        }
+    }
+
+    /// Counts for its dataset what was read from the cold store.
+    pub(super) fn read_cold_of(&mut self, dataset: DatasetId, len: Bytes) {
+        if let Some(dataset) = self.datasets.get_mut(usize::from(dataset.0)) {
+            dataset.cold.0 += len.0;
         }
     }
 

@@ -311,6 +311,7 @@ impl Run {
             generation: 0,
             policy: self.shape.policy.name(),
             order: order(),
+            further: Vec::new(),
             progress: self.session.progress(),
             order_digest: None,
             ranks: RanksEntry::default(),

@@ -217,6 +217,10 @@ impl JobSource {
             Self::Loaded(loaded) => return Ok(loaded.catalog.clone()),
             Self::FromManager(text) => text,
         };
+        let (expected, found) = (job.further.len(), further_fingerprints.len());
+        if expected != found {
+            return Err(DatasetError::OtherNumber { expected, found });
+        }
         let open = |dataset, path: &Path, expected: u64| {
             dataset::open_or_build_same(dataset, path, expected).map(Arc::new)
         };

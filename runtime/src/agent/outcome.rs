@@ -159,6 +159,7 @@ impl Known<'_> {
             ranks: self.ranks.entry(),
             policy: assignment.policy.name(),
             order,
+            further: job.further.iter().map(|dataset| dataset.name.as_str()).collect(),
             progress,
             order_digest: self.order_digest,
             reader_stats: ReaderStats {

@@ -38,7 +38,7 @@ use std::{
 use serde::Serialize;
 use tierfeed_core::{
     id::{Rank, SampleId},
-    session::{Fault, Progress, Waits},
+    session::{DatasetProgress, Fault, Progress, Waits},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
@@ -108,6 +108,9 @@ pub struct Report {
     pub direct_bytes: u64,
     /// Bytes that no tier held and that were read from the cold store, page cache included.
     pub cold_read_bytes: u64,
+    /// The same by dataset; empty if the job has one only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetEntry>,
     /// Bytes that were read from other nodes.
     pub peer_read_bytes: u64,
     /// Samples that another node was to have and did not give in time: they were read cold.
@@ -211,6 +214,21 @@ pub struct FaultEntry {
     pub fault: &'static str,
 }
 
+/// What was done for one dataset of the job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DatasetEntry {
+    /// Its name below `datasets`; `dataset` for the first one.
+    pub name: String,
+    /// Batches that the agent served.
+    pub batches: u64,
+    /// Bytes in them.
+    pub demand_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_read_bytes: u64,
+    /// How long the ranks of this node waited for its batches, summed up.
+    pub waited_s: f64,
+}
+
 /// One pass over the dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochEntry {
@@ -298,6 +316,7 @@ impl Report {
             direct_samples: progress.epochs.iter().map(|epoch| epoch.in_place_samples).sum(),
             direct_bytes: progress.epochs.iter().map(|epoch| epoch.in_place.0).sum(),
             cold_read_bytes: sum(|epoch| epoch.cold_read_bytes),
+            datasets: datasets(&facts.further, progress),
             peer_read_bytes: sum(|epoch| epoch.peer_read_bytes),
             peer_missed_samples: progress.epochs.iter().map(|epoch| epoch.unreceived).sum(),
             wasted_bytes: facts.wasted.0,
@@ -414,6 +433,22 @@ impl From<ObjectFigures> for RequestsEntry {
         let ObjectFigures { requests, retries, hedges, hedges_won, split, discarded } = it;
         Self { requests, retries, hedges, hedges_won, split, discarded_bytes: discarded.0 }
     }
+}
+
+/// What was done for each dataset, if there are several.
+fn datasets(further: &[&str], progress: &Progress) -> Vec<DatasetEntry> {
+    if further.is_empty() {
+        return Vec::new();
+    }
+    let names = std::iter::once(&"dataset").chain(further);
+    let entry = |(name, it): (&&str, &DatasetProgress)| DatasetEntry {
+        name: (*name).to_owned(),
+        batches: it.batches,
+        demand_bytes: it.demand.0,
+        cold_read_bytes: it.cold.0,
+        waited_s: seconds(it.stall),
+    };
+    names.zip(&progress.datasets).map(entry).collect()
 }
 
 fn rank_waits(progress: &Progress) -> Vec<RankWaits> {

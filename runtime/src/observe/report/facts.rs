@@ -35,6 +35,8 @@ pub struct Facts<'a> {
     pub policy: &'static str,
     /// The order of the job.
     pub order: Spec,
+    /// The names of the datasets beside the first.
+    pub further: Vec<&'a str>,
     /// The progress of the session.
     pub progress: &'a Progress,
     /// [`super::order_digest`] of what was handed over, if there was time for it.

@@ -97,6 +97,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         generation: 0,
         policy: "gap",
         order: order(),
+        further: Vec::new(),
         progress,
         order_digest: Some(0xf00),
         reader_stats: TWO,
