@@ -3,6 +3,7 @@
 mod ahead;
 mod answered;
 mod faulty;
+mod further;
 mod in_place;
 mod jobs;
 mod jumping;

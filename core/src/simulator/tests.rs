@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     id::{NodeId, TierId},
     latency_quantiles::{LatencyQuantiles, PerMillion},
-    order::{FurtherDatasets, Position, Shuffle, Spec, World},
+    order::{FurtherDataset, FurtherDatasets, Position, Shuffle, Spec, World},
     retention::policy,
     session::{
         Adaptation, LookAhead, OnError, StallCause, Windows, assignment::Assignment, staging_depth,
@@ -236,6 +236,25 @@ proptest! {
             prop_assert_eq!(epoch.read.cold.0 + from_tiers, epoch.read.demand.0);
             prop_assert_eq!(epoch.read.samples, u64::from(settings.order.samples_per_rank() * ranks));
         }
+    }
+}
+
+/// The policy sees the reads of a validation as it sees all others.
+#[test]
+fn a_validation_that_fits_beside_the_training_set_is_read_cold_once() {
+    let validation =
+        FurtherDataset { samples: 100, shuffle: Shuffle::Sequential, batch_size: 16, every: 2 };
+    for policy in [policy::Kind::Gap, policy::Kind::Pinned, policy::Kind::Lru] {
+        let mut settings = settings(policy, 300, 2, Vec::new());
+        settings.order.epochs = 4;
+        settings.order.further = FurtherDatasets::try_new(&[validation]).unwrap();
+        settings.sizes = photographs(400);
+        let chunks_max = share(&settings, 120);
+        settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max }];
+        let outcome = simulate(&settings, &model(1));
+        let training: u64 = settings.sizes[..300].iter().map(|len| len.0).sum();
+        let cold: Vec<_> = outcome.epochs.iter().map(|epoch| epoch.read.cold.0).collect();
+        assert_eq!(cold, [training, total(&settings) - training, 0, 0], "{policy}");
     }
 }
 
