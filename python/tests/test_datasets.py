@@ -177,6 +177,17 @@ def test_without_an_agent_each_dataset_is_read_from_its_own_files(tmp_path: Path
     assert connected(world, None).samples == len(world.files)
 
 
+def test_a_loader_of_another_framework_takes_the_feed_of_a_dataset(tmp_path: Path) -> None:
+    from tierfeed.numpy import TierLoader as ArrayLoader
+
+    world = with_validation(tmp_path)
+    beside = world.index.with_name("dataset-validation.index")
+    node.run_command("index", tmp_path / "val", "--format", "image-folder", "--output", beside)
+    loader = ArrayLoader(connected(world, "validation"), decode=lambda _, label: label)
+    given = [labels.tolist() for labels in loader]
+    assert given == [labels for _, labels in expected_validation(tmp_path, world, 0)]
+
+
 def test_a_dataset_that_the_job_does_not_have_is_named_with_those_it_has(tmp_path: Path) -> None:
     world = with_validation(tmp_path)
     beside = world.index.with_name("dataset-validation.index")
