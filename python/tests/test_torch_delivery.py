@@ -92,6 +92,26 @@ def test_a_training_that_copies_pinned_batches_itself_gets_the_right_bytes(
     assert crcs(given) == expected(world)
 
 
+def test_a_pass_that_is_left_early_holds_its_last_batch_until_its_copies_have_ended(
+    world: World, running: Node, gpu: FakeCuda
+) -> None:
+    device = torch.device("cuda")
+    loader = TierLoader(pin_memory=True)
+    given: list[list[torch.Tensor]] = []
+    for epoch in (0, 1):
+        for tensors, _ in loader:
+            given.append([gpu.copy(tensor, device) for tensor in tensors])
+            del tensors
+            break
+        agent = loader.feed.agent()
+        assert agent is not None and agent.leases == epoch + 1, "nothing was given back yet"
+    del loader
+    gc.collect()
+    assert agent.leases == 0
+    assert crcs(given) == [expected(world)[0], expected(world)[13]], "the copies were waited for"
+    assert gpu.registered == {}
+
+
 @pytest.mark.parametrize("keys", [{"device": "cuda"}, {"pin_memory": True}])
 def test_the_arena_is_registered_in_ranges_and_all_of_it_comes_back(
     world: World, running: Node, gpu: FakeCuda, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ class Delivery:
     """Whether it is worth while to `send` a batch before training asks for it."""
 
     def asked(self) -> None:
-        """Training asks for the next batch, or for the end of the pass."""
+        """Training asks for the next batch, or for the end of the pass, or begins another one."""
 
     def send(self, batch: Batch, value: Any) -> Any:
         """Starts what has to be done with the value of a batch."""
@@ -51,10 +51,19 @@ class Delivery:
 
 
 class HeldBatches:
-    """Batches whose memory copies read."""
+    """Batches whose memory copies read, and the one that training uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, cuda: Cuda, device: torch.device) -> None:
+        self._cuda = cuda
+        self._named = device
         self._held: deque[tuple[Any, Batch]] = deque()
+        self.current: Batch | None = None
+        """What training uses, if its tensors lie in staging memory."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device with its number."""
+        return self._cuda.device(self._named)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -62,6 +71,12 @@ class HeldBatches:
     def hold(self, event: Any, batch: Batch) -> None:
         """Holds `batch` until `event` has happened."""
         self._held.append((event, batch))
+
+    def hold_current(self) -> None:
+        """Training has started its copies of the current batch by now, on its own stream."""
+        if self.current is not None:
+            self.hold(self._cuda.event(self._cuda.current_stream(self.device)), self.current)
+            self.current = None
 
     def give_back(self, but: int) -> None:
         """Gives back the batches whose event has happened, and waits until at most `but` are left."""
@@ -78,20 +93,14 @@ class Pinning(Delivery):
         self._feed = feed
         self._cuda = cuda
         self._named = device
-        self._held = HeldBatches()
+        self._held = HeldBatches(cuda, device)
         self._registrations: list[Registration] = []
-        # The batch that training uses, if its tensors lie in staging memory.
-        self._current: Batch | None = None
         feed.pin()
         # Also for a loader that is dropped without `close`.
         weakref.finalize(self, _close, self._held, self._registrations, os.getpid()).atexit = False
 
     def asked(self) -> None:
-        if self._current is not None:
-            # Training has started its copies of the batch by now, on its own stream.
-            event = self._cuda.event(self._cuda.current_stream(self._device()))
-            self._held.hold(event, self._current)
-            self._current = None
+        self._held.hold_current()
         self._held.give_back(HELD_MAX)
 
     def send(self, batch: Batch, value: Any) -> Any:
@@ -111,18 +120,14 @@ class Pinning(Delivery):
         return value, batch if is_leased else None
 
     def hand_out(self, sent: Any) -> Any:
-        value, self._current = sent
+        value, self._held.current = sent
         return value
 
     def close(self) -> None:
-        self.asked()
         _close(self._held, self._registrations, os.getpid())
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._feed, self._cuda, self._named)
-
-    def _device(self) -> torch.device:
-        return self._cuda.device(self._named)
 
     def _registration(self) -> Registration | None:
         """That of the agent that the feed is connected to now."""
@@ -132,7 +137,7 @@ class Pinning(Delivery):
             return known
         if known is not None:
             _close(self._held, self._registrations, os.getpid())
-        self._registrations.append(Registration(self._cuda, agent, self._device()))
+        self._registrations.append(Registration(self._cuda, agent, self._held.device))
         return self._registrations[-1]
 
 
@@ -147,7 +152,7 @@ class ToDevice(Pinning):
 
     def send(self, batch: Batch, value: Any) -> Any:
         value, leased = super().send(batch, value)
-        device = self._device()
+        device = self._held.device
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = self._cuda.stream(device)
@@ -195,6 +200,7 @@ def _close(held: HeldBatches, registrations: list[Registration], pid: int) -> No
     # A forked child has no part in what its parent has at the driver.
     if os.getpid() != pid:
         return
+    held.hold_current()
     held.give_back(0)
     while registrations:
         registrations.pop().close()

@@ -64,7 +64,10 @@ class TierLoader:
     With `device="cuda"` the tensors of a batch are on the GPU, and the next batch is on its way there.
     With `pin_memory` they are on the CPU, in memory from which `tensor.to("cuda", non_blocking=True)`
     does not wait. Either registers the staging memory with the driver, and a batch goes back to the
-    agent after its copy has ended.
+    agent after its copy has ended: with `pin_memory` after what the current stream of CUDA has to do
+    when the next batch is asked for. So start copies before, on that stream; a prefetcher that copies
+    on a stream of its own must make the current stream wait for it first, else it gets bytes of a later
+    batch.
 
     Each pass reads the next epoch, and `set_epoch` names another one. A pass begins with its first
     batch. One pass at a time: an iterator ends when another one of the same loader begins.
@@ -133,6 +136,8 @@ class TierLoader:
     def __iter__(self) -> Iterator[Any]:
         check_ranks(self.feed)
         (epoch, start), closings = self._position.begin(), self._closings
+        # A pass that was left early did not ask after its last batch.
+        self._delivery.asked()
         batches = self.feed.epoch(epoch, start)
         begun: list[_Begun] = []
         sent: list[_Sent] = []
