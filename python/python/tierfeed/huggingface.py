@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from tierfeed._native import Reconfigure
 from tierfeed.batches import Place
 from tierfeed.torch.loader import TierLoader
 
@@ -76,9 +77,15 @@ class _NumberedBatches(Dataset[Any]):
         if place != self._next:
             self._loader.seek(epoch, step)
             self._pass = iter(self._loader)
-        batch = next(self._pass)
-        self._next = (epoch, step + 1)
-        return batch
+        for batch in self._pass:
+            if self._loader.state_dict()["step"] != step + 1:
+                break
+            self._next = (epoch, step + 1)
+            return batch
+        raise Reconfigure(
+            f"nothing is left of step {step} of epoch {epoch}, as on_error is skip, and a trainer counts"
+            " batches before it trains: mend the files that `skipped` of the loader names"
+        )
 
 
 class _Numbers(Sampler[list[Place]]):

@@ -17,6 +17,7 @@ import page  # noqa: E402
 import torch  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
+import tierfeed  # noqa: E402
 from conftest import World, make_world  # noqa: E402
 from tierfeed.huggingface import TierTrainerMixin, by_number  # noqa: E402
 from tierfeed.torch import TierLoader  # noqa: E402
@@ -126,6 +127,19 @@ def test_the_script_of_the_page_trains_and_goes_on(
         last = page.run("huggingface", "/data/cifar10", "cifar10").splitlines()[-1]
         assert last.startswith("6 steps, loss")
         shutil.rmtree("checkpoints/checkpoint-6")
+
+
+@pytest.mark.parametrize("step", [2, 12])
+def test_a_batch_of_which_nothing_is_left_ends_the_training(tmp_path: Path, step: int) -> None:
+    pictures = make_world(tmp_path, sizes=(192, 400), on_error="skip")
+    feed = pictures.direct()
+    for id in pictures.torch_order(0, 0)[step]:
+        pictures.files[id].unlink()
+    given = iter(by_number(TierLoader(feed, decode=decode)))
+    for _ in range(step):
+        next(given)
+    with pytest.raises(tierfeed.Reconfigure, match=f"nothing is left of step {step} of epoch 0"):
+        next(given)
 
 
 def test_batches_that_are_skipped_are_not_read(pictures: World) -> None:
