@@ -188,6 +188,20 @@ def test_a_loader_of_another_framework_takes_the_feed_of_a_dataset(tmp_path: Pat
     assert given == [labels for _, labels in expected_validation(tmp_path, world, 0)]
 
 
+def test_a_shuffled_validation_beside_batches_that_no_feed_here_iterates_is_told_its_epoch(
+    tmp_path: Path,
+) -> None:
+    world = with_validation(tmp_path, keys="    shuffle: torch-distributed\n")
+    beside = world.index.with_name("dataset-validation.index")
+    node.run_command("index", tmp_path / "val", "--format", "image-folder", "--output", beside)
+    loader = TierLoader(connected(world, "validation"), decode=lambda sample, _: sample.id)
+    order = loader.feed.order
+    for epoch in (0, 1, 2, 1):
+        loader.set_epoch(epoch)
+        steps = range(order.steps_in(epoch, 0))
+        assert [ids.tolist() for ids in loader] == [order.batch(epoch, step, 0) for step in steps]
+
+
 def test_a_dataset_that_the_job_does_not_have_is_named_with_those_it_has(tmp_path: Path) -> None:
     world = with_validation(tmp_path)
     beside = world.index.with_name("dataset-validation.index")
@@ -270,6 +284,23 @@ def test_the_agent_of_two_loaders_ends_with_the_last_of_them(
     assert agent.has_ended
     with pytest.raises(tierfeed.Gone):
         TierLoader(dataset="validation")
+
+
+def test_a_loader_that_is_used_again_after_its_end_holds_the_agent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = with_validation(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    train = TierLoader(str(tmp_path / "data"), **embedded_keys(tmp_path, world))
+    val = TierLoader(dataset="validation")
+    train.close()
+    batches = train.feed.epoch(0)
+    next(batches)
+    val.close()
+    assert {batch.origin for batch in batches} == {"agent"}
+    agent = train.feed._embedded
+    train.close()
+    assert agent is not None and agent.has_ended
 
 
 def test_a_cell_with_both_loaders_that_is_run_again_replaces_both(

@@ -58,14 +58,17 @@ class PlayedAgent:
         if socket == "nobody" or not self.answers:
             raise tierfeed.Gone("no agent listens at nobody")
         lives_for = self.lives_for.pop(0) if self.lives_for else 1 << 30
-        connection = PlayedConnection(self, rank, lives_for)
+        connection = PlayedConnection(self, rank, lives_for, is_pinned=pinned)
         self.connections.append(connection)
         return connection
 
 
 class PlayedConnection:
-    def __init__(self, agent: PlayedAgent, rank: int, lives_for: int) -> None:
+    def __init__(
+        self, agent: PlayedAgent, rank: int, lives_for: int, *, is_pinned: bool
+    ) -> None:
         self.agent = agent
+        self.is_pinned = is_pinned
         self.rank = rank
         self.requests = Requests()
         self.order = agent.order
@@ -174,6 +177,15 @@ def test_a_living_agent_serves_every_batch(agent: PlayedAgent) -> None:
     assert places(feed) == ALL
     assert sorted(agent.served) == ALL
     assert len(agent.connections) == 1
+
+
+def test_a_feed_connects_once_for_a_device(agent: PlayedAgent) -> None:
+    feed = connect()
+    feed.close()
+    feed.pin()
+    assert [it.is_pinned for it in agent.connections] == [False, True]
+    feed.pin()
+    assert [it.is_pinned for it in agent.connections] == [False, True]
 
 
 def test_requests_run_ahead_but_not_over_the_end_of_the_epoch(agent: PlayedAgent) -> None:

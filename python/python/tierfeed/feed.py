@@ -170,8 +170,6 @@ class Feed:
         self._dataset = dataset
         # The agent lasts as long as this feed; a copy in another process does not hold it.
         self._embedded = embedded
-        if embedded is not None:
-            embedded.use(self)
         self._launched = launched
         # The process that trains: workers read for it, and are no ranks of their own.
         self._trainer = os.getpid() if trainer is None else trainer
@@ -344,10 +342,11 @@ class Feed:
 
     def pin(self) -> None:
         """Connects so that a device may hold the pages of the staging memory. Before the first batch."""
-        self._is_pinned = True
-        if self.agent() is not None:
+        is_connected = self._agent is not None and not self._is_lost
+        if is_connected and not self._is_pinned:
             self._reset()
-            self._attach()
+        self._is_pinned = True
+        self._attach()
 
     def close(self) -> None:
         """Disconnects. Batches that are still held stay; a feed that is used again connects again.
@@ -575,6 +574,8 @@ class Feed:
         if self._pid == os.getpid():
             return
         self._reset()
+        if self._embedded is not None:
+            self._embedded.use(self)
         gone = self._connect() if self._socket is not None else None
         if self._order is None:
             self._open_without_agent(gone)
