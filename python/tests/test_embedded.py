@@ -252,11 +252,10 @@ def test_an_argument_that_no_job_has_is_refused_before_anything_starts(tmp_path)
     for make in (tierfeed.connect, TierLoader):
         with pytest.raises(TypeError, match="batchsize=.*did you mean batch_size="):
             make(str(tmp_path), batchsize=4)
-    with pytest.raises(TypeError, match="without a source"):
-        tierfeed.connect(batch_size=4)
-    first = r'name the dataset first, TierLoader\("/data/train", batch_size='
-    with pytest.raises(TypeError, match=first):
-        TierLoader(batch_size=4)
+    for make in (tierfeed.connect, TierLoader):
+        first = rf'name the dataset first, {make.__name__}\("/data/train", seed='
+        with pytest.raises(TypeError, match=f"the job file says it: order.seed; or {first}"):
+            make(seed=4)
     assert not Path(".tierfeed").exists()
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import inspect
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 # The keys below `dataset` and `order`, which are arguments of their own here, and those of the job
@@ -80,14 +81,40 @@ PATH_KEYS = ("source", "index", "manifest", "path")
 NAME_CHARS_MAX = 48
 
 
-def refuse_unknown(names: Iterable[str], of: str) -> None:
-    """Raises a `TypeError` that says what was meant, if one of the names is no key."""
-    for name in names:
-        if name in KEYS:
-            continue
-        close = difflib.get_close_matches(name, KEYS, n=1)
-        hint = f"; did you mean {close[0]}=?" if close else "; docs/job-file.md lists the keys"
-        raise TypeError(f"{of} takes no {name}={hint}")
+def refuse_unknown(
+    names: Iterable[str],
+    known: Collection[str] = KEYS,
+    *,
+    of: str,
+    elsewhere: Mapping[str, str] | None = None,
+) -> None:
+    """Raises a `TypeError` that says what to do instead, if some of the names are not known.
+
+    `elsewhere` has the advice for arguments of other loaders.
+    """
+    advice = {name: _instead(name, known, of, elsewhere or {}) for name in names if name not in known}
+    if advice:
+        raise TypeError("; ".join(f"{of} takes no {name}=: {it}" for name, it in advice.items()))
+
+
+def _instead(name: str, known: Collection[str], of: str, elsewhere: Mapping[str, str]) -> str:
+    if name in elsewhere:
+        return elsewhere[name]
+    if name in KEYS:
+        section = "order." if name in ORDER_KEYS else "dataset." if name in DATASET_KEYS else ""
+        first = f'{of}("/data/train", {name}=...)'
+        return f"the job file says it: {section}{name}; or name the dataset first, {first}"
+    if close := difflib.get_close_matches(name, known, n=1):
+        return f"did you mean {close[0]}=?"
+    keys = "the keys of a job (docs/job-file.md)" if set(KEYS) <= set(known) else ""
+    own = ", ".join(it for it in known if not keys or it not in KEYS)
+    return f"it takes {' and '.join(filter(None, [own, keys])) or 'none'}"
+
+
+def own_arguments(function: Callable[..., Any]) -> list[str]:
+    """The keyword arguments of a function that are no keys of a job."""
+    parameters = inspect.signature(function).parameters.values()
+    return [it.name for it in parameters if it.kind is it.KEYWORD_ONLY and it.name not in KEYS]
 
 
 def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:

@@ -40,6 +40,7 @@ from tierfeed._native import (
     SampleError,
     TurnedAway,
 )
+from tierfeed.arguments import own_arguments, refuse_unknown
 from tierfeed.batches import Batches, Place
 from tierfeed.identity import refuse
 from tierfeed.referrers import referrer_of
@@ -105,11 +106,7 @@ def connect(
             )
         given = {key: it for key, it in [("index", index), ("dataset", dataset)] if it is not None}
         return embedded_feed(source, {**keys, **given})
-    if keys:
-        raise TypeError(
-            f"connect takes no {next(iter(keys))}= without a source, such as"
-            ' connect("/data/train", batch_size=256): the job file says what is read'
-        )
+    refuse_unknown(keys, own_arguments(connect), of="connect")
     socket = environment.socket() if socket is None else socket
     job = environment.job() if job is None else job
     started = None if dataset is None else embedded.running(dataset)

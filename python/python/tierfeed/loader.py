@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 from tierfeed._native import Batch, Reconfigure
-from tierfeed.arguments import refuse_unknown
+from tierfeed.arguments import KEYS, own_arguments, refuse_unknown
 from tierfeed.batches import Batches
 from tierfeed.decoding import CLOSED, Decode, Decoder
 from tierfeed.feed import Feed, connect, embedded_feed
@@ -53,7 +53,7 @@ class Loader:
             raise ValueError(f"short_batch is {short_batch!r}; keep or drop is meant")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
-        self.feed = feed_of(source, keys, of=type(self).__name__)
+        self.feed = feed_of(source, keys, of=type(self))
         self._whole = whole
         self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
         self._collate = collate
@@ -189,22 +189,26 @@ class Loader:
         return [self._collate(decoded)] if decoded else []
 
 
-def feed_of(source: Source | None, keys: Mapping[str, Any], of: str) -> Feed:
+def feed_of(
+    source: object,
+    keys: Mapping[str, Any],
+    *,
+    of: Callable[..., Any],
+    elsewhere: Mapping[str, str] | None = None,
+) -> Feed:
     """The feed of a loader: the given one, one with an agent of its own, or that of `tierfeed run`."""
+    own = own_arguments(of)
     if isinstance(source, (str, os.PathLike)):
-        refuse_unknown(keys, of=of)
+        refuse_unknown(keys, [*own, *KEYS], of=of.__name__, elsewhere=elsewhere)
         return embedded_feed(source, keys)
-    others = [name for name in keys if source is not None or name != "dataset"]
-    if others:
-        raise TypeError(
-            f'{of} takes no {others[0]}= without a dataset, such as {of}("/data/train", batch_size=256):'
-            " the job file says what is read"
-        )
     if source is None:
+        refuse_unknown(keys, [*own, "dataset"], of=of.__name__, elsewhere=elsewhere)
         return connect(**keys)
-    if isinstance(source, Feed):
-        return source
-    raise TypeError(
-        f"the source of {of} is {source!r}; pass a path or a URL, what tierfeed.connect() returned, or"
-        " nothing under `tierfeed run`"
-    )
+    if not isinstance(source, Feed):
+        raise TypeError(
+            f"the source of {of.__name__} is {source!r}; pass what tierfeed.connect() returned, a path"
+            " or a URL, or nothing under `tierfeed run`"
+        )
+    one = {"dataset": "a feed is of one dataset, that of tierfeed.connect(dataset=...)"}
+    refuse_unknown(keys, own, of=of.__name__, elsewhere={**(elsewhere or {}), **one})
+    return source

@@ -125,7 +125,7 @@ def test_parts_of_tuples_are_stacked_each_by_itself() -> None:
 def test_wrong_arguments_say_what_is_right(world: World) -> None:
     with pytest.raises(TypeError, match="did you mean batch_size="):
         TierLoader("/data", batchsize=3)
-    with pytest.raises(TypeError, match=r'without a dataset, such as TierLoader\("/data/train"'):
+    with pytest.raises(TypeError, match=r'name the dataset first, TierLoader\("/data/train", '):
         TierLoader(batch_size=3)
     with pytest.raises(TypeError, match="path or a URL"):
         TierLoader(3)

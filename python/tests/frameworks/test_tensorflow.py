@@ -332,9 +332,9 @@ def test_unreadable_samples_are_left_out_if_the_job_skips_them(
 
 
 def test_wrong_arguments_say_what_would_be_right(feed: tierfeed.Feed) -> None:
-    with pytest.raises(TypeError, match=r"dataset takes no batchsize=; did you mean batch_size=\?"):
+    with pytest.raises(TypeError, match=r"dataset takes no batchsize=: did you mean batch_size=\?"):
         dataset("/data", batchsize=3)
-    with pytest.raises(TypeError, match="dataset takes no seed= without a source"):
+    with pytest.raises(TypeError, match="dataset takes no seed=: the job file says it: order.seed"):
         dataset(seed=3)
     data = dataset(feed)
     with pytest.raises(IndexError, match="the job has 3"):

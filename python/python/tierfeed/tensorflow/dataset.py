@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from tierfeed import arguments
 from tierfeed._native import Reconfigure
-from tierfeed.feed import Feed, connect, embedded_feed
+from tierfeed.feed import Feed
+from tierfeed.loader import feed_of
 from tierfeed.tensorflow.library import library
 from tierfeed.tensorflow.source import Source
 
@@ -83,14 +83,8 @@ def dataset(
     A batch keeps its place in staging memory until its last tensor is gone. Up to `num_parallel_calls`
     batches are held by the dataset itself; more than the agent stages become copies.
     """
-    _check_keys(source, dataset, keys)
     is_given = isinstance(source, Feed)
-    if isinstance(source, Feed):
-        feed = source
-    elif source is None:
-        feed = connect(dataset=dataset)
-    else:
-        feed = embedded_feed(source, keys if dataset is None else {**keys, "dataset": dataset})
+    feed = _feed(source, keys if dataset is None else {**keys, "dataset": dataset})
     try:
         made = _Pipeline(feed, samples, sample_spec, decode, owns_feed=not is_given)
         return made.dataset(_numbers(feed, epoch, start_step), num_parallel_calls)
@@ -108,17 +102,8 @@ def source_of(data: Any) -> Source:
     return source
 
 
-def _check_keys(source: object, dataset: str | None, keys: dict[str, Any]) -> None:
-    """Refuses keys that nothing takes."""
-    if isinstance(source, Feed) and dataset is not None:
-        raise TypeError("a feed is of one dataset: take connect(dataset=...), and leave dataset= out")
-    if isinstance(source, (str, os.PathLike)):
-        arguments.refuse_unknown(keys, of="dataset")
-    elif keys:
-        raise TypeError(
-            f"dataset takes no {next(iter(keys))}= without a source, such as"
-            ' dataset("/data/train", batch_size=256): the job file says what is read'
-        )
+def _feed(source: object, keys: dict[str, Any]) -> Feed:
+    return feed_of(source, keys, of=dataset)
 
 
 def _numbers(feed: Feed, epoch: int | range | None, start_step: int) -> tuple[int, int]:

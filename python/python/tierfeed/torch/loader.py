@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Never
@@ -11,16 +10,15 @@ import torch
 from torch.utils.data import default_collate
 
 from tierfeed._native import Batch, Reconfigure
-from tierfeed.arguments import KEYS
 from tierfeed.batches import Batches
 from tierfeed.decoding import CLOSED, Decode, Decoder
-from tierfeed.feed import Feed, connect, embedded_feed
+from tierfeed.loader import Source, feed_of
 from tierfeed.position import Position
 from tierfeed.skipped import Skipped
 from tierfeed.torch import cuda
 from tierfeed.torch.delivery import delivery
 from tierfeed.torch.iterable import TierIterableDataset
-from tierfeed.torch.misuse import check_ranks, checked_feed, unknown_arguments
+from tierfeed.torch.misuse import ELSEWHERE, check_ranks
 from tierfeed.torch.tensors import as_source, as_tensor
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 from tierfeed.waits import Stats, Waits
@@ -75,7 +73,7 @@ class TierLoader:
 
     def __init__(
         self,
-        source: Feed | str | os.PathLike[str] | None = None,
+        source: Source | None = None,
         *,
         decode: Decode | None = None,
         decode_threads: int = 0,
@@ -84,18 +82,10 @@ class TierLoader:
         device: torch.device | str | None = None,
         **keys: Any,
     ) -> None:
-        own = ["decode", "decode_threads", "collate", "pin_memory", "device"]
-        is_named = isinstance(source, (str, os.PathLike))
-        known = [*own, *KEYS] if is_named else own if isinstance(source, Feed) else [*own, "dataset"]
-        if unknown := [name for name in keys if name not in known]:
-            raise unknown_arguments(unknown, known, of="TierLoader")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
         target = cuda.target(device, pin_memory=pin_memory)
-        if isinstance(source, (str, os.PathLike)):
-            self.feed = embedded_feed(source, keys)
-        else:
-            self.feed = connect(**keys) if source is None else checked_feed(source, of="TierLoader")
+        self.feed = feed_of(source, keys, of=type(self), elsewhere=ELSEWHERE)
         undecoded = as_tensor if target is None else as_source
         self._decoder = Decoder(self.feed, decode or undecoded, decode_threads)
         self._collate = collate or (tensors_and_labels if decode is None else default_collate)

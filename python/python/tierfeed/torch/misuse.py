@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 import torch.distributed as dist
 
-from tierfeed.arguments import KEYS
 from tierfeed.feed import Feed
 from tierfeed.identity import refuse
 
 # Arguments of `torch.utils.data.DataLoader`, and what replaces them here.
 ELSEWHERE = {
-    "batch_size": "the job file says it: batch_size",
-    "shuffle": "the job file says it: order.shuffle",
     "sampler": "the job file says the order: order.shuffle; for a sampler of your own use TierDataset",
     "batch_sampler": "the job file says the order: order.shuffle; for your own use TierDataset",
-    "drop_last": "the job file says it: order.drop_last",
-    "seed": "the job file says it: order.seed",
     "generator": "the job file says the seed: order.seed",
-    "dataset": "the job file says it: dataset.source; pass the feed of tierfeed.connect(), or nothing",
     "num_workers": "there are no worker processes; decode in parallel with decode_threads=",
     "collate_fn": "it is called collate=",
     "pin_memory_device": "pin_memory= pins for the current CUDA device, device= hands out on one",
@@ -59,18 +50,3 @@ def check_ranks(feed: Feed) -> None:
             f" {feed.rank} of {feed.world}: start the ranks by torchrun, or set RANK, WORLD_SIZE,"
             " LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT before the loader is made"
         )
-
-
-def unknown_arguments(names: Iterable[str], known: list[str], of: str) -> TypeError:
-    """The error for arguments that a loader does not take, with what to do instead."""
-    parts = []
-    for name in names:
-        advice = ELSEWHERE.get(name)
-        if name in KEYS:
-            first = f'or name the dataset first, {of}("/data/train", {name}=...)'
-            advice = f"{advice or 'the job file says it'}; {first}"
-        if advice is None:
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(known)}"
-        parts.append(f"{of} takes no {name}=: {advice}")
-    return TypeError("; ".join(parts))
