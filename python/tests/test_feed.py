@@ -6,9 +6,11 @@ What a real agent does is in `test_node.py`; here every interleaving that matter
 from __future__ import annotations
 
 import random
+import re
 import time
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -457,3 +459,9 @@ def test_decoding_is_told_with_its_threads(agent: PlayedAgent) -> None:
     decoding_s = sum(figures["decoding_ns"] for _, figures in agent.told) / 1e9
     assert decoding_s == pytest.approx(stats["decoding_s"])
     assert 50 * 0.001 / 2 <= decoding_s <= stats["stall_s"]
+
+
+def test_the_page_names_each_member_of_a_feed() -> None:
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    named = set(re.findall(r"`(?:Feed\.)?(\w+)[`(]", page))
+    assert {it for it in vars(tierfeed.Feed) if not it.startswith("_")} - named == set()

@@ -146,6 +146,8 @@ class Feed:
     A batch stays with the process that took it. A forked child may read it until the parent gives it
     back; then the next batch is written to the same memory, and the child sees its bytes change. Copy
     before the fork what the child keeps.
+
+    docs/python.md has the methods for users, and names those for the loaders of this package.
     """
 
     def __init__(
