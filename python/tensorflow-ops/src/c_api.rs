@@ -1,7 +1,7 @@
 //! TensorFlow's C API for ops and kernels, as far as it is used here.
 //!
-//! With `entry` and `filesystem` the only file of this crate with unsafe code. TensorFlow's headers state the contracts that the SAFETY
-//! lists cite: `tensorflow/c/{ops,kernels,tf_tensor,tf_status,tf_tstring}.h`. Its own invariants:
+//! TensorFlow's headers state the contracts that the SAFETY lists cite:
+//! `tensorflow/c/{ops,kernels,tf_tensor,tf_status,tf_tstring}.h`. Its own invariants:
 //!
 //! 1. An [`Api`] holds addresses of functions that have the declared types in every version since 2.18, in
 //!    libraries that are never unloaded: TensorFlow has loaded this one.
@@ -174,7 +174,7 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    fn of_panic(panic: &(dyn Any + Send)) -> Self {
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         Self::new(Code::Internal, format!("a fault of tierfeed: {text}"))

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +97,9 @@ enum Answer {
 
 static FEEDS: Mutex<BTreeMap<i64, Arc<Feed>>> = Mutex::new(BTreeMap::new());
 
+/// No number is given twice: a graph may name a feed that was closed.
+static NEXT: AtomicI64 = AtomicI64::new(0);
+
 fn feeds() -> MutexGuard<'static, BTreeMap<i64, Arc<Feed>>> {
     FEEDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -155,9 +161,8 @@ fn open(open: Open) -> Result<Answer, Failure> {
         }
     };
     let feed = Arc::new(Feed::new(agent, cold, form, dataset, rank));
-    let mut feeds = feeds();
-    let number = feeds.last_key_value().map_or(0, |(last, _)| last + 1);
-    feeds.insert(number, feed);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    feeds().insert(number, feed);
     let sample_bytes = if let Form::Array(len) = form { Some(len) } else { None };
     let is_without_copy = sample_bytes.is_none_or(|len| len.is_multiple_of(ALIGN));
     Ok(Answer::Opened { feed: number, sample_bytes, is_without_copy })

@@ -4,12 +4,15 @@
 //! 2. A batch that the agent refuses, or has no room for, is read from the cold store.
 //! 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
 //!    directly; a later epoch tries once to connect again.
-//! 4. While TensorFlow keeps as many batches as the agent stages, further ones are copies.
+//! 4. The lock of the state is never held while a call connects, receives or reads, and a panic in one of
+//!    them ends that work only.
+//! 5. While TensorFlow keeps as many batches as the agent stages, further ones are copies.
 
 mod live;
 mod requests;
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -80,6 +83,8 @@ struct State {
     epoch: Epoch,
     /// Whether a call waits for the agent's next answer, on behalf of all.
     is_receiving: bool,
+    /// Whether a call connects; what has to be requested waits for that.
+    is_connecting: bool,
     requests: Requests,
     live: Live,
     figures: Figures,
@@ -114,6 +119,7 @@ impl Feed {
             connection: None,
             epoch: Epoch(0),
             is_receiving: false,
+            is_connecting: false,
             requests: Requests::default(),
             live: Live::default(),
             figures: Figures::default(),
@@ -129,7 +135,7 @@ impl Feed {
             changed: Condvar::new(),
             is_closed: AtomicBool::new(false),
         };
-        feed.connect_again(&mut feed.lock());
+        drop(feed.connect(feed.lock()));
         feed
     }
 
@@ -162,7 +168,7 @@ impl Feed {
         }
         if batch.epoch > state.epoch {
             state.epoch = batch.epoch;
-            self.connect_again(&mut state);
+            state = self.connect(state);
         }
         state.requests.enter(batch, monotonic_now());
         loop {
@@ -195,7 +201,11 @@ impl Feed {
         figures.skipped += u64::from(taken.skipped);
         figures.waited_ns += wait.len().0;
         match taken.delivery {
-            Delivery::Leased(connection, lease) => connection.deliver(lease, wait),
+            Delivery::Leased(connection, lease) => {
+                if let Some(connection) = connection.upgrade() {
+                    connection.deliver(lease, wait);
+                }
+            }
             Delivery::Copied => (),
             Delivery::Read { took } => {
                 figures.read_directly += 1;
@@ -229,9 +239,11 @@ impl Feed {
         self.lock().connection.is_some()
     }
 
-    /// Calls that wait get an error, and later ones too.
+    /// Calls that wait get an error, and later ones too. The connection ends with the last tensor over a
+    /// batch of the agent.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
+        self.lock().connection = None;
         self.changed.notify_all();
     }
 
@@ -240,17 +252,22 @@ impl Feed {
     }
 
     /// Tries once to connect, if there is no connection. An agent with another order runs another job.
-    fn connect_again(&self, state: &mut State) {
-        let Some(agent) = self.agent.as_ref().filter(|_| state.connection.is_none()) else {
-            return;
-        };
-        let opened = Connection::open(&agent.socket, &agent.hello).ok();
-        let of_job = opened.filter(|it| {
+    fn connect<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let is_needed = state.connection.is_none() && !state.is_connecting;
+        let Some(agent) = self.agent.as_ref().filter(|_| is_needed) else { return state };
+        state.is_connecting = true;
+        drop(state);
+        let opened = caught(|| Connection::open(&agent.socket, &agent.hello).ok());
+        let of_job = opened.ok().flatten().filter(|it| {
             let found = NamedDataset::find(it.client().briefing(), agent.dataset.as_deref());
             found == Ok(self.dataset)
         });
-        state.connection = of_job.map(Arc::new);
+        let mut state = self.lock();
+        state.is_connecting = false;
+        state.connection = of_job.filter(|_| !self.is_closed()).map(Arc::new);
         state.send_tallies();
+        self.changed.notify_all();
+        state
     }
 
     /// Waits until another call has changed something.
@@ -268,22 +285,27 @@ impl Feed {
     ) -> MutexGuard<'a, State> {
         state.is_receiving = true;
         drop(state);
-        let reply = connection.next(PIECE);
-        let prepared = match &reply {
-            Ok(Reply::Batch(leased)) => {
-                Some(Staged::of_lease(self.form, self.dataset, connection, leased))
-            }
-            _ => None,
-        };
+        let received = caught(|| {
+            let reply = connection.next(PIECE);
+            let prepared = match &reply {
+                Ok(Reply::Batch(leased)) => {
+                    Some(Staged::of_lease(self.form, self.dataset, connection, leased))
+                }
+                _ => None,
+            };
+            (reply, prepared)
+        });
         let mut state = self.lock();
         state.is_receiving = false;
-        match (reply, prepared) {
-            (Ok(Reply::Batch(leased)), Some(staged)) => state.arrived(connection, &leased, staged),
-            (Ok(Reply::Refused { batch, refusal }), _) => {
+        match received {
+            Ok((Ok(Reply::Batch(leased)), Some(staged))) => {
+                state.arrived(connection, &leased, staged);
+            }
+            Ok((Ok(Reply::Refused { batch, refusal }), _)) => {
                 state.refused(self.dataset.own(batch), refusal);
             }
-            (Err(NextError::TimedOut), _) => state.lose_patience(connection),
-            (Ok(Reply::Batch(_)) | Err(_), _) => state.give_up(connection),
+            Ok((Err(NextError::TimedOut), _)) => state.lose_patience(connection),
+            Ok((Ok(Reply::Batch(_)) | Err(_), _)) | Err(_) => state.give_up(connection),
         }
         self.changed.notify_all();
         state
@@ -297,10 +319,11 @@ impl Feed {
         let fault = state.requests.begin_to_read(batch);
         drop(state);
         let begin = monotonic_now();
-        let staged = match fault {
+        let staged = caught(|| match fault {
             Some((sample, fault)) => Err(self.cold.unreadable(sample, fault)),
             None => self.cold.read(self.form, batch, &|| !self.is_closed()),
-        };
+        })
+        .unwrap_or_else(Err);
         let took = Nanoseconds(monotonic_now().0.saturating_sub(begin.0));
         let mut state = self.lock();
         let answer = staged.map(|staged| state.live.add(batch, staged, Delivery::Read { took }));
@@ -313,6 +336,11 @@ impl Feed {
         // A poisoned lock guards values that are whole between two calls.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs work that other calls wait for: they shall hear of its panic.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Failure::of_panic(&*panic))
 }
 
 /// What a call does until its batch is there.
@@ -337,6 +365,9 @@ impl State {
 
     /// Requests what waits; without an agent it will be read.
     fn send(&mut self) {
+        if self.is_connecting {
+            return;
+        }
         while let Some(batch) = self.requests.next_to_send() {
             let Some(in_job) = self.dataset.in_job(batch) else {
                 // The job does not read the dataset in that epoch.
@@ -344,7 +375,7 @@ impl State {
                 continue;
             };
             match self.connection.as_ref().map(|agent| agent.request(in_job)) {
-                Some(Ok(())) => self.requests.sent(batch),
+                Some(Ok(())) => self.requests.sent(batch, monotonic_now()),
                 Some(Err(RequestError::TooMany { .. })) => return,
                 // What the agent had handed over still comes; `receive` meets its end.
                 Some(Err(_)) if self.requests.is_any_in_flight() => self.requests.read_unsent(),
@@ -363,7 +394,7 @@ impl State {
         staged: Result<(Staged, Copied), Failure>,
     ) {
         let batch = self.dataset.own(leased.id);
-        self.requests.heard(batch);
+        self.requests.heard(batch, monotonic_now());
         if !self.requests.is_wanted(batch) {
             // It was read meanwhile, and goes back.
             return;
@@ -371,7 +402,7 @@ impl State {
         let answer = staged.map(|(staged, copied)| {
             self.figures.copied += u64::from(copied == Copied::ForRoom);
             let delivery = match copied {
-                Copied::No => Delivery::Leased(Arc::clone(connection), leased.lease),
+                Copied::No => Delivery::Leased(Arc::downgrade(connection), leased.lease),
                 Copied::ForRoom | Copied::ForItsForm => Delivery::Copied,
             };
             self.live.add(batch, staged, delivery)
@@ -380,7 +411,7 @@ impl State {
     }
 
     fn refused(&mut self, batch: BatchId, refusal: Refusal) {
-        self.requests.heard(batch);
+        self.requests.heard(batch, monotonic_now());
         match refusal {
             Refusal::Unreadable(sample, fault) => {
                 let sample = self.dataset.own_sample(sample);
@@ -396,11 +427,10 @@ impl State {
 
     /// After a wait in vain.
     fn lose_patience(&mut self, connection: &Arc<Connection>) {
-        let Some((batch, since)) = self.requests.longest_in_flight() else { return };
-        let waited = monotonic_now().0.saturating_sub(since.0);
-        if waited > PATIENCE.0 {
+        let Some((batch, silent)) = self.requests.silent_for(monotonic_now()) else { return };
+        if silent > PATIENCE {
             self.give_up(connection);
-        } else if waited > PATIENCE_HOLDING_ALL.0 && connection.is_exhausted() {
+        } else if silent > PATIENCE_HOLDING_ALL && connection.is_exhausted() {
             self.requests.abandon(batch);
         }
     }

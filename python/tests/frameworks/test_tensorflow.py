@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import gc
@@ -348,6 +349,33 @@ def test_wrong_arguments_say_what_would_be_right(feed: tierfeed.Feed) -> None:
     source_of(data).close()
     with pytest.raises(tf.errors.CancelledError, match="closed"):
         next(iter(data))
+
+
+def sockets() -> int:
+    """The sockets that this process has open."""
+    gc.collect()
+    links = []
+    for it in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(it))
+    return sum(link.startswith("socket:") for link in links)
+
+
+def test_a_closed_dataset_leaves_the_agent_and_never_reads_another_one(feed: tierfeed.Feed) -> None:
+    before = sockets()
+    data = dataset(feed, epoch=0)
+    iterator = iter(data)
+    next(iterator)
+    assert sockets() > before
+    source_of(data).close()
+    with pytest.raises(tf.errors.CancelledError, match="closed"):
+        collections.deque(iterator, maxlen=0)
+    wait_for(lambda: sockets() == before, "the connection to end, though the iterator is there")
+    other = dataset(feed, epoch=1)
+    with pytest.raises(tf.errors.CancelledError, match="closed"):
+        next(iter(data))
+    assert source_of(other).figures().batches == 0
+    source_of(other).close()
 
 
 def test_keras_trains_on_it_and_reports_each_epoch(

@@ -39,7 +39,7 @@ struct Entry {
 
 /// How a batch came.
 pub(super) enum Delivery {
-    Leased(Arc<Connection>, LeaseId),
+    Leased(Weak<Connection>, LeaseId),
     /// From the agent, as a copy; the agent was told.
     Copied,
     /// From the cold store, by this process.

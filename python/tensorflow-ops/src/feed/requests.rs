@@ -16,11 +16,14 @@ pub(super) struct Requests {
     wanted: BTreeMap<BatchId, Wanted>,
     /// In flight, but read instead: the answer goes back when it comes.
     abandoned: BTreeSet<BatchId>,
+    /// When the agent answered last.
+    heard: Nanoseconds,
 }
 
 struct Wanted {
     /// Calls that wait.
     calls: u32,
+    /// When it was requested.
     since: Nanoseconds,
     way: Way,
     answer: Option<Result<Answer, Failure>>,
@@ -74,26 +77,32 @@ impl Requests {
     }
 
     /// The answer of the agent has come, perhaps when no call waits for it any more.
-    pub(super) fn heard(&mut self, batch: BatchId) {
+    pub(super) fn heard(&mut self, batch: BatchId, now: Nanoseconds) {
         self.abandoned.remove(&batch);
+        self.heard = now;
     }
 
     pub(super) fn next_to_send(&self) -> Option<BatchId> {
         self.open().find(|(_, it)| it.way == Way::Unsent).map(|(batch, _)| *batch)
     }
 
-    pub(super) fn sent(&mut self, batch: BatchId) {
+    pub(super) fn sent(&mut self, batch: BatchId, now: Nanoseconds) {
         self.set(batch, Way::InFlight);
+        if let Some(wanted) = self.wanted.get_mut(&batch) {
+            wanted.since = now;
+        }
     }
 
     pub(super) fn is_any_in_flight(&self) -> bool {
         !self.abandoned.is_empty() || self.open().any(|(_, it)| it.way == Way::InFlight)
     }
 
-    /// The batch that the agent owes for the longest time, and since when.
-    pub(super) fn longest_in_flight(&self) -> Option<(BatchId, Nanoseconds)> {
+    /// The batch that the agent owes for the longest time, and for how long it has answered nothing since
+    /// that was requested.
+    pub(super) fn silent_for(&self, now: Nanoseconds) -> Option<(BatchId, Nanoseconds)> {
         let in_flight = self.open().filter(|(_, it)| it.way == Way::InFlight);
-        in_flight.map(|(batch, it)| (*batch, it.since)).min_by_key(|(_, since)| *since)
+        let (batch, oldest) = in_flight.min_by_key(|(_, it)| it.since)?;
+        Some((*batch, Nanoseconds(now.0.saturating_sub(oldest.since.max(self.heard).0))))
     }
 
     /// The agent refused a batch.
@@ -177,7 +186,7 @@ mod tests {
         requests.enter(batch(0), NOW);
         requests.enter(batch(0), NOW);
         assert_eq!(requests.next_to_send(), Some(batch(0)));
-        requests.sent(batch(0));
+        requests.sent(batch(0), NOW);
         assert!(requests.next_to_send().is_none() && requests.take(batch(0)).is_none());
         requests.answer(batch(0), answer(7));
         assert_eq!(ticket(requests.take(batch(0))), Some(7));
@@ -189,7 +198,7 @@ mod tests {
     fn a_batch_that_was_read_instead_is_in_flight_until_its_answer_comes() {
         let mut requests = Requests::default();
         requests.enter(batch(0), NOW);
-        requests.sent(batch(0));
+        requests.sent(batch(0), NOW);
         requests.abandon(batch(0));
         assert!(requests.is_to_read(batch(0)));
         assert_eq!(requests.begin_to_read(batch(0)), None);
@@ -201,7 +210,7 @@ mod tests {
         assert_eq!(ticket(requests.take(batch(0))), Some(3));
         assert_eq!(ticket(requests.take(batch(0))), Some(3));
         assert!(requests.is_any_in_flight() && !requests.is_wanted(batch(0)));
-        requests.heard(batch(0));
+        requests.heard(batch(0), NOW);
         assert!(!requests.is_any_in_flight());
     }
 
@@ -211,12 +220,27 @@ mod tests {
         for step in 0..3 {
             requests.enter(batch(step), NOW);
         }
-        requests.sent(batch(0));
-        requests.sent(batch(1));
+        requests.sent(batch(0), NOW);
+        requests.sent(batch(1), NOW);
         requests.answer(batch(1), Err(Failure::new(Code::Internal, "wrong")));
         requests.read_all();
         assert!(requests.is_to_read(batch(0)) && requests.is_to_read(batch(2)));
         assert!(!requests.is_any_in_flight());
         assert!(requests.take(batch(1)).is_some_and(|answer| answer.is_err()));
+    }
+
+    #[test]
+    fn an_agent_that_answers_is_not_silent_however_old_its_oldest_request_is() {
+        let mut requests = Requests::default();
+        let second = |count: u64| Nanoseconds(count * 1_000_000_000);
+        assert_eq!(requests.silent_for(second(1)), None);
+        requests.enter(batch(0), second(1));
+        requests.enter(batch(1), second(2));
+        requests.sent(batch(0), second(3));
+        requests.sent(batch(1), second(4));
+        assert_eq!(requests.silent_for(second(50)), Some((batch(0), second(47))));
+        requests.heard(batch(1), second(60));
+        requests.answer(batch(1), answer(1));
+        assert_eq!(requests.silent_for(second(65)), Some((batch(0), second(5))));
     }
 }
