@@ -26,7 +26,8 @@ fsspec = needs.module("fsspec")
 from fsspec.tests import abstract  # noqa: E402
 
 from tierfeed.blocks import Blocks  # noqa: E402
-from tierfeed.fsspec import ChainedFileSystem, TierFileSystem  # noqa: E402
+from tierfeed.fsspec import TierFileSystem  # noqa: E402
+from tierfeed.fsspec.filesystem import ChainedFileSystem  # noqa: E402
 
 MIB = 1 << 20
 # Not a whole number of blocks.
@@ -126,8 +127,8 @@ def test_ranges_of_several_files_are_one_question_and_are_read_once_on_a_node(
 def test_what_does_not_fit_into_an_answer_is_asked_for_in_several(
     fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tierfeed.fsspec.ANSWER_BYTES_MAX", 2 * MIB)
-    monkeypatch.setattr("tierfeed.fsspec.BLOCKS_MAX", 2)
+    monkeypatch.setattr("tierfeed.fsspec.ranges.ANSWER_BYTES_MAX", 2 * MIB)
+    monkeypatch.setattr("tierfeed.fsspec.ranges.BLOCKS_MAX", 2)
     read, questions = fs._objects.read, []
     monkeypatch.setattr(fs._objects, "read", lambda *it: questions.append(it) or read(*it))
     assert fs.cat_ranges([SMALL, LARGE], 0, None) == [b"0123456789", CONTENT]
@@ -167,6 +168,44 @@ def test_an_object_that_is_written_anew_is_read_anew(
         with pytest.raises(OSError, match="was written or replaced while it was read"):
             file.read()
     assert fs.cat_file(LARGE, 0, 5) == CONTENT[::-1][:5], "asked anew, it is the new version"
+
+
+@pytest.mark.parametrize("content", [b"0123456789 and more", b"0123"])
+def test_ranges_of_an_object_that_was_written_anew_are_those_of_its_new_length(
+    fs: TierFileSystem, bucket: s3.Bucket, content: bytes
+) -> None:
+    ranges = [(None, None), (2, None), (-3, None), (1, -1), (0, 100)]
+    assert fs.info(SMALL)["size"] == 10
+    (bucket.root / "dir" / "small").write_bytes(content)
+    starts, ends = map(list, zip(*ranges, strict=True))
+    expected = [content[start:end] for start, end in ranges]
+    assert fs.cat_ranges([SMALL] * len(ranges), starts, ends) == expected
+
+
+def test_an_object_that_is_gone_is_an_error_of_its_ranges_only(
+    fs: TierFileSystem, bucket: s3.Bucket
+) -> None:
+    fs.find("s3/bucket")
+    (bucket.root / "dir" / "small").unlink()
+    gone, there = fs.cat_ranges([SMALL, LARGE], [0, 0], [5, 5], on_error="return")
+    assert isinstance(gone, FileNotFoundError) and there == CONTENT[:5]
+
+
+def test_the_bytes_of_one_answer_are_of_one_version(
+    fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fs.cat_file(LARGE, 0, 5) == CONTENT[:5], "the first block is kept"
+    read = fs._objects.read
+
+    def written_anew_behind_the_read(*question: Any) -> Any:
+        answer = read(*question)
+        (bucket.root / "dir" / "large").write_bytes(CONTENT[::-1])
+        fs.invalidate_cache()
+        return answer
+
+    monkeypatch.setattr(fs._objects, "read", written_anew_behind_the_read)
+    content = fs.cat_file(LARGE, 0, 2 * MIB)
+    assert [content[:5], content[-5:]] == [CONTENT[:5], CONTENT[2 * MIB - 5 : 2 * MIB]]
 
 
 def test_blocks_that_were_not_used_for_longest_make_room(tmp_path: Path) -> None:
