@@ -3,13 +3,15 @@
 //!
 //! A process answers one question at a time; calls that ask at once get a process each, at most
 //! [`PROCESSES_MAX`]. A process that dies is replaced once for a question. It ends when its input is closed,
-//! so with this process.
+//! so with this process. A forked child starts its own: the others answer its parent.
+//!
+//! `tierfeed/objects.py` is the same for Python.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{self, Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
@@ -42,12 +44,22 @@ pub(crate) struct Buckets {
 
 #[derive(Default)]
 struct Pool {
+    /// The process that started them.
+    owner: u32,
     idle: Vec<Process>,
     /// Processes that are answering.
     busy: usize,
 }
 
+/// The turn of a question, with the process that answers it; both go back on drop.
+struct Turn<'a> {
+    buckets: &'a Buckets,
+    process: Option<Process>,
+}
+
 struct Process {
+    /// The process that started it.
+    owner: u32,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -154,40 +166,65 @@ impl Buckets {
         let mut line = serde_json::to_vec(question)
             .map_err(|error| Failure::new(Code::Internal, error.to_string()))?;
         line.push(b'\n');
-        let mut process = self.take();
-        let mut answered = self.ask_one(&mut process, &line);
-        if answered.is_err() {
-            process = None;
-            answered = self.ask_one(&mut process, &line);
-        }
-        let mut pool = self.lock();
-        pool.busy -= 1;
-        pool.idle.extend(process.filter(|_| answered.is_ok()));
-        drop(pool);
-        self.released.notify_one();
-        answered.map_err(|error| {
+        let mut turn = self.take();
+        turn.ask(&line).or_else(|_| turn.ask(&line)).map_err(|error| {
             let message = format!("`tierfeed objects` did not answer: {error}");
             Failure::new(Code::Unavailable, message)
         })
     }
 
-    /// A process that answers nobody, or none if another one may be started.
-    fn take(&self) -> Option<Process> {
+    /// Waits for a turn: with a process that answers nobody, or without one if it may be started.
+    fn take(&self) -> Turn<'_> {
         let mut pool = self.lock();
         while pool.busy >= PROCESSES_MAX {
             pool = self.released.wait(pool).unwrap_or_else(PoisonError::into_inner);
         }
         pool.busy += 1;
-        pool.idle.pop()
+        Turn { buckets: self, process: pool.idle.pop() }
     }
 
-    fn ask_one(&self, process: &mut Option<Process>, line: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
-        if process.is_none() {
-            *process = Some(self.start()?);
+    fn start(&self) -> io::Result<Process> {
+        let mut command = Command::new(&self.access.exe);
+        // In a group of its own: an interrupt from the terminal is for the training.
+        command.arg("objects").args(&self.access.options).process_group(0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Process { owner: process::id(), child, input, output: BufReader::new(output) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.owner != process::id() {
+            *pool = Pool { owner: process::id(), ..Pool::default() };
         }
-        let Some(Process { input, output, .. }) = process else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
+        pool
+    }
+}
+
+impl Turn<'_> {
+    /// Asks the process, or a new one. One that did not answer is not asked again.
+    fn ask(&mut self, line: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+        let mut process = self.process.take().map_or_else(|| self.buckets.start(), Ok)?;
+        let answered = process.ask(line)?;
+        self.process = Some(process);
+        Ok(answered)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.buckets.lock();
+        pool.busy = pool.busy.saturating_sub(1);
+        pool.idle.extend(self.process.take());
+        drop(pool);
+        self.buckets.released.notify_one();
+    }
+}
+
+impl Process {
+    fn ask(&mut self, line: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+        let Self { input, output, .. } = self;
         input.write_all(line)?;
         input.flush()?;
         let mut header = String::new();
@@ -203,24 +240,13 @@ impl Buckets {
         output.read_exact(&mut bytes)?;
         Ok((answer, bytes))
     }
-
-    fn start(&self) -> io::Result<Process> {
-        let mut command = Command::new(&self.access.exe);
-        // In a group of its own: an interrupt from the terminal is for the training.
-        command.arg("objects").args(&self.access.options).process_group(0);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let (input, output) = pipes.ok_or(io::ErrorKind::NotConnected)?;
-        Ok(Process { child, input, output: BufReader::new(output) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if self.owner != process::id() {
+            return;
+        }
         // It may have ended already, which is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -245,5 +271,84 @@ fn refused(answer: Answer) -> Failure {
         Answer::Found(_) | Answer::Read(_) => {
             Failure::new(Code::Internal, "`tierfeed objects` answered another question")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        panic::{AssertUnwindSafe, catch_unwind},
+        path::Path,
+    };
+
+    use super::*;
+
+    /// Buckets that a script answers for, which has its own number as `$$`.
+    fn answered_by(answer: &str, directory: &Path) -> Buckets {
+        let script = directory.join("answer.sh");
+        fs::write(&script, format!("while read -r line; do {answer}; done\n")).expect("write");
+        let options = vec![script.display().to_string()];
+        // Its arguments are `objects` and the script.
+        let objects = directory.join("run.sh");
+        fs::write(&objects, "#!/bin/sh\nexec sh \"$2\"\n").expect("write");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(&objects, mode).expect("chmod");
+        Buckets::new(Access { exe: objects, options })
+    }
+
+    const NUMBER: &str = r#"echo "{\"found\":{\"objects\":[],\"directories\":[\"$$\"]}}""#;
+
+    /// The number of the process that answers.
+    fn answering(buckets: &Buckets) -> String {
+        buckets.children("s3://bucket", "").expect("an answer").directories.remove(0)
+    }
+
+    fn lives(number: &str) -> bool {
+        Path::new("/proc").join(number).exists()
+    }
+
+    #[test]
+    fn a_process_answers_again_and_is_replaced_when_it_has_died() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let buckets = answered_by(NUMBER, directory.path());
+        let first = answering(&buckets);
+        assert_eq!(answering(&buckets), first);
+        let mut idle = buckets.lock().idle.pop().expect("an idle process");
+        idle.child.kill().expect("kill");
+        idle.child.wait().expect("wait");
+        buckets.lock().idle.push(idle);
+        assert_ne!(answering(&buckets), first);
+        assert!(!lives(&first));
+    }
+
+    #[test]
+    fn a_forked_child_asks_a_process_of_its_own_and_ends_none_of_its_parent() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let buckets = answered_by(NUMBER, directory.path());
+        let parents = answering(&buckets);
+        // What a child finds: processes that another one has started.
+        let mut pool = buckets.lock();
+        pool.owner += 1;
+        pool.idle[0].owner += 1;
+        drop(pool);
+        let own = answering(&buckets);
+        assert_ne!(own, parents);
+        assert!(lives(&parents), "it was neither killed nor waited for");
+        assert!(buckets.lock().idle.iter().all(|it| it.owner == process::id()));
+        drop(buckets);
+        assert!(!lives(&own));
+    }
+
+    #[test]
+    fn a_panic_of_a_question_gives_its_turn_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let answer = r#"echo "{\"read\":[{\"bytes\":18446744073709551615}]}""#;
+        let buckets = answered_by(answer, directory.path());
+        for _ in 0..=PROCESSES_MAX {
+            let asked = catch_unwind(AssertUnwindSafe(|| buckets.stat("s3://bucket", "key")));
+            assert!(asked.is_err(), "no room for so many bytes");
+        }
+        assert_eq!(buckets.lock().busy, 0);
     }
 }

@@ -137,6 +137,9 @@ impl ColdReader {
         });
         let wanted: Vec<_> = wanted.collect();
         Staged::assemble(form, &wanted, |at, target| {
+            if !is_wanted() {
+                return Err(closed());
+            }
             self.pause(Bytes(target.len() as u64), is_wanted)?;
             match self.read_into(&samples[at..], target, is_wanted) {
                 Ok(()) => Ok(true),

@@ -10,9 +10,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io,
-    os::fd::{AsRawFd, RawFd},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -119,18 +123,19 @@ static PASSES: Mutex<Option<Passes>> = Mutex::new(None);
 static BUCKETS: Mutex<Option<Arc<Buckets>>> = Mutex::new(None);
 
 /// The path that an address means.
-pub(crate) fn path_of(address: &str) -> &str {
-    address.strip_prefix(SCHEME).unwrap_or(address)
+pub(crate) fn path_of(address: &OsStr) -> &OsStr {
+    let bytes = address.as_bytes();
+    OsStr::from_bytes(bytes.strip_prefix(SCHEME.as_bytes()).unwrap_or(bytes))
 }
 
 /// Opens a file. The kernel begins to read one of this machine, and those that will follow.
-pub(crate) fn open(path: &str) -> Result<Opened, Failure> {
+pub(crate) fn open(path: &OsStr) -> Result<Opened, Failure> {
     let place = match Place::of(path)? {
         Place::Local(place) => place,
         Place::Bucket(bucket, key) => {
             let buckets = buckets()?;
             let object = buckets.stat(&bucket, key)?;
-            note_opened(Path::new(path));
+            with_passes(|it| it.figures.opened += 1);
             let block = Mutex::new(None);
             return Ok(Opened::Remote(RemoteFile { buckets, bucket, object, block }));
         }
@@ -139,12 +144,12 @@ pub(crate) fn open(path: &str) -> Result<Opened, Failure> {
     let file = File::open(place).map_err(of_file)?;
     let metadata = file.metadata().map_err(of_file)?;
     if metadata.is_dir() {
-        let message = format!("{SCHEME}{path} is a directory");
+        let message = format!("{SCHEME}{} is a directory", path.display());
         return Err(Failure::new(Code::FailedPrecondition, message));
     }
     let opened = LocalFile { file, len: metadata.len(), announced: AtomicU64::new(0) };
     opened.read_ahead(0);
-    for next in note_opened(place) {
+    for next in with_passes(|it| it.note(place)) {
         // A file that is gone is noticed when it is opened.
         if let Ok(file) = File::open(&next) {
             announce(&file, 0, AHEAD_BYTES);
@@ -198,7 +203,7 @@ pub(crate) fn unreadable(offset: u64, error: &io::Error) -> Failure {
 }
 
 /// What is at a path.
-pub(crate) fn stat(path: &str) -> Result<Entry, Failure> {
+pub(crate) fn stat(path: &OsStr) -> Result<Entry, Failure> {
     let place = match Place::of(path)? {
         Place::Local(place) => place,
         Place::Bucket(bucket, key) => return stat_of_object(&bucket, key),
@@ -230,19 +235,19 @@ fn stat_of_object(bucket: &str, key: &str) -> Result<Entry, Failure> {
 }
 
 /// The names in a directory, sorted.
-pub(crate) fn children(path: &str) -> Result<Vec<String>, Failure> {
+pub(crate) fn children(path: &OsStr) -> Result<Vec<OsString>, Failure> {
     let mut names = Vec::new();
     match Place::of(path)? {
         Place::Local(place) => {
             let of_path = |error| failure(path, &error);
             for entry in fs::read_dir(place).map_err(of_path)? {
-                names.push(entry.map_err(of_path)?.file_name().to_string_lossy().into_owned());
+                names.push(entry.map_err(of_path)?.file_name());
             }
         }
         Place::Bucket(bucket, key) => {
             let found = buckets()?.children(&bucket, key)?;
             let keys = found.objects.into_iter().map(|it| it.key).chain(found.directories);
-            names.extend(keys.filter_map(|key| key.rsplit('/').next().map(str::to_owned)));
+            names.extend(keys.filter_map(|key| key.rsplit('/').next().map(OsString::from)));
         }
     }
     names.sort_unstable();
@@ -261,17 +266,16 @@ fn buckets() -> Result<Arc<Buckets>, Failure> {
 }
 
 pub(crate) fn figures() -> Figures {
-    let passes = PASSES.lock().unwrap_or_else(PoisonError::into_inner);
-    passes.as_ref().map(|it| it.figures).unwrap_or_default()
+    with_passes(|it| it.figures)
 }
 
-/// Notes that a file is opened; returns those that are to be read ahead.
-fn note_opened(path: &Path) -> Vec<PathBuf> {
+fn with_passes<T>(work: impl FnOnce(&mut Passes) -> T) -> T {
     let mut passes = PASSES.lock().unwrap_or_else(PoisonError::into_inner);
-    passes.get_or_insert_with(Passes::default).note(path)
+    work(passes.get_or_insert_with(Passes::default))
 }
 
 impl Passes {
+    /// Notes that a file is opened; returns those that are to be read ahead.
     fn note(&mut self, path: &Path) -> Vec<PathBuf> {
         self.figures.opened += 1;
         self.figures.foreseen += u64::from(self.foreseen.remove(path));
@@ -298,11 +302,11 @@ impl Passes {
 }
 
 impl<'a> Place<'a> {
-    fn of(path: &'a str) -> Result<Self, Failure> {
-        if path.starts_with('/') {
+    fn of(path: &'a OsStr) -> Result<Self, Failure> {
+        if path.as_bytes().starts_with(b"/") {
             return Ok(Self::Local(Path::new(path)));
         }
-        let known = path.split_once('/').and_then(|(name, rest)| {
+        let known = path.to_str().unwrap_or_default().split_once('/').and_then(|(name, rest)| {
             let (_, scheme) = STORES.iter().find(|(known, _)| *known == name)?;
             Some((scheme, rest.split_once('/').unwrap_or((rest, ""))))
         });
@@ -310,20 +314,21 @@ impl<'a> Place<'a> {
             return Ok(Self::Bucket(format!("{scheme}://{bucket}"), key.trim_end_matches('/')));
         }
         let message = format!(
-            "{SCHEME}{path} is neither a file, {SCHEME}/data/train, nor in a bucket, {SCHEME}s3/bucket/train"
+            "{SCHEME}{} is neither a file, {SCHEME}/data/train, nor in a bucket, {SCHEME}s3/bucket/train",
+            path.display()
         );
         Err(Failure::new(Code::InvalidArgument, message))
     }
 }
 
-fn failure(path: &str, error: &io::Error) -> Failure {
+fn failure(path: &OsStr, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => Code::NotFound,
         io::ErrorKind::PermissionDenied => Code::PermissionDenied,
         io::ErrorKind::NotADirectory => Code::FailedPrecondition,
         _ => Code::Unavailable,
     };
-    Failure::new(code, format!("{SCHEME}{path}: {error}"))
+    Failure::new(code, format!("{SCHEME}{}: {error}", path.display()))
 }
 
 /// Lets the kernel read into its page cache, without a wait for it.

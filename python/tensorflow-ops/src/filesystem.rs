@@ -9,8 +9,9 @@
 //! 3. What is handed over was allocated by [`allocate`], and TensorFlow frees it by [`free`].
 
 use std::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{CStr, OsStr, c_char, c_int, c_void},
     io,
+    os::unix::ffi::OsStrExt,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
 };
@@ -124,7 +125,7 @@ fn handed_over<T>(value: T) -> *mut T {
 }
 
 /// A string in memory that TensorFlow frees; null if there is no memory.
-fn handed_over_text(text: &str) -> *mut c_char {
+fn handed_over_text(text: &OsStr) -> *mut c_char {
     let bytes = text.as_bytes();
     let memory = allocate(bytes.len() + 1).cast::<u8>();
     if !memory.is_null() {
@@ -147,26 +148,30 @@ unsafe extern "C" fn TF_InitPlugin(info: *mut PluginInfo) {
     let table = |size, functions| Table { abi: 0, api: 0, size, functions };
     let filesystem = handed_over(FILESYSTEM).cast();
     let file = handed_over(FILE).cast();
+    let scheme = handed_over_text(OsStr::new("tierfeed"));
     let ops = handed_over(SchemeTables {
-        scheme: handed_over_text("tierfeed"),
+        scheme,
         filesystem: table(size_of::<FilesystemTable>(), filesystem),
         random_access_file: table(size_of::<FileTable>(), file),
         writable_file: NOTHING,
         read_only_memory_region: NOTHING,
     });
+    let is_whole = !ops.is_null() && !scheme.is_null() && !filesystem.is_null() && !file.is_null();
+    // Without memory no scheme is registered, and TensorFlow looks at none of the tables.
+    let num_schemes = usize::from(is_whole);
     // SAFETY: the caller passes it to be filled.
-    unsafe { info.write(PluginInfo { num_schemes: 1, ops, allocate, free }) };
+    unsafe { info.write(PluginInfo { num_schemes, ops, allocate, free }) };
 }
 
 /// Runs `work` on a path and reports its outcome; `None` if it failed.
 fn on<T>(
     path: *const c_char,
     status: Pointer,
-    work: impl FnOnce(&str) -> Result<T, Failure>,
+    work: impl FnOnce(&OsStr) -> Result<T, Failure>,
 ) -> Option<T> {
     // SAFETY: a terminated string (contract 1).
     let path = unsafe { CStr::from_ptr(path) };
-    let outcome = catch_unwind(AssertUnwindSafe(|| work(&path.to_string_lossy())));
+    let outcome = catch_unwind(AssertUnwindSafe(|| work(OsStr::from_bytes(path.to_bytes()))));
     let fault = Failure::new(Code::Internal, "a fault of tierfeed");
     let outcome = outcome.unwrap_or(Err(fault));
     // SAFETY: the status of this call (contract 1).
@@ -323,7 +328,7 @@ extern "C" fn get_file_size(_filesystem: Pointer, path: *const c_char, status: P
 extern "C" fn translate_name(_filesystem: Pointer, address: *const c_char) -> *mut c_char {
     // SAFETY: a terminated string (contract 1).
     let address = unsafe { CStr::from_ptr(address) };
-    handed_over_text(files::path_of(&address.to_string_lossy()))
+    handed_over_text(files::path_of(OsStr::from_bytes(address.to_bytes())))
 }
 
 extern "C" fn get_children(
@@ -334,11 +339,18 @@ extern "C" fn get_children(
 ) -> c_int {
     let Some(names) = on(path, status, files::children) else { return -1 };
     let list = allocate(names.len() * size_of::<*mut c_char>()).cast::<*mut c_char>();
-    for (at, name) in names.iter().enumerate() {
-        let text = handed_over_text(name);
-        // SAFETY: the new list has room for as many pointers as there are names.
-        unsafe { list.wrapping_add(at).write(text) };
+    let texts: Vec<_> = names.iter().map(|name| handed_over_text(name)).collect();
+    if list.is_null() || texts.iter().any(|text| text.is_null()) {
+        texts.into_iter().for_each(|text| free(text.cast()));
+        free(list.cast());
+        let failure =
+            Failure::new(Code::ResourceExhausted, "no memory for the names of a directory");
+        // SAFETY: the status of this call (contract 1).
+        unsafe { c_api::set_status(status, Some(&failure)) };
+        return -1;
     }
+    // SAFETY: the new list has room for as many pointers as there are names.
+    unsafe { ptr::copy_nonoverlapping(texts.as_ptr(), list, texts.len()) };
     // SAFETY: TensorFlow passes the place for the list (contract 1), and frees the list and its strings.
     unsafe { entries.write(list) };
     c_int::try_from(names.len()).unwrap_or(c_int::MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ def test_the_files_of_the_pass_before_are_read_ahead(shards: list[Path]) -> None
     assert (second.opened - first.opened, second.foreseen - first.foreseen) == (6, 5)
 
 
+def test_names_need_not_be_utf_8(shards: list[Path]) -> None:
+    register_files()
+    name = os.fsencode(shards[0].parent) + b"/\xff.bin"
+    Path(os.fsdecode(name)).write_bytes(b"content")
+    found = tf.io.matching_files(b"tierfeed://" + os.fsencode(shards[0].parent) + b"/*.bin").numpy()
+    assert found.tolist() == [b"tierfeed://" + name]
+    assert tf.io.read_file(found[0]).numpy() == b"content"
+    with pytest.raises(tf.errors.InvalidArgumentError, match="neither a file"):
+        tf.io.read_file(b"tierfeed://s3/bucket/\xff")
+
+
 @pytest.mark.node
 def test_a_pipeline_reads_a_bucket_in_blocks(shards: list[Path]) -> None:
     with s3.serving(shards[0].parents[1]) as bucket:
@@ -68,9 +80,14 @@ def test_a_pipeline_reads_a_bucket_in_blocks(shards: list[Path]) -> None:
         plain = tf.data.TFRecordDataset([str(path) for path in shards])
         ours = listed.interleave(tf.data.TFRecordDataset, cycle_length=1)
         bucket.requests.clear()
+        before = files_read()
         assert [it.numpy() for it in ours] == [it.numpy() for it in plain]
         # Each is smaller than a range, and read once.
         assert len(bucket.ranges()) == len(shards)
+        assert sum(1 for _ in ours) == 120
+        read = files_read()
+        # Nothing is read of an object before it is opened, in no pass.
+        assert (read.opened - before.opened, read.foreseen - before.foreseen) == (12, 0)
         assert tf.io.gfile.isdir(folder) and tf.io.gfile.stat(f"{folder}/0.tfrecord").length > 0
         with pytest.raises(tf.errors.NotFoundError, match="train/none does not exist"):
             tf.io.read_file(f"{folder}/none")

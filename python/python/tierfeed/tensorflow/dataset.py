@@ -83,6 +83,11 @@ def dataset(
     A batch keeps its place in staging memory until its last tensor is gone. Up to `num_parallel_calls`
     batches are held by the dataset itself; more than the agent stages become copies.
     """
+    if num_parallel_calls is not None and num_parallel_calls < 1:
+        raise ValueError(
+            f"num_parallel_calls is {num_parallel_calls}; it must be 1 or more. Without it there are as"
+            " many as hide the round trip to the agent, which tf.data.AUTOTUNE does not know"
+        )
     is_given = isinstance(source, Feed)
     feed = _feed(source, keys if dataset is None else {**keys, "dataset": dataset})
     try:

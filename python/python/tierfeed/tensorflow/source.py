@@ -54,7 +54,7 @@ class Source:
         return self.feed.steps_per_epoch
 
     def close(self) -> None:
-        """Ends the thread of the source, and the agent if the dataset started it."""
+        """Calls that wait get an error, and later ones too. Ends the agent if the dataset started it."""
         self._finalizer()
 
 
