@@ -332,6 +332,20 @@ def test_unreadable_samples_are_left_out_if_the_job_skips_them(
     read(dataset(direct))
 
 
+def test_batches_of_empty_samples_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = make_world(tmp_path, epochs=1, sizes=(0, 0))
+    direct, expected = empty.direct(), [[0] * len(batch) for batch in order_of(empty)]
+    with node.node(empty) as started:
+        started.adopt(monkeypatch)
+        for feed in [tierfeed.connect(), direct]:
+            data = dataset(feed)
+            lengths = [samples.lengths.numpy().tolist() for samples, _ in data]
+            assert lengths == expected
+            figures = source_of(data).figures()
+            assert (figures.batches, figures.samples, figures.held) == (13, 50, [])
+            source_of(data).close()
+
+
 def test_wrong_arguments_say_what_would_be_right(feed: tierfeed.Feed) -> None:
     with pytest.raises(TypeError, match=r"dataset takes no batchsize=: did you mean batch_size=\?"):
         dataset("/data", batchsize=3)
@@ -344,6 +358,8 @@ def test_wrong_arguments_say_what_would_be_right(feed: tierfeed.Feed) -> None:
         dataset(feed, epoch=1, start_step=11)
     with pytest.raises(ValueError, match='"array", "rows" or "strings"'):
         dataset(feed, samples="tensor")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_parallel_calls is -1; it must be 1 or more"):
+        dataset(feed, num_parallel_calls=tf.data.AUTOTUNE)
     with pytest.raises(TypeError, match="was not made by"):
         source_of(data.take(1))
     source_of(data).close()
