@@ -330,6 +330,22 @@ def test_the_order_of_a_loader_is_that_of_its_sampler(
     assert (fact.text, fact.certainty.name.lower()) == (order, certainty)
 
 
+@pytest.mark.parametrize("name", ["data", "torch", "D"])
+@pytest.mark.parametrize("dataset", ["{}, 8", "batch_size=8, dataset={}"])
+def test_only_the_dataset_of_a_loader_is_replaced_whatever_its_name(
+    tmp_path: Path, name: str, dataset: str
+) -> None:
+    script = tmp_path / "train.py"
+    arguments = f"{dataset.format(name)}, sampler=WeightedRandomSampler(w, 8)"
+    script.write_text(
+        "from torch.utils.data import WeightedRandomSampler\nimport torch.utils.data as d\n"
+        f"loader = d.DataLoader({arguments})\n"
+    )
+    changed = json.loads(run_tool("--start", str(script)).stdout)[0]["change"]["after"]
+    new = dataset.format("tierfeed.torch.TierDataset(decode=decode)")
+    assert changed == f"loader = d.DataLoader({new}, sampler=WeightedRandomSampler(w, 8))"
+
+
 IMPORTS = "import torch\nfrom torch.utils.data import *\n"
 DEALT = f"{IMPORTS}s = DistributedSampler(d)\nDataLoader(d, 8, sampler=s)\n"
 DRAWN = f"{IMPORTS}DataLoader(d, 8, shuffle=True)\n"

@@ -109,9 +109,12 @@ def threads(file: File, call: ast.Call, loader: Finding) -> list[str]:
 
 def over_dataset(file: File, call: ast.Call, decode: str) -> str:
     """The call over a `TierDataset`."""
-    dataset, text = argument(call, "dataset", 0), source(file, call)
-    new = f"tierfeed.torch.TierDataset(decode={decode})"
-    return text.replace(source(file, dataset), new, 1) if dataset else text
+    new = ast.parse(f"tierfeed.torch.TierDataset(decode={decode})", mode="eval").body
+    places = [new if it is argument(call, "dataset", 0) else it for it in call.args]
+    keywords = [
+        ast.keyword(it.arg, new) if it.arg == "dataset" else it for it in call.keywords
+    ]
+    return source(file, ast.Call(call.func, places, keywords))
 
 
 def source(file: File, node: ast.expr | None) -> str:
