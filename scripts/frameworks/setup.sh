@@ -4,8 +4,9 @@
 #
 # usage: setup.sh newest|oldest
 #
-# `newest` has every framework in its current version (3.4 GB), `oldest` the lowest version of each that
-# tierfeed supports (docs/python.md). PyTorch comes without its GPU libraries: stub_libraries.py builds
+# `newest` has every framework in its current version (3.4 GB). `oldest` has the lowest version of those
+# whose lower bound in python/pyproject.toml is tested here: TensorFlow, JAX, Grain, Keras and fsspec. The
+# other bounds are in docs/testing.md. PyTorch comes without its GPU libraries: stub_libraries.py builds
 # stand-ins.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -2,6 +2,7 @@
 
 A batch that is ready is handed out by `BatchIterator` in native code. Every other one takes the slow
 path, `Feed.wait_or_read`. Both find the requests in one table, `AgentConnection.requests`.
+`feed.rs` of `tensorflow-ops` keeps the same rules for TensorFlow, with the same patience.
 
 The rules:
 

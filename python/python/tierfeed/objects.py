@@ -1,7 +1,8 @@
 """Lists buckets and reads ranges of their objects, by processes of the `tierfeed` program.
 
 The program has the network client and its threads; this process has neither. One process answers one
-question at a time; threads that ask at once get a process each, at most `READERS_MAX`.
+question at a time; threads that ask at once get a process each, at most `READERS_MAX`. `buckets.rs` of
+`tensorflow-ops` is the same for TensorFlow.
 """
 
 from __future__ import annotations

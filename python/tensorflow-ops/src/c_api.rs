@@ -8,8 +8,7 @@
 //! 2. The context of a kernel is valid until its compute function returns; only [`Context`] holds one.
 //! 3. Memory of a [`Memory`] stays mapped at the same address while an `Arc` of it lives.
 //!
-//! Rejected: asynchronous kernels. `TF_NewAsyncKernelBuilder` passes the address of a `std::function` that
-//! is gone when the call returns, so its callback cannot run later (versions 2.18 to 2.21).
+//! All kernels are synchronous (`docs/decisions/calls-of-tensorflow-wait.md`).
 
 use std::{
     any::Any,

@@ -1,5 +1,7 @@
 //! The batches of one rank for the calls of TensorFlow: from the agent while there is one.
 //!
+//! `tierfeed/feed.py` keeps the same rules for Python, with the same patience.
+//!
 //! 1. A call names its batch, so calls may come in any order; calls for one batch share it.
 //! 2. A batch that the agent refuses, or has no room for, is read from the cold store.
 //! 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read

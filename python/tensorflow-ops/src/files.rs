@@ -42,7 +42,7 @@ const FILES_REMEMBERED: usize = 1 << 16;
 /// The prefix of the addresses.
 const SCHEME: &str = "tierfeed://";
 
-/// The stores of buckets, as an address and as a URL calls them.
+/// The stores of buckets (as `SCHEMES` of `tierfeed/fsspec/`, without `http`, which lists nothing), as an address and as a URL calls them.
 const STORES: [(&str, &str); 7] = [
     ("s3", "s3"),
     ("s3a", "s3a"),
