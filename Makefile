@@ -100,11 +100,12 @@ lint: setup ## formatting, clippy, the fence around core, documentation, Python,
 	@scripts/setup-tools.sh lint
 	@scripts/lint.sh
 
-bench: setup ## criterion benches, the hand-off against the plain DataLoader, the transport between nodes against a plain TCP copy
+bench: setup ## criterion benches, the hand-off against the plain DataLoader, the transport between nodes against a plain TCP copy, frameworks with and without tierfeed
 	@scripts/build.sh --package tierfeed-benchmarks --package tierfeed-chaos
 	cargo bench -p tierfeed-benchmarks
 	$(TIERFEED_BIN)-bench handoff --python .venv/bin/python
 	$(TIERFEED_BIN)-bench peers --transport
+	$(TIERFEED_BIN)-bench frameworks --python "$$(scripts/frameworks/setup.sh newest)/bin/python"
 
 demo: build ## train on photographs: plain DataLoader, then tierfeed, then a table of both
 	@scripts/demo.sh
@@ -112,5 +113,5 @@ demo: build ## train on photographs: plain DataLoader, then tierfeed, then a tab
 demo-short: build ## the same on few photographs, as CI runs it
 	@TIERFEED_DEMO_IMAGES=160 TIERFEED_DEMO_EPOCHS=2 scripts/demo.sh
 
-ci: ## what CI runs: test, test-cluster, lint, test-numa, test-kubernetes, stress and the short demo
+ci: ## what CI runs: test, test-cluster, test-frameworks, lint, test-numa, test-kubernetes, stress and the short demo
 	@.ci/run

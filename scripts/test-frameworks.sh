@@ -5,7 +5,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${TIERFEED_BIN:?is not set: start this through \`make test-frameworks\`}"
 
-export PYTHONPATH="$PWD/python/python"
 failed=()
 for versions in newest oldest; do
   home=$(scripts/frameworks/setup.sh "$versions")

@@ -7,6 +7,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/launchers/setup.sh
 TIERFEED_TORCH_BIN=$(scripts/frameworks/setup.sh newest)/bin
-export TIERFEED_TORCH_BIN PYTHONPATH="$PWD/python/python"
+export TIERFEED_TORCH_BIN
 .venv/bin/python -m pytest -c python/pyproject.toml python/tests/test_launchers.py \
   python/tests/test_cluster.py "$@"

@@ -7,6 +7,7 @@ pub mod control_plane;
 pub mod copy;
 pub mod direct;
 pub mod end_to_end;
+pub mod frameworks;
 pub mod handoff;
 pub mod hogged;
 pub mod import;

@@ -7,7 +7,7 @@
 # `newest` has every framework in its current version (3.4 GB). `oldest` has the lowest version of those
 # whose lower bound in python/pyproject.toml is tested here: TensorFlow, JAX, Grain, Keras and fsspec. The
 # other bounds are in docs/testing.md. PyTorch comes without its GPU libraries: stub_libraries.py builds
-# stand-ins.
+# stand-ins. Both use the package of this folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -43,12 +43,14 @@ make_environment() {
   /usr/bin/python3 -m venv "$home"
   local pip=("$home/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile)
   "${pip[@]}" "${others[@]}" pytest pytest-timeout
+  local packages
+  packages=$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   if [ "${#beside_torch[@]}" -gt 0 ]; then
     "${pip[@]}" --no-deps "${beside_torch[@]}"
-    "$home/bin/python" scripts/frameworks/stub_libraries.py \
-      "$("$home/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch/lib"
+    "$home/bin/python" scripts/frameworks/stub_libraries.py "$packages/torch/lib"
     "$home/bin/python" -c 'import torch, accelerate'
   fi
+  echo "$PWD/python/python" >"$packages/tierfeed.pth"
   printf '%s\n' "${others[*]} ${beside_torch[*]}" >"$home/complete"
 }
 

@@ -8,6 +8,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tierfeed_benchmarks::frameworks;
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::output::{FolderAndFormat, Format};
 
@@ -23,6 +24,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Bench {
     /// Warm files of 1 MiB through tierfeed, through PyTorch's DataLoader and through a bare loop.
     Handoff(BenchHandoff),
+    /// Samples through tierfeed under each framework, and in the framework's own ways, warm and from a slow disk.
+    Frameworks(BenchFrameworks),
     /// Samples from tier to tier through the data plane, and plain copies by as many threads.
     Copy(BenchCopy),
     /// Samples of a tier read in place, and a copy of them in main memory, turn by turn.
@@ -238,6 +241,41 @@ pub(crate) struct BenchHandoff {
     /// How often each side reads them all.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchFrameworks {
+    /// A Python with the frameworks and tierfeed: target/frameworks/newest/bin/python after
+    /// `make test-frameworks`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python: PathBuf,
+    /// The frameworks that are measured, separated by commas; all unless given.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = frameworks::names())]
+    pub(crate) only: Vec<String>,
+    /// How many samples there are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 256,
+          value_parser = clap::value_parser!(u64).range(8..=1_000_000))]
+    pub(crate) samples: u64,
+    /// The size of a sample.
+    #[arg(long, value_name = "SIZE", default_value = "1 MiB")]
+    pub(crate) sample: Bytes,
+    /// Samples in a batch.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) batch_size: u64,
+    /// Epochs of a turn.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2..=1000))]
+    pub(crate) epochs: usize,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub(crate) rounds: usize,
+    /// How fast the slow disk is read; `0 B/s` measures warm samples only. The disk needs root.
+    #[arg(long, value_name = "RATE", default_value = "200 MB/s")]
+    pub(crate) rate: BytesPerSecond,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

@@ -4,8 +4,8 @@ use std::{fs, os::unix::process::CommandExt as _, process::Command, time::Durati
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    agents, control_plane, copy, direct, end_to_end, handoff, hogged, import, index, io, no_harm,
-    objects, pauses, peers, peers_transport, phases, policies, reader, tiers_accuracy,
+    agents, control_plane, copy, direct, end_to_end, frameworks, handoff, hogged, import, index,
+    io, no_harm, objects, pauses, peers, peers_transport, phases, policies, reader, tiers_accuracy,
     tiers_contended,
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
@@ -20,15 +20,16 @@ use tierfeed_harness::{
 
 use crate::arguments::{
     Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
-    BenchEndToEnd, BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits, BenchLobster,
-    BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
-    BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, ForwardedArguments, IoEngine,
-    TiersSubject,
+    BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits,
+    BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies,
+    BenchReader, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, ForwardedArguments,
+    IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
+        Bench::Frameworks(it) => frameworks(it),
         Bench::Copy(it) => copy(it),
         Bench::Direct(it) => direct(&it),
         Bench::Policies(it) => policies(it),
@@ -130,6 +131,27 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
     };
     let outcome = handoff::run(&settings).map_err(Failure::Work)?;
     output.print(&outcome, handoff::table)?;
+    passed(outcome.judged())
+}
+
+fn frameworks(arguments: BenchFrameworks) -> Result<(), Failure> {
+    let BenchFrameworks { python, only, samples, sample, batch_size, .. } = arguments;
+    let BenchFrameworks { epochs, rounds, rate, output, .. } = arguments;
+    let settings = frameworks::Settings {
+        tierfeed: Programs::find()?.tierfeed,
+        python,
+        folder: output.folder(),
+        only,
+        samples,
+        sample,
+        batch_size,
+        epochs,
+        rounds,
+        rate,
+    };
+    let outcome = frameworks::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, frameworks::table)?;
     passed(outcome.judged())
 }
 

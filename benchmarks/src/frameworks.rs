@@ -1,0 +1,405 @@
+//! `tierfeed-bench frameworks`: samples of one length through tierfeed under each framework, and in the
+//! framework's own ways, turn by turn.
+//!
+//! Each turn is a process of its own that reads every sample in several epochs. Warm: the files lie in the page
+//! cache, and for tierfeed in its main memory after the first epoch, which is not measured for any side. Throttled:
+//! the files lie on a disk whose reads the kernel limits ([`crate::slow_disk`]), the page cache is emptied before
+//! each turn, and the first epoch counts.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use serde::{Deserialize, Serialize};
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::{files, judgement::Judgement};
+
+use crate::{
+    slow_disk::{SlowDisk, on_slow_disk},
+    statistics::percentile,
+};
+
+const SCRIPT: &str = include_str!("../peers/frameworks.py");
+
+/// The least ratio of batches a second of warm samples: half of what is promised.
+pub const WARM_RATIO_MIN: f64 = 1.5;
+/// The least ratio from a slow disk. Both sides wait for the same disk in the first epoch, whose rate varies by
+/// some per cent from turn to turn.
+pub const THROTTLED_RATIO_MIN: f64 = 0.97;
+
+/// A framework: tierfeed's side, and the framework's own ways.
+#[derive(Debug, Clone, Copy)]
+struct Framework {
+    name: &'static str,
+    /// The name of tierfeed's side in the script.
+    ours: &'static str,
+    /// The names of the other sides.
+    own: &'static [&'static str],
+}
+
+const FRAMEWORKS: [Framework; 6] = [
+    Framework { name: "torch", ours: "torch: tierfeed", own: &["torch: DataLoader, 2 workers"] },
+    Framework {
+        name: "tensorflow",
+        ours: "tensorflow: tierfeed",
+        own: &["tensorflow: tf.data over files", "tensorflow: tf.data over TFRecord"],
+    },
+    Framework { name: "jax", ours: "jax: tierfeed", own: &["jax: Grain over files"] },
+    Framework { name: "grain", ours: "grain: tierfeed", own: &["grain: MapDataset over files"] },
+    Framework { name: "keras", ours: "keras: tierfeed", own: &["keras: PyDataset, 2 workers"] },
+    Framework { name: "fsspec", ours: "fsspec: tierfeed", own: &["fsspec: blockcache"] },
+];
+
+/// The names of the frameworks, for [`Settings::only`].
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    FRAMEWORKS.iter().map(|framework| framework.name).collect()
+}
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The path of the `tierfeed` binary.
+    pub tierfeed: PathBuf,
+    /// A Python with the frameworks and the `tierfeed` package.
+    pub python: PathBuf,
+    /// Where the files are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// Frameworks that are measured; empty for all.
+    pub only: Vec<String>,
+    /// How many samples there are.
+    pub samples: u64,
+    /// The size of each.
+    pub sample: Bytes,
+    /// Samples in a batch.
+    pub batch_size: u64,
+    /// Epochs of a turn, at least 2.
+    pub epochs: usize,
+    /// Turns of each side.
+    pub rounds: usize,
+    /// The rate of the slow disk; 0 leaves it out, which needs root.
+    pub rate: BytesPerSecond,
+}
+
+/// The outcome of a run, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// From the page cache and main memory.
+    pub warm: Vec<Comparison>,
+    /// From a slow disk.
+    pub throttled: Vec<Comparison>,
+    /// The limit of the slow disk.
+    pub throttle_bytes_per_s: u64,
+}
+
+/// One framework.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// Its name.
+    pub framework: &'static str,
+    /// tierfeed.
+    pub tierfeed: Side,
+    /// The framework's own ways.
+    pub own: Vec<Side>,
+}
+
+/// One way to read the samples, medians over its turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Side {
+    /// Its name.
+    pub name: &'static str,
+    /// Batches in a second.
+    pub batches_per_s: f64,
+    /// That of the slowest turn.
+    pub batches_per_s_min: f64,
+    /// That of the fastest turn.
+    pub batches_per_s_max: f64,
+    /// CPU seconds for a batch: of the process, its workers and tierfeed's agent.
+    pub cpu_s_per_batch: f64,
+    /// tierfeed's batches a second over its own.
+    pub ratio: f64,
+}
+
+/// What the script says of a turn, by epoch.
+#[derive(Debug, Deserialize)]
+struct Turn {
+    seconds: Vec<f64>,
+    cpu_seconds: Vec<f64>,
+}
+
+/// Whether the first epoch of a turn is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstEpoch {
+    Counts,
+    WarmsUp,
+}
+
+impl Outcome {
+    /// The promises of both settings.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let settings = [
+            ("warm", &self.warm, WARM_RATIO_MIN),
+            ("throttled", &self.throttled, THROTTLED_RATIO_MIN),
+        ];
+        settings.into_iter().fold(Judgement::default(), |judged, (setting, frameworks, least)| {
+            frameworks.iter().flat_map(|it| &it.own).fold(judged, |judged, side| {
+                judged.at_least(&format!("{setting}, over {}", side.name), side.ratio, least)
+            })
+        })
+    }
+}
+
+/// Makes the samples, runs all sides in turns, and removes the samples.
+///
+/// # Errors
+///
+/// If the folder cannot be written, the slow disk cannot be made, or a turn fails.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    for name in &settings.only {
+        ensure!(names().contains(&name.as_str()), "no framework {name}; there are {:?}", names());
+    }
+    files::in_folder(&settings.folder, |folder| {
+        // Not the file that a link of a virtual environment leads to.
+        let python = std::path::absolute(&settings.python)?;
+        let bench = Bench { settings, folder, script: folder.join("frameworks.py"), python };
+        fs::write(&bench.script, SCRIPT)?;
+        step("warm samples");
+        bench.make_samples(folder)?;
+        let warm = bench.compare(folder, None, FirstEpoch::WarmsUp, step)?;
+        fs::remove_dir_all(folder.join("data"))?;
+        let throttled = match settings.rate.0 {
+            0 => Vec::new(),
+            _ => bench.on_slow_disk(step)?,
+        };
+        Ok(Outcome { warm, throttled, throttle_bytes_per_s: settings.rate.0 })
+    })
+}
+
+struct Bench<'a> {
+    settings: &'a Settings,
+    folder: &'a Path,
+    script: PathBuf,
+    /// With its whole path, as turns start elsewhere.
+    python: PathBuf,
+}
+
+impl Bench<'_> {
+    fn make_samples(&self, folder: &Path) -> anyhow::Result<()> {
+        for number in 0..self.settings.samples {
+            let file = folder.join("data").join(format!("{number:06}.bin"));
+            files::write_noise(&file, number, self.settings.sample.0)?;
+        }
+        if self.frameworks().any(|framework| framework.name == "tensorflow") {
+            let mut prepare = Command::new(&self.python);
+            self.finish(prepare.arg(&self.script).arg("prepare").arg(folder))?;
+        }
+        Ok(())
+    }
+
+    fn on_slow_disk(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Comparison>> {
+        let dataset = Bytes(2 * self.settings.samples * self.settings.sample.0);
+        on_slow_disk(self.folder, dataset, |disk| {
+            step("throttled samples");
+            self.make_samples(disk.path())?;
+            disk.limit(self.settings.rate)?;
+            self.compare(disk.path(), Some(disk), FirstEpoch::Counts, step)
+        })
+    }
+
+    fn frameworks(&self) -> impl Iterator<Item = &'static Framework> {
+        let only = &self.settings.only;
+        FRAMEWORKS.iter().filter(|it| only.is_empty() || only.iter().any(|name| name == it.name))
+    }
+
+    fn compare(
+        &self,
+        samples: &Path,
+        disk: Option<&SlowDisk>,
+        first: FirstEpoch,
+        step: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Vec<Comparison>> {
+        let mut comparisons = Vec::new();
+        for framework in self.frameworks() {
+            let names: Vec<_> =
+                [framework.ours].into_iter().chain(framework.own.iter().copied()).collect();
+            let mut turns: Vec<Vec<Turn>> = names.iter().map(|_| Vec::new()).collect();
+            for round in 1..=self.settings.rounds {
+                step(&format!("{}: round {round} of {}", framework.name, self.settings.rounds));
+                for (&name, turns) in names.iter().zip(&mut turns) {
+                    turns.push(self.turn(name, samples, disk)?);
+                }
+            }
+            let sides = names.iter().zip(&turns).map(|(name, turns)| self.side(name, turns, first));
+            let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
+            let tierfeed = sides.remove(0);
+            for side in &mut sides {
+                side.ratio = tierfeed.batches_per_s / side.batches_per_s;
+            }
+            comparisons.push(Comparison { framework: framework.name, tierfeed, own: sides });
+        }
+        Ok(comparisons)
+    }
+
+    fn turn(&self, side: &str, samples: &Path, disk: Option<&SlowDisk>) -> anyhow::Result<Turn> {
+        let Settings { batch_size, epochs, .. } = self.settings;
+        let mut command = match disk {
+            Some(disk) => {
+                disk.forget_cached()?;
+                disk.enter(&self.python)
+            }
+            None => Command::new(&self.python),
+        };
+        let result = self.folder.join("turn.json");
+        command.arg(&self.script).arg(side).arg(samples);
+        command.args([batch_size.to_string(), epochs.to_string()]).arg(&result);
+        // tierfeed's agent keeps its files here.
+        self.finish(command.current_dir(self.folder)).with_context(|| side.to_owned())?;
+        let turn: Turn = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        fs::remove_file(&result)?;
+        Ok(turn)
+    }
+
+    /// Runs a Python process to its end.
+    fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
+        let output = command
+            .env("TIERFEED_EXE", &self.settings.tierfeed)
+            .env("TF_CPP_MIN_LOG_LEVEL", "2")
+            .output()
+            .with_context(|| format!("{} cannot be started", self.python.display()))?;
+        if !output.status.success() {
+            bail!("a turn failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+
+    fn side(&self, name: &'static str, turns: &[Turn], first: FirstEpoch) -> anyhow::Result<Side> {
+        let epoch_batches = self.settings.samples.div_ceil(self.settings.batch_size) as f64;
+        let skipped = usize::from(first == FirstEpoch::WarmsUp);
+        let per_turn = |figure: fn(&Turn) -> &Vec<f64>| -> Vec<f64> {
+            let turns = turns.iter().map(|turn| &figure(turn)[skipped..]);
+            turns.map(|epochs| epochs.iter().sum::<f64>() / epochs.len() as f64).collect()
+        };
+        let at = |values: &[f64], percent| percentile(values, percent).context("no turn");
+        let seconds = per_turn(|turn| &turn.seconds);
+        let cpu = per_turn(|turn| &turn.cpu_seconds);
+        Ok(Side {
+            name,
+            batches_per_s: epoch_batches / at(&seconds, 50)?,
+            batches_per_s_min: epoch_batches / at(&seconds, 100)?,
+            batches_per_s_max: epoch_batches / at(&seconds, 1)?,
+            cpu_s_per_batch: at(&cpu, 50)? / epoch_batches,
+            ratio: 1.0,
+        })
+    }
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    add(&mut text, "warm", &outcome.warm);
+    if !outcome.throttled.is_empty() {
+        let rate = BytesPerSecond(outcome.throttle_bytes_per_s);
+        add(&mut text, &format!("throttled to {rate}"), &outcome.throttled);
+    }
+    text
+}
+
+fn add(text: &mut String, title: &str, comparisons: &[Comparison]) {
+    _ = writeln!(
+        text,
+        "{title:<36}{:>12}{:>20}{:>14}{:>9}",
+        "batches/s", "min to max", "CPU ms/batch", "ratio"
+    );
+    for side in comparisons.iter().flat_map(|it| [&it.tierfeed].into_iter().chain(&it.own)) {
+        let range = format!("{:.0} to {:.0}", side.batches_per_s_min, side.batches_per_s_max);
+        let cpu = side.cpu_s_per_batch * 1e3;
+        _ = writeln!(
+            text,
+            "  {:<34}{:>12.1}{range:>20}{cpu:>14.3}{:>8.2}x",
+            side.name, side.batches_per_s, side.ratio
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(seconds: &[f64]) -> Turn {
+        Turn { seconds: seconds.to_vec(), cpu_seconds: seconds.iter().map(|it| it / 2.0).collect() }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            tierfeed: "tierfeed".into(),
+            python: "python".into(),
+            folder: "/nonexistent".into(),
+            only: Vec::new(),
+            samples: 90,
+            sample: Bytes::mib(1),
+            batch_size: 8,
+            epochs: 3,
+            rounds: 3,
+            rate: BytesPerSecond(0),
+        }
+    }
+
+    #[test]
+    fn a_side_is_the_median_of_its_turns_without_the_epoch_that_warms_up() {
+        let settings = settings();
+        let bench = Bench {
+            settings: &settings,
+            folder: Path::new("."),
+            script: "script".into(),
+            python: "python".into(),
+        };
+        let turns = [turn(&[9.0, 3.0, 1.0]), turn(&[8.0, 1.0, 1.0]), turn(&[9.0, 5.0, 3.0])];
+
+        let side = bench.side("a", &turns, FirstEpoch::WarmsUp).unwrap();
+        let figures = [side.batches_per_s_min, side.batches_per_s, side.batches_per_s_max];
+        assert_eq!(format!("{figures:?}"), "[3.0, 6.0, 12.0]");
+        assert_eq!(format!("{:.4}", side.cpu_s_per_batch), "0.0833");
+
+        let side = bench.side("a", &turns[1..2], FirstEpoch::Counts).unwrap();
+        assert_eq!(format!("{:.2}", side.batches_per_s), "3.60");
+    }
+
+    #[test]
+    fn a_framework_that_is_faster_alone_is_a_missed_promise() {
+        let side = |name, ratio| Side {
+            name,
+            batches_per_s: 1.0,
+            batches_per_s_min: 1.0,
+            batches_per_s_max: 1.0,
+            cpu_s_per_batch: 1.0,
+            ratio,
+        };
+        let comparison = |ratio| Comparison {
+            framework: "torch",
+            tierfeed: side("ours", 1.0),
+            own: vec![side("DataLoader", ratio)],
+        };
+        let outcome = |warm, throttled| Outcome {
+            warm: vec![comparison(warm)],
+            throttled: vec![comparison(throttled)],
+            throttle_bytes_per_s: 1,
+        };
+        assert_eq!(outcome(1.5, 1.0).judged(), Judgement::default());
+        assert_eq!(outcome(1.4, 0.9).judged().missed.len(), 2);
+    }
+
+    #[test]
+    fn an_unknown_framework_is_refused_by_the_names_of_those_there_are() {
+        let settings = Settings { only: vec!["theano".into()], ..settings() };
+        let error = run(&settings, &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains("theano") && error.contains("tensorflow"), "{error}");
+    }
+}
