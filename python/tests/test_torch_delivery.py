@@ -92,6 +92,26 @@ def test_a_training_that_copies_pinned_batches_itself_gets_the_right_bytes(
     assert crcs(given) == expected(world)
 
 
+@pytest.mark.parametrize("keys", [{"device": "cuda"}, {"pin_memory": True}])
+def test_a_batch_out_of_turn_is_delivered_as_those_in_turn(
+    world: World, running: Node, gpu: FakeCuda, keys: dict[str, Any]
+) -> None:
+    device = torch.device("cuda")
+    given = []
+    with TierLoader(**keys) as loader:
+        for step, (tensors, _) in enumerate(loader):
+            given.append([gpu.copy(tensor, device) for tensor in tensors])
+            if step == 5:
+                other, _ = loader.batch(2, 3)
+                given.append([gpu.copy(tensor, device) for tensor in other])
+                del other
+            del tensors
+    for stream in reversed(gpu.streams):
+        stream.run()
+    order = expected(world)
+    assert crcs(given) == [*order[:6], order[26 + 3], *order[6:13]]
+
+
 def test_a_pass_that_is_left_early_holds_its_last_batch_until_its_copies_have_ended(
     world: World, running: Node, gpu: FakeCuda
 ) -> None:

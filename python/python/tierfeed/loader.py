@@ -1,4 +1,4 @@
-"""A loader of whole batches, epoch by epoch: what the loaders of NumPy, JAX and Keras have in common."""
+"""A loader of whole batches, epoch by epoch: what the loaders of all frameworks have in common."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tierfeed._native import Batch, Reconfigure
 from tierfeed.arguments import KEYS, own_arguments, refuse_unknown
 from tierfeed.batches import Batches
 from tierfeed.decoding import CLOSED, Decode, Decoder
+from tierfeed.delivery import Delivery
 from tierfeed.feed import Feed, connect, embedded_feed
 from tierfeed.position import Position
 from tierfeed.skipped import Skipped
@@ -23,11 +24,18 @@ ShortBatch = Literal["keep", "drop"]
 """What becomes of a batch with fewer samples than the others, such as the last one of an epoch."""
 
 
-class _Begun(NamedTuple):
+class Begun(NamedTuple):
     """A batch whose samples are being decoded."""
 
     batch: Batch
     started: list[Any]
+
+
+class _Sent(NamedTuple):
+    """A batch on its way to training, at the latest when training asks for it."""
+
+    step: int
+    value: Any
 
 
 class Loader:
@@ -36,6 +44,8 @@ class Loader:
     `whole` makes of a batch what training gets. With `decode` it is `collate` of what `decode` returned
     for each sample; samples are decoded on `decode_threads`, those of the next batch as soon as it is
     staged. One pass at a time: an iterator ends when another one of the same loader begins.
+
+    A subclass may replace `_delivery`. `elsewhere` has the advice for arguments of other loaders.
     """
 
     def __init__(
@@ -47,17 +57,19 @@ class Loader:
         decode: Decode | None,
         decode_threads: int,
         collate: Callable[[list[Any]], Any],
-        short_batch: ShortBatch,
+        short_batch: ShortBatch = "keep",
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
         if short_batch not in ("keep", "drop"):
             raise ValueError(f"short_batch is {short_batch!r}; keep or drop is meant")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
-        self.feed = feed_of(source, keys, of=type(self))
+        self.feed = feed_of(source, keys, of=type(self), elsewhere=elsewhere)
         self._whole = whole
         self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
         self._collate = collate
         self._short_batch = short_batch
+        self._delivery = Delivery()
         self._position = Position(self.feed)
         self._waits = Waits()
         self._closings = 0
@@ -95,17 +107,26 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         (epoch, start), closings = self._position.begin(), self._closings
+        # A pass that was left early did not ask after its last batch.
+        self._delivery.asked()
         batches = self.feed.epoch(epoch, start)
-        ahead: list[_Begun] = []
+        begun: list[Begun] = []
+        sent: list[_Sent] = []
         wanted_ns = time.monotonic_ns()
-        while current := ahead or self._begin(next(batches, None)):
-            there_ns = time.monotonic_ns()
-            ahead = self._begin(self._staged(batches))
-            # Popped, so that the loader does not keep a batch while training uses it.
-            finished = self._finish(current.pop(), wanted_ns, there_ns)
-            while finished:
-                yield finished.pop()
+        while sent or (begun := begun or self._begin(self._next(batches))):
+            if not sent:
+                there_ns = time.monotonic_ns()
+                current, begun = begun, self._begin(self._staged(batches))
+                sent = self._finish(current.pop(), wanted_ns, there_ns)
+            if sent:
+                value = [self._hand_out(sent.pop())]
+                if self._delivery.goes_ahead:
+                    begun = begun or self._begin(self._staged(batches))
+                    sent = self._finish_ahead(begun)
+                # Popped, so that the loader does not keep a batch while training uses it.
+                yield value.pop()
                 wanted_ns = time.monotonic_ns()
+                self._delivery.asked()
             if closings != self._closings:
                 raise Reconfigure(CLOSED)
         self._position.end(epoch)
@@ -113,13 +134,13 @@ class Loader:
     def batch(self, epoch: int, step: int) -> Any:
         """One batch, out of turn."""
         (begun,) = self._begin(self.feed.batch(epoch, step))
-        made = self._made(begun)
-        if not made:
+        sent = self._send(begun)
+        if not sent:
             raise Reconfigure(
                 f"all samples of step {step} of epoch {epoch} were left out, as on_error is skip:"
                 " `skipped` says why"
             )
-        return made[0]
+        return self._delivery.hand_out(sent[0])
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was handed out last."""
@@ -144,6 +165,7 @@ class Loader:
         self._closings += 1
         if self._decoder is not None:
             self._decoder.close()
+        self._delivery.close()
         self.feed.close()
 
     def __enter__(self) -> Self:
@@ -152,22 +174,34 @@ class Loader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _begin(self, batch: Batch | None) -> list[_Begun]:
+    def _next(self, batches: Batches) -> Batch | None:
+        """Waits for the next batch; `None` at the end of the epoch."""
+        return next(batches, None)
+
+    def _staged(self, batches: Batches) -> Batch | None:
+        """The next batch, if it is staged and something can be done with it meanwhile."""
+        is_decoded = self._decoder is not None and self._decoder.threads
+        return batches.poll() if is_decoded or self._delivery.goes_ahead else None
+
+    def _begin(self, batch: Batch | None) -> list[Begun]:
         """Starts to decode a batch; an empty list if there is none."""
         if batch is None:
             return []
-        return [_Begun(batch, [] if self._decoder is None else self._decoder.start(batch))]
+        return [Begun(batch, [] if self._decoder is None else self._decoder.start(batch))]
 
-    def _staged(self, batches: Batches) -> Batch | None:
-        """The next batch, if there are threads to decode it and it is staged."""
-        return batches.poll() if self._decoder is not None and self._decoder.threads else None
+    def _finish_ahead(self, begun: list[Begun]) -> list[_Sent]:
+        """Sends the next batch before training asks for it, if it is decoded already."""
+        if not begun or (self._decoder is not None and not self._decoder.is_done(begun[0].started)):
+            return []
+        now_ns = time.monotonic_ns()
+        return self._finish(begun.pop(), now_ns, now_ns)
 
-    def _finish(self, begun: _Begun, wanted_ns: int, there_ns: int) -> list[Any]:
-        """What training gets, in a list; an empty list if that is nothing.
+    def _finish(self, begun: Begun, wanted_ns: int, there_ns: int) -> list[_Sent]:
+        """Sends a batch, in a list; an empty list if training gets nothing of it.
 
         Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
         batch = begun.batch
-        finished = self._made(begun)
+        sent = self._send(begun)
         ready_ns = time.monotonic_ns()
         threads = 0 if self._decoder is None else self._decoder.threads
         self.feed.note_decoding(batch.epoch, ready_ns - there_ns, threads)
@@ -177,16 +211,23 @@ class Loader:
             samples=len(batch),
             nbytes=batch.nbytes,
         )
-        self._position.take(batch.step)
-        is_short = len(batch) < self.feed.batch_size
-        return [] if is_short and self._short_batch == "drop" else finished
+        if self._short_batch == "drop" and len(batch) < self.feed.batch_size:
+            sent.clear()
+        if not sent:
+            self._position.take(batch.step)
+        return [_Sent(batch.step, sent.pop())] if sent else []
 
-    def _made(self, begun: _Begun) -> list[Any]:
-        """What becomes of a batch, in a list; an empty list if all its samples were left out."""
+    def _send(self, begun: Begun) -> list[Any]:
+        """Decodes the rest of a batch and sends it; an empty list if nothing is left of it."""
+        batch, started = begun
         if self._decoder is None:
-            return [self._whole(begun.batch)] if len(begun.batch) else []
-        decoded = self._decoder.finish(begun.started)
-        return [self._collate(decoded)] if decoded else []
+            return [self._delivery.send(batch, self._whole(batch))] if len(batch) else []
+        decoded = self._decoder.finish(started)
+        return [self._delivery.send(batch, self._collate(decoded))] if decoded else []
+
+    def _hand_out(self, sent: _Sent) -> Any:
+        self._position.take(sent.step)
+        return self._delivery.hand_out(sent.value)
 
 
 def feed_of(

@@ -1,4 +1,4 @@
-"""How a batch comes to training: as it is, pinned, or on the GPU.
+"""How a batch comes to training: pinned, or on the GPU.
 
 A copy to a GPU goes on after the call that started it, and reads the staging memory of the batch
 meanwhile. So a batch is held, and its lease with it, until an event says that the copy has ended.
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from tierfeed._native import Batch
+from tierfeed.delivery import Delivery
 from tierfeed.feed import Feed
 from tierfeed.torch.cuda import Cuda, Target
 from tierfeed.torch.registration import Registration
@@ -29,36 +30,15 @@ from tierfeed.torch.registration import Registration
 HELD_MAX = 1
 
 
-class Delivery:
-    """Hands batches out as they are."""
-
-    goes_ahead = False
-    """Whether it is worth while to `send` a batch before training asks for it."""
-
-    def asked(self) -> None:
-        """Training asks for the next batch, or for the end of the pass, or begins another one."""
-
-    def send(self, batch: Batch, value: Any) -> Any:
-        """Starts what has to be done with the value of a batch."""
-        return value
-
-    def hand_out(self, sent: Any) -> Any:
-        """What training gets, from what `send` returned."""
-        return sent
-
-    def close(self) -> None:
-        """Waits for copies, and gives back what is held."""
-
-
 class HeldBatches:
-    """Batches whose memory copies read, and the one that training uses."""
+    """Batches whose memory copies read, and those that training uses."""
 
     def __init__(self, cuda: Cuda, device: torch.device) -> None:
         self._cuda = cuda
         self._named = device
         self._held: deque[tuple[Any, Batch]] = deque()
-        self.current: Batch | None = None
-        """What training uses, if its tensors lie in staging memory."""
+        self.in_use: list[Batch] = []
+        """Handed out since training asked last, with tensors in staging memory."""
 
     @property
     def device(self) -> torch.device:
@@ -72,11 +52,11 @@ class HeldBatches:
         """Holds `batch` until `event` has happened."""
         self._held.append((event, batch))
 
-    def hold_current(self) -> None:
-        """Training has started its copies of the current batch by now, on its own stream."""
-        if self.current is not None:
-            self.hold(self._cuda.event(self._cuda.current_stream(self.device)), self.current)
-            self.current = None
+    def hold_those_in_use(self) -> None:
+        """Training has started its copies of them by now, on its own stream."""
+        while self.in_use:
+            event = self._cuda.event(self._cuda.current_stream(self.device))
+            self.hold(event, self.in_use.pop())
 
     def give_back(self, but: int) -> None:
         """Gives back the batches whose event has happened, and waits until at most `but` are left."""
@@ -100,7 +80,7 @@ class Pinning(Delivery):
         weakref.finalize(self, _close, self._held, self._registrations, os.getpid()).atexit = False
 
     def asked(self) -> None:
-        self._held.hold_current()
+        self._held.hold_those_in_use()
         self._held.give_back(HELD_MAX)
 
     def send(self, batch: Batch, value: Any) -> Any:
@@ -120,7 +100,9 @@ class Pinning(Delivery):
         return value, batch if is_leased else None
 
     def hand_out(self, sent: Any) -> Any:
-        value, self._held.current = sent
+        value, leased = sent
+        if leased is not None:
+            self._held.in_use.append(leased)
         return value
 
     def close(self) -> None:
@@ -172,10 +154,8 @@ class ToDevice(Pinning):
         return value
 
 
-def delivery(feed: Feed, target: Target | None) -> Delivery:
+def delivery(feed: Feed, target: Target) -> Delivery:
     """How batches of `feed` come to `target`."""
-    if target is None:
-        return Delivery()
     kind = ToDevice if target.is_copied_to else Pinning
     return kind(feed, target.cuda, target.device)
 
@@ -200,7 +180,7 @@ def _close(held: HeldBatches, registrations: list[Registration], pid: int) -> No
     # A forked child has no part in what its parent has at the driver.
     if os.getpid() != pid:
         return
-    held.hold_current()
+    held.hold_those_in_use()
     held.give_back(0)
     while registrations:
         registrations.pop().close()
