@@ -71,7 +71,8 @@ class TierIterDataset(grain.IterDataset):  # type: ignore[misc]
     """The batches of this rank, epoch after epoch, as a `grain.IterDataset`.
 
     The arguments, the batches and the order are those of `tierfeed.numpy.TierLoader`. A checkpoint of
-    the iterator, or of one over it, is the position in the order.
+    the iterator, or of one over it, is the position in the order. A further dataset of the job, such as
+    `TierIterDataset(dataset="validation")`, is one pass.
     """
 
     def __init__(self, source: Source | None = None, **arguments: Any) -> None:
@@ -115,7 +116,11 @@ class TierDatasetIterator(grain.DatasetIterator):  # type: ignore[misc]
         self._batches = self._left()
 
     def _left(self) -> Iterator[Any]:
-        for _ in self._loader.epochs_left:
+        epochs = self._loader.epochs_left
+        if self._loader.feed.dataset is not None:
+            # A validation is one pass, in the epoch that training is in.
+            epochs = range(epochs.start, self._loader.epoch + 1)
+        for _ in epochs:
             yield from self._loader
 
 

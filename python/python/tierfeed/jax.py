@@ -58,6 +58,11 @@ class TierLoader(tierfeed.numpy.TierLoader):
         for batch in super().__iter__():
             yield jax.tree.map(self._put, batch)
 
+    def batch(self, epoch: int, step: int) -> Any:
+        """One batch, out of turn."""
+        _check_processes(self.feed)
+        return jax.tree.map(self._put, super().batch(epoch, step))
+
     def _put(self, leaf: Any) -> Any:
         """An array of this process, or its part of an array of all processes."""
         array: NDArray[Any] = numpy.asarray(leaf)

@@ -30,8 +30,8 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     returned.
 
     Pass `shuffle=False` to `fit`: the order of the job is shuffled already, and Keras would ask for its
-    batches out of turn. Each epoch of Keras reads the next epoch of the job, from `initial_epoch` on;
-    `TierEpochs` makes it the one with the number that Keras says.
+    batches out of turn. Each epoch of Keras reads the next epoch of the job, from `initial_epoch` on, or
+    from where the job starts; `TierEpochs` makes it the one with the number that Keras says.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         source: Source | None = None,
         *,
         transform: Callable[..., Any] | None = None,
-        initial_epoch: int = 0,
+        initial_epoch: int | None = None,
         record: DTypeLike | None = None,
         decode: Decode | None = None,
         decode_threads: int = 0,
@@ -61,7 +61,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         # TensorFlow asks from threads of its own.
         self._lock = threading.Lock()
         self._was_warned = False
-        self.set_epoch(initial_epoch)
+        self.set_epoch(self.loader.epoch if initial_epoch is None else initial_epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """The next batch that Keras asks for is one of `epoch`."""
@@ -75,8 +75,14 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     @property
     def num_batches(self) -> int:
-        """Batches of the epoch."""
-        return self._steps
+        """Batches of the epoch, as Keras asks for it: when all were handed out, of the next one.
+
+        `fit` asks once, before its first epoch; that of a job may have fewer (`order.start`).
+        """
+        with self._lock:
+            if self.loader.feed.dataset is None:
+                self._go_on()
+            return self._steps
 
     def __len__(self) -> int:
         return self._steps
@@ -84,9 +90,8 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Any:
         """A batch of the epoch. When the last one was handed out, the next one is of the next epoch."""
         with self._lock:
-            if self._is_over and self._epoch + 1 < self.loader.feed.epochs:
-                # TensorFlow asks for the first batches of an epoch before that begins.
-                self._begin(self._epoch + 1)
+            # TensorFlow asks for the first batches of an epoch before that begins.
+            self._go_on()
             if index not in self._kept:
                 batch = self._in_turn() if index == self._following else self._out_of_turn(index)
                 if index >= KEPT:
@@ -113,12 +118,24 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         if self.loader.feed.dataset is not None:
             # A validation belongs to the epoch that training is in.
             epoch = self.loader.feed.training_epoch()
+        start, _ = self.loader.feed.order.start
+        if epoch < start:
+            # Keras fails without batches, and does not say why.
+            raise Reconfigure(
+                f"epoch {epoch} has no batches, as the job starts in epoch {start} (order.start): pass"
+                f" initial_epoch={start} to fit"
+            )
         self.loader.set_epoch(epoch)
         self._epoch = epoch
         self._steps = len(self.loader)
         self._following = 0
         self._batches: Iterator[Any] = iter(self.loader)
         self._kept: dict[int, Any] = {}
+
+    def _go_on(self) -> None:
+        """Goes to the next epoch, if there is one and all of this one was handed out."""
+        if self._is_over and self._epoch + 1 < self.loader.feed.epochs:
+            self._begin(self._epoch + 1)
 
     def _in_turn(self) -> Any:
         self._following += 1

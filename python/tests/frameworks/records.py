@@ -33,6 +33,11 @@ class Records:
             **others,
         }
 
+    def as_validation(self) -> dict[str, Any]:
+        """The argument by which a loader of another dataset declares this one beside it."""
+        own = {"format": "raw", "record_bytes": self.rows[0].nbytes, "batch_size": 6}
+        return {"datasets": {"validation": {"source": str(self.path), **own}}}
+
     def number(self, row: Any) -> int:
         """Which sample a row is."""
         return round(float(numpy.asarray(row).reshape(-1)[0]))
@@ -42,7 +47,7 @@ def write(root: Path, *, count: int = 50, width: int = 32) -> Records:
     """`count` rows, of which the first value is the number of the row."""
     rows = numpy.random.default_rng(0).random((count, width), dtype=numpy.float32)
     rows[:, 0] = numpy.arange(count)
-    (root / "data").mkdir()
+    (root / "data").mkdir(parents=True)
     path = root / "data" / "records.bin"
     path.write_bytes(rows.tobytes())
     return Records(path.parent, rows)

@@ -114,6 +114,26 @@ def test_a_checkpoint_of_what_follows_is_the_position_in_the_order(dataset: reco
     batches.close()
 
 
+def test_a_validation_of_the_job_is_one_pass(dataset: records.Records, tmp_path: Path) -> None:
+    other = records.write(tmp_path / "validation", count=20)
+    training = batches_of(dataset, **other.as_validation())
+    validation = TierIterDataset(dataset="validation", record="float32")
+    whole = [list(range(first, min(first + 6, 20))) for first in range(0, 20, 6)]
+    for _ in training:
+        pass
+    for _ in range(2):
+        assert numbers(validation) == whole
+    read = iter(validation)
+    next(read)
+    states = [read.get_state(), [None for _ in read] and read.get_state()]
+    for state, rest in zip(states, [whole[1:], []], strict=True):
+        resumed = iter(validation)
+        resumed.set_state(json.loads(json.dumps(state)))
+        assert numbers(resumed) == rest
+    validation.close()
+    training.close()
+
+
 def test_wrong_arguments_say_what_is_right(dataset: records.Records) -> None:
     with pytest.raises(tierfeed.Reconfigure, match="needs a dataset, or a training under"):
         TierDataSource()

@@ -65,6 +65,33 @@ def test_an_array_lies_over_the_staged_bytes_and_keeps_them(dataset: records.Rec
         assert agent.leases == 0, "what was computed of it does not keep it"
 
 
+def test_a_batch_out_of_turn_is_on_the_devices_as_the_others(dataset: records.Records) -> None:
+    given = {"sharding": over_all_devices(), "record": [("first", "f4"), ("rest", "f4", (31,))]}
+    with TierLoader(dataset.path, **given, **dataset.keys()) as loader:
+        batch, labels = loader.batch(1, 3)
+        assert batch["rest"].sharding.is_equivalent_to(given["sharding"], 2)
+        assert labels.sharding == given["sharding"]
+        assert batch["first"].tolist() == loader.feed.order.batch(1, 3, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*should give back")
+def test_a_validation_of_the_job_is_arrays_too_read_once_for_each_epoch(
+    dataset: records.Records, tmp_path: Path
+) -> None:
+    other = records.write(tmp_path / "validation", count=20)
+    keys = dataset.keys(**other.as_validation())
+    with TierLoader(dataset.path, record="float32", **keys) as loader:
+        validation = TierLoader(dataset="validation", record="float32", sharding=over_all_devices())
+        for _ in range(2):
+            for _ in loader:
+                pass
+            batches = [array for array, _ in validation]
+            assert [len(it) for it in batches] == [6, 6, 6, 2]
+            assert all(isinstance(it, jax.Array) and len(it.devices()) == 2 for it in batches)
+            assert numpy.array_equal(numpy.concatenate(batches), other.rows)
+        validation.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*should give back")
 def test_a_sharded_array_has_half_of_the_rows_on_each_device(dataset: records.Records) -> None:
     sharding = over_all_devices()

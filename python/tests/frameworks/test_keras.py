@@ -73,6 +73,44 @@ if keras.config.backend() == "jax":
 """
 
 
+STARTING_LATER = """
+import json, sys
+import keras
+from tierfeed.keras import TierEpochs, TierPyDataset
+source, keys = sys.argv[1], json.loads(sys.argv[2])
+transform = lambda array, labels: (array[:, 1:], array[:, :1] / 50)
+data = TierPyDataset(source, record="float32", transform=transform, **keys)
+validation = TierPyDataset(dataset="validation", record="float32", transform=transform)
+order = data.loader.feed.order
+model = keras.Sequential([keras.Input((31,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+model.compile(optimizer=keras.optimizers.SGD(0.05), loss="mse", run_eagerly=True)
+first = [data.epoch, len(data)]
+losses = []
+for epoch in range(2):
+    history = model.fit(data, shuffle=False, verbose=0, validation_data=validation)
+    losses += history.history["val_loss"]
+weights, refused = [it.tolist() for it in model.get_weights()], None
+try:
+    model.fit(data, epochs=1, shuffle=False, verbose=0, callbacks=[TierEpochs(data)])
+except Exception as error:
+    refused = str(error)
+print(json.dumps({
+    "first": first,
+    "weights": weights,
+    "validation": losses,
+    "order": [order.batch(*place, 0) for place in [*zip([1] * 5, range(5)), *zip([2] * 7, range(7))]],
+    "refused": refused,
+}))
+for it in (validation, data):
+    it.close()
+"""
+
+
+def loss_of(dataset: records.Records, kernel: numpy.ndarray, bias: numpy.ndarray) -> float:
+    """Over all rows, however they are batched."""
+    return float(numpy.square(dataset.rows[:, 1:] @ kernel + bias - dataset.rows[:, :1] / 50).mean())
+
+
 def by_hand(dataset: records.Records, order: list[list[int]]) -> list[numpy.ndarray]:
     """The same training in NumPy: steps of gradient descent over the batches of the order."""
     kernel, bias = numpy.zeros((31, 1)), numpy.zeros(1)
@@ -120,5 +158,30 @@ def test_every_backend_trains_on_the_batches_of_the_order_and_resumes(
         for weights in (found["whole"], found["resumed"]):
             assert numpy.allclose(weights[0], kernel, atol=1e-5), backend
             assert numpy.allclose(weights[1], bias, atol=1e-5), backend
-        loss = numpy.square(dataset.rows[:, 1:] @ kernel + bias - dataset.rows[:, :1] / 50).mean()
-        assert found["validation"] == pytest.approx(loss, rel=1e-4)
+        assert found["validation"] == pytest.approx(loss_of(dataset, kernel, bias), rel=1e-4)
+
+
+def test_a_job_that_starts_within_its_order_trains_on_the_rest_beside_its_validation(
+    tmp_path: Path,
+) -> None:
+    needs.module("keras"), needs.module("jax")
+    dataset, other = records.write(tmp_path), records.write(tmp_path / "validation", count=20)
+    keys = dataset.keys(start={"epoch": 1, "samples": 16}, **other.as_validation())
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING_LATER, str(dataset.path), json.dumps(keys)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": PACKAGE, "KERAS_BACKEND": "jax", "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=node.TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["first"] == [1, 5] and len(found["order"]) == 5 + 7
+    assert sum(map(len, found["order"])) == 34 + 50
+    kernel, bias = by_hand(dataset, found["order"])
+    assert numpy.allclose(found["weights"][0], kernel, atol=1e-5)
+    before = by_hand(dataset, found["order"][:5])
+    losses = [loss_of(other, *weights) for weights in (before, (kernel, bias))]
+    assert found["validation"] == pytest.approx(losses, rel=1e-4), "each epoch has one"
+    assert "order.start" in found["refused"] and "initial_epoch=1" in found["refused"]
