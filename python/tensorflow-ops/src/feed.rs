@@ -12,6 +12,8 @@
 
 mod live;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
