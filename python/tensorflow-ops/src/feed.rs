@@ -257,7 +257,7 @@ impl Feed {
 
     /// Tries once to connect, if there is no connection. An agent with another order runs another job.
     fn connect<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let is_needed = state.connection.is_none() && !state.is_connecting;
+        let is_needed = state.connection.is_none() && !state.is_connecting && !self.is_closed();
         let Some(agent) = self.agent.as_ref().filter(|_| is_needed) else { return state };
         state.is_connecting = true;
         drop(state);

@@ -191,8 +191,8 @@ fn closing_a_feed_ends_the_calls_that_wait_and_its_connection() {
     });
     let event = agent.event();
     assert!(matches!(event, ClientEvent::Gone { .. }), "{event:?}");
-    assert_eq!(feed.get(batch(1, 0)).err(), Some(closed()));
-    assert!(!feed.is_connected());
+    assert_eq!(feed.get(batch(1, 0)).err(), Some(closed()), "a later epoch");
+    assert!(agent.events.try_recv().is_err(), "it does not connect again");
 }
 
 #[test]
