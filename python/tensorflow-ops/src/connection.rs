@@ -78,10 +78,14 @@ impl Connection {
         self.lock().values().copied().collect()
     }
 
-    /// Whether they are as many as the agent stages: it would have no room for the next one.
+    /// Whether they are as many as the agent stages: it has no room for the next one.
+    pub(crate) fn holds_all(&self) -> bool {
+        self.lock().len() >= self.client.briefing().batches_ahead as usize
+    }
+
+    /// Whether TensorFlow keeps so many, rather than the training loop.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let held = self.lock().len();
-        held >= self.client.briefing().batches_ahead as usize && held > LOOP_HOLDS
+        self.holds_all() && self.lock().len() > LOOP_HOLDS
     }
 
     pub(crate) fn deliver(&self, lease: LeaseId, wait: Wait) {

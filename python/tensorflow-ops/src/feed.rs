@@ -434,7 +434,7 @@ impl State {
         let Some((batch, silent)) = self.requests.silent_for(monotonic_now()) else { return };
         if silent > PATIENCE {
             self.give_up(connection);
-        } else if silent > PATIENCE_HOLDING_ALL && connection.is_exhausted() {
+        } else if silent > PATIENCE_HOLDING_ALL && connection.holds_all() {
             self.requests.abandon(batch);
         }
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# The file systems that are read, and the scheme of the URL of a bucket.
+# The file systems that are read, and the scheme of the URL of a bucket. `STORES` in `files.rs` of
+# `tensorflow-ops` has those of TensorFlow's addresses.
 SCHEMES = {
     **{name: name for name in ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https")},
     "gcs": "gs",

@@ -72,7 +72,7 @@ impl Job {
             bucket: None,
             on_error: OnError::Fail,
             emulation: None,
-            batches_ahead: 3,
+            batches_ahead: 2,
             fingerprint: index.fingerprint(),
             further: Vec::new(),
         };
@@ -232,6 +232,39 @@ fn nobody_waits_while_a_call_connects_but_those_that_need_the_agent() {
         second.join().unwrap().unwrap();
     });
     assert_eq!((feed.figures().read_directly, feed.figures().batches), (1, 3));
+}
+
+#[test]
+fn a_call_reads_its_batch_while_tensors_keep_all_that_the_agent_stages() {
+    let job = Job::new();
+    let agent = job.agent();
+    let (feed, connection) = job.feed_of(&agent);
+    let kept = [0, 1].map(|step| {
+        thread::scope(|scope| {
+            let call = scope.spawn(|| take(&feed, batch(0, step)));
+            agent.lease(connection, agent.requested());
+            call.join().unwrap().unwrap()
+        })
+    });
+    // The agent has no room, and answers nothing.
+    take(&feed, batch(0, 2)).unwrap();
+    assert_eq!((feed.figures().read_directly, feed.is_connected()), (1, true));
+    drop(kept);
+    // Its answer comes late, and goes back.
+    assert_eq!(agent.requested(), batch(0, 2));
+    agent.lease(connection, batch(0, 2));
+    thread::scope(|scope| {
+        let call = scope.spawn(|| take(&feed, batch(0, 3)));
+        loop {
+            match agent.event() {
+                ClientEvent::Requested { batch, .. } => agent.lease(connection, batch),
+                ClientEvent::Released { lease: LeaseId(3), .. } => break,
+                _ => (),
+            }
+        }
+        call.join().unwrap().unwrap();
+    });
+    assert_eq!(feed.figures().read_directly, 1);
 }
 
 #[test]
