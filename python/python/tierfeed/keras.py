@@ -61,7 +61,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         # TensorFlow asks from threads of its own.
         self._lock = threading.Lock()
         self._was_warned = False
-        self.set_epoch(self.loader.epoch if initial_epoch is None else initial_epoch)
+        self.set_epoch(self._due(self.loader.epoch) if initial_epoch is None else initial_epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """The next batch that Keras asks for is one of `epoch`."""
@@ -104,7 +104,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Called by Keras: goes to the next epoch of the job, if all of this one was handed out."""
         with self._lock:
             if self._is_over:
-                self._begin(min(self._epoch + 1, self.loader.feed.epochs - 1))
+                self._begin(self._due(min(self._epoch + 1, self.loader.feed.epochs - 1)))
 
     def close(self) -> None:
         """Disconnects."""
@@ -115,9 +115,6 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._following >= self._steps
 
     def _begin(self, epoch: int) -> None:
-        if self.loader.feed.dataset is not None:
-            # A validation belongs to the epoch that training is in.
-            epoch = self.loader.feed.training_epoch()
         start, _ = self.loader.feed.order.start
         if epoch < start:
             # Keras fails without batches, and does not say why.
@@ -135,7 +132,12 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def _go_on(self) -> None:
         """Goes to the next epoch, if there is one and all of this one was handed out."""
         if self._is_over and self._epoch + 1 < self.loader.feed.epochs:
-            self._begin(self._epoch + 1)
+            self._begin(self._due(self._epoch + 1))
+
+    def _due(self, epoch: int) -> int:
+        """`epoch`, or for a validation the one that training is in, to which it belongs."""
+        feed = self.loader.feed
+        return epoch if feed.dataset is None else feed.training_epoch()
 
     def _in_turn(self) -> Any:
         self._following += 1

@@ -94,12 +94,14 @@ try:
     model.fit(data, epochs=1, shuffle=False, verbose=0, callbacks=[TierEpochs(data)])
 except Exception as error:
     refused = str(error)
+validation.set_epoch(1)
 print(json.dumps({
     "first": first,
     "weights": weights,
     "validation": losses,
     "order": [order.batch(*place, 0) for place in [*zip([1] * 5, range(5)), *zip([2] * 7, range(7))]],
     "refused": refused,
+    "told": validation.epoch,
 }))
 for it in (validation, data):
     it.close()
@@ -184,4 +186,5 @@ def test_a_job_that_starts_within_its_order_trains_on_the_rest_beside_its_valida
     before = by_hand(dataset, found["order"][:5])
     losses = [loss_of(other, *weights) for weights in (before, (kernel, bias))]
     assert found["validation"] == pytest.approx(losses, rel=1e-4), "each epoch has one"
+    assert found["told"] == 1, "a validation reads the epoch that it is told"
     assert "order.start" in found["refused"] and "initial_epoch=1" in found["refused"]
