@@ -5,6 +5,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${TIERFEED_BIN:?is not set: start this through \`make test-frameworks\`}"
 
+# shellcheck source=scripts/again.sh
+source scripts/again.sh
+
 failed=()
 for versions in newest oldest; do
   home=$(scripts/frameworks/setup.sh "$versions")
@@ -12,7 +15,7 @@ for versions in newest oldest; do
   export TIERFEED_FRAMEWORKS=$versions
   # The modules of this environment are others than those that the tests before had.
   [ -z "${TIERFEED_REQUIRE:-}" ] || TIERFEED_REQUIRE=$("$home/bin/python" scripts/offers.py)
-  "$home/bin/python" -m pytest -c python/pyproject.toml \
+  again "$home/bin/python" -m pytest -c python/pyproject.toml \
     python/tests/frameworks "$@" || failed+=("$versions")
 done
 if [ "${#failed[@]}" -gt 0 ]; then

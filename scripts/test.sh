@@ -25,19 +25,8 @@ suite() {
   env --default-signal=INT "$@" || failed+=("$name")
 }
 
-# In the gate what failed is tried once more, and named as flaky if it passes then.
-again() {
-  local status=0
-  "$@" --cache-clear || status=$?
-  # 1: tests failed. Whatever else ended it has not run them all.
-  if [ "$status" -ne 1 ] || [ -z "${CI:-}" ]; then
-    return "$status"
-  fi
-  printf '\ntest: what failed, once more\n' >&2
-  "$@" --last-failed --last-failed-no-failures none &&
-    printf 'test: FLAKY: what failed above passed on the second try\n' >&2
-}
-export -f again
+# shellcheck source=scripts/again.sh
+source scripts/again.sh
 
 suite rust cargo nextest run --workspace ${CI:+--profile ci}
 suite examples cargo test --workspace --doc --no-fail-fast
