@@ -1,4 +1,4 @@
-"""`torchrun` of the newest PyTorch: each rank its part, one agent, gradients of all ranks."""
+"""Ranks that `torchrun` starts: each its part, one agent, gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 import needs
 import node
 
-needs.module("torch")
+torch = needs.module("torch")
 
 import tierfeed  # noqa: E402
+from cluster import STAND_IN  # noqa: E402
 from conftest import SEED, make_world  # noqa: E402
 
 SCRIPT = """
@@ -43,6 +44,13 @@ dist.destroy_process_group()
 """
 
 
+def torchrun() -> list[str]:
+    """PyTorch's own; that of 1.13, as Debian has it, does not start."""
+    if torch.__version__.startswith("1."):
+        return [sys.executable, str(STAND_IN / "torchrun"), "--nproc-per-node", "2"]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
 def test_torchrun_starts_ranks_that_share_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,8 +59,7 @@ def test_torchrun_starts_ranks_that_share_an_agent(
     Path("train.py").write_text(SCRIPT)
     keys = {"batch_size": 4, "seed": SEED, "epochs": 2, "chunk": "1 MiB"}
     keys["tiers"] = {"main-memory": {"size": "16 MiB"}}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line = [*launcher, "train.py", str(tmp_path / "data"), json.dumps(keys)]
+    line = [*torchrun(), "train.py", str(tmp_path / "data"), json.dumps(keys)]
     paths = [str(Path(node.__file__).parent), str(Path(tierfeed.__file__).parents[1])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
