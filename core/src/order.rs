@@ -188,8 +188,8 @@ impl Spec {
     }
 
     /// How far the job has come when every rank has read `steps` batches of `epoch`: another run
-    /// may start there, with any world and batch size. Once the first dataset is read, that is the next
-    /// epoch, whatever is left of the others.
+    /// may start there, with any world and batch size. Once all batches of the training set are
+    /// read, that is the start of the next epoch, even if further datasets have batches left in this one.
     #[must_use]
     pub fn position_after(&self, epoch: Epoch, steps: u32) -> Position {
         if steps >= self.first_steps_in(epoch) {

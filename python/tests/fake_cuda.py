@@ -103,7 +103,7 @@ class FakeCuda(Cuda):
         ranges = [(start, start + length) for start, length in self.registered.items()]
         touched = sum(start < source + nbytes and source < end for start, end in ranges)
         assert touched < 2, "the driver refuses a copy out of two registered ranges"
-        # By address: as a GPU, it keeps nobody's memory.
+        # By address: like a GPU, it holds no reference to the source, which may be reused too early.
         self.here.work.append(lambda: ctypes.memmove(target, source, nbytes) and there)
         self.copies += 1
         return there

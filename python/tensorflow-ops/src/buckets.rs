@@ -173,7 +173,8 @@ impl Buckets {
         })
     }
 
-    /// Waits for a turn: with a process that answers nobody, or without one if it may be started.
+    /// Waits until fewer than [`PROCESSES_MAX`] questions are being answered, and takes an idle process; if
+    /// none is idle, the caller starts one.
     fn take(&self) -> Turn<'_> {
         let mut pool = self.lock();
         while pool.busy >= PROCESSES_MAX {

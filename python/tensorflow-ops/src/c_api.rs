@@ -505,8 +505,8 @@ pub(crate) fn register<K: Kernel>() -> Result<(), Failure> {
             unsafe { add(op, entry.as_ptr()) };
         }
     }
-    // Stateless, so that iterators can be checkpointed: `TF_OpDefinitionBuilderSetIsStateful` makes an op
-    // stateful whatever its argument says.
+    // Stateless, so that iterators can be checkpointed: `TF_OpDefinitionBuilderSetIsStateful` marks an op
+    // as stateful for both values of its argument, so it is not called.
     // SAFETY: the builder is valid until it is registered.
     unsafe { (api.set_shapes)(op, any_shapes) };
     // SAFETY: takes the builder, which is not used afterwards.

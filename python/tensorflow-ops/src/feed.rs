@@ -276,7 +276,7 @@ impl Feed {
 
     /// Waits until another call has changed something.
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        // A release makes room in the agent's window, and tells nobody: so not for ever.
+        // A lease that is released makes room in the agent's window without a signal here, so the wait is bounded.
         let waited = self.changed.wait_timeout(state, PIECE);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

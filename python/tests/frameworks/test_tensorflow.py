@@ -1,4 +1,5 @@
-"""`tierfeed.tensorflow.dataset`: tensors over the staged bytes, in the job's order, whatever happens."""
+"""`tierfeed.tensorflow.dataset`: tensors over the staged bytes, in the job's order, also after
+faults: killed agents, dropped iterators, restored checkpoints."""
 
 from __future__ import annotations
 

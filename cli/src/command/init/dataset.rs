@@ -87,7 +87,7 @@ pub(super) fn choose(
     Ok(Chosen { keys, why: source.why, held_out })
 }
 
-/// A format that nobody named.
+/// The format of a dataset, by the names of its files or by the script, where no option gives it.
 enum Format {
     Named(String),
     /// Files that are samples one by one, with a pattern for them.
