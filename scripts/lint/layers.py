@@ -25,6 +25,7 @@ LAYERS = [
     ["tierfeed-runtime"],
     ["tierfeed-prefetcher", "tierfeed-resource-gatherer", "tierfeed-workload-analyzer"],
     ["tierfeed-dataset", "tierfeed-handoff"],
+    ["tierfeed-transform"],
     ["tierfeed-core"],
     ["platform"],
 ]

@@ -1,0 +1,21 @@
+//! Sizes and rectangles of images, in pixels.
+
+/// The size of an image in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+}
+
+/// A rectangle of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Its first row.
+    pub top: u32,
+    /// Its first column.
+    pub left: u32,
+    /// Its rows and columns.
+    pub size: Size,
+}

@@ -1,0 +1,208 @@
+//! A transform whose steps were checked: they follow each other, and every sample yields a row of one size.
+
+mod canonical;
+mod check;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    output::{Output, Prepared},
+    pipeline_file::PipelineFile,
+    steps::{Dct, Limits, Scaling, Work},
+};
+
+/// The steps of a transform. Made from a [`PipelineFile`], which is also its serialised form.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "PipelineFile", into = "PipelineFile")]
+pub struct Pipeline {
+    work: Work,
+    limits: Limits,
+    output: Output,
+    prepared: Option<Prepared>,
+}
+
+/// No number in a pipeline is NaN: the check refuses it.
+impl Eq for Pipeline {}
+
+impl Pipeline {
+    /// Checks the steps.
+    ///
+    /// # Errors
+    ///
+    /// At the first step that is wrong, or that does not fit to those before it.
+    pub fn try_new(file: &PipelineFile) -> Result<Self, PipelineError> {
+        check::pipeline(file)
+    }
+
+    /// What the samples are, and what is done to them.
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// What a sample may claim of the machine.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What a sample becomes.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> u64 {
+        self.output.row_bytes()
+    }
+
+    /// Bytes from the start of a row to that of the next, a multiple of 64.
+    pub fn row_stride(&self) -> u64 {
+        self.output.row_stride()
+    }
+
+    /// The form after the last step before the first that draws; `None` if its size depends on the sample.
+    pub fn prepared(&self) -> Option<&Prepared> {
+        self.prepared.as_ref()
+    }
+
+    /// Whether a step draws something.
+    pub fn is_random(&self) -> bool {
+        match &self.work {
+            Work::Images(images) => images.steps.iter().any(crate::Step::is_random),
+            Work::Arrays(_) | Work::Tokens(_) => false,
+        }
+    }
+
+    /// The names of the modes that are quicker than exact, for reports.
+    pub fn quick_modes(&self) -> Vec<&'static str> {
+        let Work::Images(images) = &self.work else { return Vec::new() };
+        let fast = (images.decode.dct == Dct::Fast).then_some("dct: fast");
+        let scaled = (images.decode.scaling == Scaling::Reduced).then_some("scaled: true");
+        fast.into_iter().chain(scaled).collect()
+    }
+
+    /// The canonical mapping: every key that has an effect, with its value.
+    pub fn to_file(&self) -> PipelineFile {
+        canonical::file(self)
+    }
+}
+
+impl TryFrom<PipelineFile> for Pipeline {
+    type Error = PipelineError;
+
+    fn try_from(file: PipelineFile) -> Result<Self, PipelineError> {
+        Self::try_new(&file)
+    }
+}
+
+impl From<Pipeline> for PipelineFile {
+    fn from(pipeline: Pipeline) -> Self {
+        pipeline.to_file()
+    }
+}
+
+/// A step that is wrong, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} is `{value}`; {reason}", .path.join("."))]
+pub struct PipelineError {
+    /// The path of the key below the mapping of the pipeline, such as `steps`, `0`, `resize`.
+    pub path: Vec<String>,
+    /// The value.
+    pub value: String,
+    /// What would be right.
+    pub reason: Reason,
+}
+
+/// Why a step is wrong, and what would be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A list without a step.
+    #[error("a transform has at least one step, for example `{{ random_resized_crop: 224 }}`")]
+    NoSteps,
+    /// Too long a list.
+    #[error("a transform has at most {max} steps")]
+    TooManySteps {
+        /// The most that are allowed.
+        max: usize,
+    },
+    /// A mapping with no key, or with several.
+    #[error(
+        "each step is a mapping with one key, the name of the step, for example `{{ center_crop: 224 }}`"
+    )]
+    NotOneStep,
+    /// What says how samples are read stands behind another step.
+    #[error("it says what the samples are, so it is the first step")]
+    NotFirst,
+    /// A step that was there already and may stand once.
+    #[error("this step may stand once")]
+    Repeated,
+    /// A step of geometry behind one that fixes the elements.
+    #[error("steps of geometry stand before normalize, dtype and layout")]
+    GeometryAfterElements,
+    /// A step for images in a pipeline for something else.
+    #[error("this step is for images; the samples are {0}")]
+    OfImagesOnly(&'static str),
+    /// The rows would differ in size.
+    #[error(
+        "the size of a row would depend on the image; end the geometry with center_crop, random_crop, \
+         random_resized_crop or `resize: [height, width]`, for example `{{ center_crop: 224 }}`"
+    )]
+    NoFixedSize,
+    /// A number outside of its range.
+    #[error("it must be between {min} and {max}")]
+    OutOfRange {
+        /// The smallest that is allowed.
+        min: u64,
+        /// The largest that is allowed.
+        max: u64,
+    },
+    /// No probability.
+    #[error("it must be between 0 and 1")]
+    NotAProbability,
+    /// No share of an area.
+    #[error(
+        "expected two shares above 0 and at most 1, the smaller first, for example `[0.08, 1]`"
+    )]
+    NotAScale,
+    /// No pair of ratios.
+    #[error(
+        "expected two ratios between 0.001 and 1000, the smaller first, for example `[0.75, 1.333]`"
+    )]
+    NotARatio,
+    /// Not as many numbers as there are channels.
+    #[error("expected {0} numbers, one for each channel")]
+    NotAChannelEach(u32),
+    /// Not a number.
+    #[error("expected finite numbers")]
+    NotFinite,
+    /// A standard deviation of 0.
+    #[error("a deviation must be above 0")]
+    NoDeviation,
+    /// A type that images do not become.
+    #[error("the rows of images are uint8, float32 or bfloat16")]
+    NotAnImageType,
+    /// Whole numbers cannot hold normalised values.
+    #[error("normalize yields fractions: use float32 or bfloat16, or leave normalize out")]
+    WholeNormalized,
+    /// A type in which tokens are not stored.
+    #[error("tokens are stored as uint8, uint16, uint32, int32 or int64")]
+    NotATokenType,
+    /// A type that does not hold every token.
+    #[error("it does not hold every {stored}; use {stored}, or int64")]
+    TooNarrow {
+        /// The type in which tokens are stored.
+        stored: &'static str,
+    },
+    /// Arrays are handed out as they are stored.
+    #[error("arrays are handed out in the type in which they are stored, which `array` states")]
+    ArraysAsStored,
+    /// More bytes than a row may have.
+    #[error("a row has at most {max} bytes")]
+    RowTooLong {
+        /// The most that are allowed.
+        max: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests;
