@@ -11,11 +11,15 @@
 //! 2. A rule hands out no more threads than there are.
 
 mod lobster;
+mod scaling;
+mod stages;
 
 use alloc::{vec, vec::Vec};
 use core::{fmt, str::FromStr};
 
 pub use lobster::{Costs, Reading, lobster};
+pub use scaling::{COUNTS_MAX, FADES_AFTER, Fit, NEARLY, Scaling};
+pub use stages::{Observations, Stages, Threads, stages};
 
 use crate::units::{Bytes, Nanoseconds};
 
@@ -56,10 +60,7 @@ impl Assignment {
             Self::Proportional => Division::Queues(proportional(&requests, threads)),
             Self::Lobster => {
                 let found = lobster(queues, costs, threads, Reading::Described);
-                let wanted = found.iter().map(|count| u64::from(*count)).collect::<Vec<_>>();
-                let is_too_much = wanted.iter().sum::<u64>() > u64::from(threads);
-                let fitting = if is_too_much { proportional(&wanted, threads) } else { found };
-                Division::Queues(fitting)
+                Division::Queues(fitting(found, threads))
             }
         }
     }
@@ -97,6 +98,17 @@ pub struct Queue {
     pub cold: Bytes,
     /// How long the batch takes from loaded to ready for the trainer.
     pub preprocessing: Nanoseconds,
+    /// Samples of the batch.
+    pub samples: u64,
+    /// Samples that wait to be transformed.
+    pub transforms: u64,
+}
+
+impl Queue {
+    /// Bytes of the next batch, wherever they lie.
+    fn stored(&self) -> Bytes {
+        Bytes(self.local.0.saturating_add(self.remote.0).saturating_add(self.cold.0))
+    }
 }
 
 /// How loader threads are divided over ranks.
@@ -135,6 +147,13 @@ pub fn proportional(loads: &[u64], threads: u32) -> Vec<u32> {
         counts[worst] += 1;
     }
     counts
+}
+
+/// What was found for each queue, in proportion if there are not as many threads.
+fn fitting(found: Vec<u32>, threads: u32) -> Vec<u32> {
+    let wanted = found.iter().map(|count| u64::from(*count)).collect::<Vec<_>>();
+    let is_too_much = wanted.iter().sum::<u64>() > u64::from(threads);
+    if is_too_much { proportional(&wanted, threads) } else { found }
 }
 
 #[cfg(test)]

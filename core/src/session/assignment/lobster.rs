@@ -55,7 +55,11 @@ pub fn lobster(queues: &[Queue], costs: &Costs<'_>, threads: u32, reading: Readi
     let requests = queues.iter().map(|queue| queue.requests).collect::<Vec<_>>();
     let initial = proportional(&requests, threads);
     let counts = queues.iter().zip(initial);
-    counts.map(|(queue, initial)| costs.search(queue, initial, threads, reading)).collect()
+    let found = counts.map(|(queue, initial)| {
+        let difference = |count| costs.difference(queue, count);
+        search(difference, initial, threads, costs.threshold, reading)
+    });
+    found.collect()
 }
 
 impl Costs<'_> {
@@ -74,39 +78,45 @@ impl Costs<'_> {
         }
         left
     }
+}
 
-    /// Lines 4 to 22 for one queue.
-    fn search(&self, queue: &Queue, initial: u32, threads: u32, reading: Reading) -> u32 {
-        let is_far = |difference: i128| difference.unsigned_abs() >= u128::from(self.threshold.0);
-        let mut difference = self.difference(queue, initial);
-        let (mut best, mut least) = (initial, difference);
-        let (mut low, mut high) = (0, threads);
-        let mut tried = initial;
-        let mut recorded = 0;
-        while is_far(difference) {
-            recorded += 1;
-            if recorded > threads {
-                break;
-            }
-            let bound = match reading {
-                Reading::Printed => initial,
-                Reading::Described => tried,
-            };
-            if difference < 0 {
-                low = bound;
-            } else {
-                high = bound;
-            }
-            tried = low + (high - low) / 2;
-            difference = self.difference(queue, tried);
-            let is_better = match reading {
-                Reading::Printed => least <= difference,
-                Reading::Described => difference.unsigned_abs() < least.unsigned_abs(),
-            };
-            if is_better {
-                (best, least) = (tried, difference);
-            }
+/// Lines 4 to 22 for one queue: the count of threads for which `difference` is closest to zero.
+pub(super) fn search(
+    difference: impl Fn(u32) -> i128,
+    initial: u32,
+    threads: u32,
+    threshold: Nanoseconds,
+    reading: Reading,
+) -> u32 {
+    let is_far = |difference: i128| difference.unsigned_abs() >= u128::from(threshold.0);
+    let mut latest = difference(initial);
+    let (mut best, mut least) = (initial, latest);
+    let (mut low, mut high) = (0, threads);
+    let mut tried = initial;
+    let mut recorded = 0;
+    while is_far(latest) {
+        recorded += 1;
+        if recorded > threads {
+            break;
         }
-        best
+        let bound = match reading {
+            Reading::Printed => initial,
+            Reading::Described => tried,
+        };
+        if latest < 0 {
+            low = bound;
+        } else {
+            high = bound;
+        }
+        tried = low + (high - low) / 2;
+        latest = difference(tried);
+        let is_better = match reading {
+            Reading::Printed => least <= latest,
+            Reading::Described => latest.unsigned_abs() < least.unsigned_abs(),
+        };
+        if is_better {
+            (best, least) = (tried, latest);
+        }
     }
+    best
 }

@@ -121,6 +121,100 @@ fn names_are_read_back() {
     assert_eq!("Lobster".parse::<Assignment>(), Err(UnknownAssignment));
 }
 
+/// A scaling of `cores` that each get `rate` bytes done in a second, observed with 1 to 16 threads.
+fn on_cores(cores: u64, rate: u64, len: u64) -> Scaling {
+    let mut scaling = Scaling::default();
+    for count in 1..=16 {
+        let time = len * 1_000_000_000 / rate * u64::from(count).max(cores) / cores;
+        (0..10).for_each(|_| scaling.observe(count, Bytes(len), Nanoseconds(time)));
+    }
+    scaling
+}
+
+/// Batches of 100 samples of 100 kB, read at 1 MB/s a thread from far away, transformed at `rate` by each of
+/// four cores, one for each of two ranks; 12 threads in all.
+fn staged(rate: u64, training_ms: u64) -> Stages {
+    let memory = Scaling::default();
+    let cold = on_cores(64, 1_000_000, 100_000);
+    let transforms = on_cores(4, rate, 100_000);
+    let training = Nanoseconds(training_ms * 1_000_000);
+    let observations = Observations {
+        local: &memory,
+        remote: &memory,
+        cold: &cold,
+        transforms: &transforms,
+        training,
+    };
+    let queue = Queue {
+        requests: 100,
+        cold: Bytes(10_000_000),
+        samples: 100,
+        transforms: 100,
+        ..Queue::default()
+    };
+    stages(&[queue; 2], &observations, Threads { all: 12, transforming_max: 8 })
+}
+
+fn sum(counts: &[u32]) -> u32 {
+    counts.iter().sum()
+}
+
+#[test]
+fn where_loading_is_short_threads_are_taken_from_transforming() {
+    // Transforms are done at 100 MB/s, so that nearly all threads load.
+    let found = staged(25_000_000, 100);
+    assert_eq!((found.transforming_all, sum(&found.loading)), (1, 11), "{found:?}");
+}
+
+#[test]
+fn where_transforming_is_short_as_many_transform_as_get_the_most_done() {
+    // Four cores at 100 kB/s each: 50 s a batch and rank; loading takes 2.5 s.
+    let found = staged(100_000, 100);
+    assert_eq!((found.transforming_all, sum(&found.loading)), (4, 8), "{found:?}");
+    assert_eq!(sum(&found.transforming), 4);
+}
+
+#[test]
+fn where_training_is_slow_nothing_is_taken_from_transforming() {
+    let found = staged(25_000_000, 60_000);
+    assert_eq!(found.transforming_all, 4, "{found:?}");
+}
+
+#[test]
+fn threads_that_transform_serve_the_rank_with_more_to_transform() {
+    let none = Scaling::default();
+    let transforms = on_cores(8, 1_000_000, 100_000);
+    let observations = Observations {
+        local: &none,
+        remote: &none,
+        cold: &none,
+        transforms: &transforms,
+        training: Nanoseconds(1_000_000_000),
+    };
+    let queue = |samples: u64| Queue {
+        cold: Bytes(samples * 100_000),
+        samples,
+        transforms: samples,
+        ..Queue::default()
+    };
+    let threads = Threads { all: 16, transforming_max: 8 };
+    let found = stages(&[queue(60), queue(20)], &observations, threads);
+    // 6 MB and 2 MB in a second, at 1 MB/s a thread.
+    assert_eq!((found.transforming, found.transforming_all), (vec![6, 2], 8));
+}
+
+#[test]
+fn without_transforms_all_threads_load() {
+    let none = Scaling::default();
+    let training = Nanoseconds(1_000_000);
+    let observations =
+        Observations { local: &none, remote: &none, cold: &none, transforms: &none, training };
+    let queue = Queue { requests: 5, cold: Bytes(1), ..Queue::default() };
+    let threads = Threads { all: 6, transforming_max: 0 };
+    let found = stages(&[queue; 3], &observations, threads);
+    assert!(found.transforming.is_empty() && sum(&found.loading) <= 6, "{found:?}");
+}
+
 prop_compose! {
     fn any_queue()(
         requests in 0_u64..100,
@@ -128,7 +222,8 @@ prop_compose! {
         preprocessing in 0_u64..100_000_000,
     ) -> Queue {
         let [local, remote, cold] = bytes.map(Bytes);
-        Queue { requests, local, remote, cold, preprocessing: Nanoseconds(preprocessing) }
+        let preprocessing = Nanoseconds(preprocessing);
+        Queue { requests, local, remote, cold, preprocessing, ..Queue::default() }
     }
 }
 
@@ -166,5 +261,25 @@ proptest! {
             panic!("Lobster divides");
         };
         prop_assert!(counts.iter().sum::<u32>() <= all, "invariant 2");
+    }
+
+    #[test]
+    fn both_stages_together_have_no_more_threads_than_there_are(
+        queues in prop::collection::vec(any_queue(), 1..5),
+        seen in prop::collection::vec((1_u32..40, 1_u64..1_000_000, 1_u64..1_000_000_000), 0..30),
+        all in 1_u32..40,
+        transforming_max in 0_u32..40,
+        training in 0_u64..100_000_000,
+    ) {
+        let mut scalings = [(); 4].map(|()| Scaling::default());
+        for (at, (count, len, time)) in seen.into_iter().enumerate() {
+            scalings[at % 4].observe(count, Bytes(len), Nanoseconds(time));
+        }
+        let [local, remote, cold, transforms] = &scalings;
+        let training = Nanoseconds(training);
+        let observations = Observations { local, remote, cold, transforms, training };
+        let found = stages(&queues, &observations, Threads { all, transforming_max });
+        prop_assert!(sum(&found.loading) + found.transforming_all <= all, "invariant 2: {found:?}");
+        prop_assert!(sum(&found.transforming) <= found.transforming_all);
     }
 }

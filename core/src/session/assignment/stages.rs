@@ -1,0 +1,208 @@
+//! How many threads load and how many transform, and for which rank, as Lobster divides them.
+//!
+//! # Source
+//!
+//! Lobster, section 4.1, in two steps: as many threads transform as get the most done; then, as long as some rank is
+//! late and transforming is not what delays it, one thread after the other is taken from transforming and loads.
+//! With each number Algorithm 1 ([`super::lobster`]) divides those that load. Left open by the paper, and read so:
+//!
+//! - Which ranks the threads that transform serve: those for which Algorithm 1 finds them in the same way, with
+//!   loading as it is.
+//! - What a queue gets done with a part of the threads: its part of what all of them get done together
+//!   ([`Fit::among`]), since they run at the same time.
+//! - What happens when a link was not observed yet: reading from it takes no time.
+
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use super::{
+    Fit, Queue, Reading, Scaling, fitting,
+    lobster::{Costs, lobster, search},
+    proportional,
+};
+use crate::{
+    throughput::Throughput,
+    units::{Bytes, BytesPerSecond, Nanoseconds},
+};
+
+/// The part of a step by which loading may miss it before another division is looked for.
+const THRESHOLD: u64 = 20;
+
+/// What was observed of the places where samples are read, and of transforming them.
+#[derive(Debug, Clone, Copy)]
+pub struct Observations<'a> {
+    /// Reads from the tiers of the node.
+    pub local: &'a Scaling,
+    /// Reads from other nodes.
+    pub remote: &'a Scaling,
+    /// Reads from the cold store.
+    pub cold: &'a Scaling,
+    /// Transforms, by the length of what they read.
+    pub transforms: &'a Scaling,
+    /// What a training step takes.
+    pub training: Nanoseconds,
+}
+
+/// The threads of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads {
+    /// All of them.
+    pub all: u32,
+    /// At most so many transform; none if the job transforms nothing.
+    pub transforming_max: u32,
+}
+
+/// The threads of each queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stages {
+    /// Those that load.
+    pub loading: Vec<u32>,
+    /// Those that transform.
+    pub transforming: Vec<u32>,
+    /// How many transform in all: those of the queues may be fewer.
+    pub transforming_all: u32,
+}
+
+/// Divides the threads of a node between loading and transforming, and over the queues of its ranks.
+#[must_use]
+pub fn stages(queues: &[Queue], observations: &Observations<'_>, threads: Threads) -> Stages {
+    let most = threads.transforming_max.min(threads.all.saturating_sub(1));
+    let Some(most) = NonZeroU32::new(most) else {
+        let loading = Links::observed(observations, queues, threads.all);
+        let loading = loading.divide(queues, observations.training, threads.all);
+        return Stages { loading, transforming: Vec::new(), transforming_all: 0 };
+    };
+    let mean = mean_len(queues.iter());
+    let fit = observations.transforms.fit(mean);
+    let mut transforming = fit.map_or(most, |fit| fit.peak(most)).get();
+    loop {
+        let attempt = Attempt::with(queues, observations, threads.all, transforming);
+        if transforming == 1 || !attempt.gains_by_loading(observations.training) {
+            return attempt.stages(observations.training);
+        }
+        transforming -= 1;
+    }
+}
+
+/// What threads read from each place, together.
+struct Links {
+    local: Throughput,
+    remote: Throughput,
+    cold: Throughput,
+}
+
+/// A division that is tried.
+struct Attempt {
+    links: Links,
+    /// With the time of transforming, as far as it is known.
+    queues: Vec<Queue>,
+    /// What the transforming threads get done for each queue, together; `None` if that is not known.
+    transforms: Vec<Option<Throughput>>,
+    loading: Vec<u32>,
+    transforming: u32,
+}
+
+impl Links {
+    /// What is read while `threads` read.
+    fn observed(observations: &Observations<'_>, queues: &[Queue], threads: u32) -> Self {
+        let Observations { local, remote, cold, .. } = observations;
+        let mean = mean_len(queues.iter());
+        let among = |scaling: &Scaling| throughput(scaling.fit(mean).as_ref(), threads);
+        let [local, remote, cold] = [local, remote, cold].map(|it| among(it));
+        let unlimited = || Throughput::constant(BytesPerSecond(0));
+        let or_unlimited = |it: Option<Throughput>| it.unwrap_or_else(unlimited);
+        Self { local: or_unlimited(local), remote: or_unlimited(remote), cold: or_unlimited(cold) }
+    }
+
+    fn costs(&self, training: Nanoseconds) -> Costs<'_> {
+        let Self { local, remote, cold } = self;
+        Costs { local, remote, cold, training, threshold: threshold(training) }
+    }
+
+    fn divide(&self, queues: &[Queue], training: Nanoseconds, threads: u32) -> Vec<u32> {
+        let found = lobster(queues, &self.costs(training), threads, Reading::Described);
+        fitting(found, threads)
+    }
+}
+
+impl Attempt {
+    /// With so many threads that transform, and all others that load.
+    fn with(
+        queues: &[Queue],
+        observations: &Observations<'_>,
+        all: u32,
+        transforming: u32,
+    ) -> Self {
+        let loading = all - transforming;
+        let fits = queues.iter().map(|queue| {
+            let fit = observations.transforms.fit(mean_len([queue]));
+            throughput(fit.as_ref(), transforming)
+        });
+        let transforms: Vec<Option<Throughput>> = fits.collect();
+        let of = queues.iter().zip(&transforms);
+        let alone: Vec<u64> =
+            of.clone().map(|(queue, it)| time(queue, it.as_ref(), transforming).0).collect();
+        let parts = proportional(&alone, transforming);
+        let with_times = of.zip(parts).map(|((queue, throughput), part)| Queue {
+            preprocessing: time(queue, throughput.as_ref(), part.max(1)),
+            ..*queue
+        });
+        let queues: Vec<Queue> = with_times.collect();
+        let links = Links::observed(observations, &queues, loading);
+        let loading = links.divide(&queues, observations.training, loading);
+        Self { links, queues, transforms, loading, transforming }
+    }
+
+    /// Whether some queue is late, and more by loading than by transforming.
+    fn gains_by_loading(&self, training: Nanoseconds) -> bool {
+        let costs = self.links.costs(training);
+        let queues = self.queues.iter().zip(&self.loading);
+        let left = queues.map(|(queue, threads)| (costs.difference(queue, *threads), queue));
+        let Some((left, slowest)) = left.min_by_key(|(left, _)| *left) else { return false };
+        let loading = i128::from(training.0) - left - i128::from(slowest.preprocessing.0);
+        left < -i128::from(costs.threshold.0) && loading > i128::from(slowest.preprocessing.0)
+    }
+
+    fn stages(self, training: Nanoseconds) -> Stages {
+        let Self { links, queues, transforms, loading, transforming } = self;
+        let costs = links.costs(training);
+        let requests: Vec<u64> = queues.iter().map(|queue| queue.transforms).collect();
+        let initial = proportional(&requests, transforming);
+        let found = (0..queues.len()).map(|at| {
+            let difference = |count: u32| {
+                let preprocessing = match count {
+                    0 if queues[at].samples > 0 => Nanoseconds(u64::MAX / 2),
+                    count => time(&queues[at], transforms[at].as_ref(), count),
+                };
+                costs.difference(&Queue { preprocessing, ..queues[at] }, loading[at])
+            };
+            search(difference, initial[at], transforming, costs.threshold, Reading::Described)
+        });
+        let found = fitting(found.collect(), transforming);
+        Stages { loading, transforming: found, transforming_all: transforming }
+    }
+}
+
+/// How long the next batch of a queue takes to be transformed by `count` threads.
+fn time(queue: &Queue, throughput: Option<&Throughput>, count: u32) -> Nanoseconds {
+    let time = |it: &Throughput| it.at(count).time_for(queue.stored());
+    throughput.map_or(Nanoseconds(0), time)
+}
+
+fn threshold(training: Nanoseconds) -> Nanoseconds {
+    Nanoseconds(training.0 / THRESHOLD)
+}
+
+fn throughput(fit: Option<&Fit>, threads: u32) -> Option<Throughput> {
+    Some(fit?.among(NonZeroU32::new(threads).unwrap_or(NonZeroU32::MIN)))
+}
+
+/// The mean length of the samples that are to be transformed.
+fn mean_len<'a>(queues: impl IntoIterator<Item = &'a Queue>) -> Bytes {
+    let (mut bytes, mut samples) = (0_u64, 0_u64);
+    for queue in queues {
+        bytes = bytes.saturating_add(queue.stored().0);
+        samples = samples.saturating_add(queue.samples);
+    }
+    Bytes(bytes / samples.max(1))
+}
