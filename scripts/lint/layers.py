@@ -23,7 +23,12 @@ LAYERS = [
     ["tierfeed-harness"],
     ["tierfeed", "tierfeed-python", "tierfeed-tensorflow"],
     ["tierfeed-runtime"],
-    ["tierfeed-prefetcher", "tierfeed-resource-gatherer", "tierfeed-workload-analyzer"],
+    [
+        "tierfeed-prefetcher",
+        "tierfeed-resource-gatherer",
+        "tierfeed-transform-worker",
+        "tierfeed-workload-analyzer",
+    ],
     ["tierfeed-dataset", "tierfeed-handoff"],
     ["tierfeed-transform"],
     ["tierfeed-core"],

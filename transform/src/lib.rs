@@ -4,7 +4,9 @@
 //! on the seed, the epoch, the sample and the number of the step alone ([`philox`], [`draw`]), so it is the same
 //! with any number of ranks and workers, and after a restart.
 //!
-//! Deliberately absent: decoders and pixels. `tierfeed-transform-worker` applies a pipeline to bytes.
+//! Deliberately absent: decoders and pixels. `tierfeed-transform-worker` applies a pipeline to bytes, in a
+//! process of its own: [`worker_process`] starts it, [`worker_protocol`] is what is said to it, and
+//! [`blocking_worker`] waits for each sample.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +19,10 @@ pub mod steps;
 
 pub mod pipeline;
 pub mod pipeline_file;
+
+pub mod blocking_worker;
+pub mod worker_process;
+pub mod worker_protocol;
 
 pub use draw::{DrawKey, Operation};
 pub use geometry::{Region, Size};

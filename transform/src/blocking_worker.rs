@@ -1,0 +1,266 @@
+//! Transforms single samples through a worker of its own, for a process that waits for each: a trainer
+//! whose agent is gone and that reads the cold store itself.
+//!
+//! Bytes go in, a row comes out, over memory that both processes map. A worker that crashed or hangs is
+//! replaced: its sample is tried once more, alone, and then refused.
+
+use std::{process, time::Duration};
+
+use tierfeed_numa_memory::{AllocateError, Pages, RangeError, Region, Request as RegionRequest};
+use tierfeed_units::{Bytes, Locality};
+
+use crate::{
+    worker_process::{Program, StartError, WorkerProcess},
+    worker_protocol::{
+        AfterTransform, ArenaId, Arrival, FromWorker, InputForm, Outcome, PacketError, Part,
+        Request, Setup, ToWorker,
+    },
+};
+
+/// How long a worker may take to start.
+const START_WITHIN: Duration = Duration::from_secs(30);
+
+/// How much longer than the worker's own limit its caller waits: the worker ends itself first, with a reason.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Attempts at one sample.
+const ATTEMPTS: u32 = 2;
+
+/// The least memory for inputs; it grows with the longest one.
+const INPUT_BYTES_MIN: u64 = 1 << 20;
+
+/// Both ranges of the memory start on a multiple of it.
+const ALIGN: u64 = 64;
+
+/// A sample to transform.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    /// Its number in the dataset, which chooses the draws.
+    pub number: u64,
+    /// The epoch, which chooses the draws too.
+    pub epoch: u32,
+    /// Its stored bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Why a sample has no row.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransformError {
+    /// The sample cannot be transformed, ever.
+    #[error("{0}")]
+    Untransformable(String),
+    /// The worker ended over it, at each attempt.
+    #[error("its transform worker {0}")]
+    Crashed(String),
+    /// No worker starts.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The worker refuses to work.
+    #[error("the transform worker: {0}")]
+    Unfit(String),
+    /// There is no memory for the sample.
+    #[error("no memory for {len} between trainer and transform worker: {source}")]
+    Memory {
+        /// How much was needed.
+        len: Bytes,
+        /// Why there is none.
+        source: AllocateError,
+    },
+    /// The socket or a packet of the worker is broken.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+}
+
+/// A worker for one sample at a time, started at the first.
+#[derive(Debug)]
+pub struct BlockingWorker {
+    program: Program,
+    setup: Setup,
+    row_len: u64,
+    running: Option<Running>,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: WorkerProcess,
+    memory: Option<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    region: Region,
+    arena: ArenaId,
+    /// The row lies behind it.
+    input_bytes: u64,
+}
+
+/// How an attempt ended without a row.
+enum Failed {
+    /// The worker ended; a new one may do better.
+    Worker(String),
+    /// Another attempt brings the same.
+    Sample(TransformError),
+}
+
+impl From<PacketError> for Failed {
+    fn from(error: PacketError) -> Self {
+        Self::Worker(error.to_string())
+    }
+}
+
+impl BlockingWorker {
+    /// A worker for rows of `row_len` bytes. `setup.parent` is set at each start.
+    #[must_use]
+    pub fn new(program: Program, setup: Setup, row_len: u64) -> Self {
+        Self { program, setup, row_len, running: None, next_id: 0 }
+    }
+
+    /// Transforms a sample into `row`.
+    ///
+    /// # Errors
+    ///
+    /// [`TransformError`]; the row is unchanged then.
+    ///
+    /// # Panics
+    ///
+    /// If `row` has another length than [`Self::new`] was told.
+    pub fn transform_blocking(
+        &mut self,
+        sample: &Sample<'_>,
+        row: &mut [u8],
+    ) -> Result<(), TransformError> {
+        assert_eq!(row.len() as u64, self.row_len, "the length of a row");
+        let mut why = String::new();
+        for _ in 0..ATTEMPTS {
+            match self.attempt(sample, row) {
+                Ok(()) => return Ok(()),
+                Err(Failed::Sample(error)) => return Err(error),
+                Err(Failed::Worker(reason)) => why = reason,
+            }
+        }
+        Err(TransformError::Crashed(why))
+    }
+
+    fn attempt(&mut self, sample: &Sample<'_>, row: &mut [u8]) -> Result<(), Failed> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let limit = self.setup.time_limit + GRACE;
+        let row_len = self.row_len;
+        let mut running = self.take_running().map_err(Failed::Sample)?;
+        let asked = running.ask(id, sample, row_len);
+        let answered = match asked {
+            Ok(()) => running.answer(id, limit),
+            Err(failed) => Err(failed),
+        };
+        match answered {
+            Ok(outcome) => {
+                let read = match outcome {
+                    Outcome::Done { .. } => running.read_row(row),
+                    Outcome::Untransformable(why) => {
+                        Err(Failed::Sample(TransformError::Untransformable(why)))
+                    }
+                    Outcome::Failed(why) => Err(Failed::Sample(TransformError::Unfit(why))),
+                };
+                self.running = Some(running);
+                read
+            }
+            Err(failed @ Failed::Sample(_)) => {
+                self.running = Some(running);
+                Err(failed)
+            }
+            Err(Failed::Worker(why)) => {
+                let ending = running.process.end_by_itself();
+                Err(Failed::Worker(if why.is_empty() { ending.to_string() } else { why }))
+            }
+        }
+    }
+
+    /// The worker, started if there is none.
+    fn take_running(&mut self) -> Result<Running, TransformError> {
+        if let Some(running) = self.running.take().filter(|it| it.process.is_own()) {
+            return Ok(running);
+        }
+        let setup = Setup { parent: process::id(), ..self.setup.clone() };
+        let mut process = WorkerProcess::start(&self.program, &setup)?;
+        match process.receive_within(START_WITHIN)? {
+            Arrival::Packet(FromWorker::Ready, _) => Ok(Running { process, memory: None }),
+            Arrival::Packet(FromWorker::Unfit(why), _) => Err(TransformError::Unfit(why)),
+            Arrival::Packet(..) | Arrival::Nothing | Arrival::End => {
+                Err(TransformError::Crashed(format!("{} at its start", process.end_by_itself())))
+            }
+        }
+    }
+}
+
+impl Running {
+    fn ask(&mut self, id: u64, sample: &Sample<'_>, row_len: u64) -> Result<(), Failed> {
+        let input_len = sample.bytes.len() as u64;
+        let memory = self.memory_for(input_len, row_len)?;
+        memory.region.write(Bytes(0), sample.bytes).map_err(outside)?;
+        let request = Request {
+            id,
+            arena: memory.arena,
+            slot: Part { offset: 0, len: memory.input_bytes },
+            input_len,
+            form: InputForm::Stored,
+            after: AfterTransform::Unused,
+            row: Part { offset: memory.input_bytes, len: row_len },
+            sample: sample.number,
+            epoch: sample.epoch,
+        };
+        Ok(self.process.send(&ToWorker::Request(request), None)?)
+    }
+
+    /// Memory for an input of this length and a row.
+    fn memory_for(&mut self, input_len: u64, row_len: u64) -> Result<&Memory, Failed> {
+        let old = self.memory.take();
+        let memory = match old {
+            Some(memory) if memory.input_bytes >= input_len => memory,
+            old => {
+                let arena = ArenaId(old.as_ref().map_or(0, |it| it.arena.0.wrapping_add(1)));
+                if let Some(old) = old {
+                    self.process.send(&ToWorker::DropArena(old.arena), None)?;
+                }
+                let input_bytes =
+                    input_len.max(INPUT_BYTES_MIN).next_power_of_two().next_multiple_of(ALIGN);
+                let len = Bytes(input_bytes + row_len.max(1));
+                let region = Region::reserve(&RegionRequest {
+                    len,
+                    locality: Locality::Anywhere,
+                    name: "tierfeed-transform",
+                    pages: Pages::Small,
+                });
+                let region = region
+                    .map_err(|source| Failed::Sample(TransformError::Memory { len, source }))?;
+                let packet = ToWorker::Arena { arena, len: len.0 };
+                self.process.send(&packet, Some(region.fd()))?;
+                Memory { region, arena, input_bytes }
+            }
+        };
+        Ok(self.memory.insert(memory))
+    }
+
+    fn answer(&mut self, id: u64, limit: Duration) -> Result<Outcome, Failed> {
+        match self.process.receive_within(limit)? {
+            Arrival::Packet(FromWorker::Answer { id: answered, outcome, .. }, _)
+                if answered == id =>
+            {
+                Ok(outcome)
+            }
+            Arrival::Packet(..) => Err(Failed::Worker("sent an answer to no question".to_owned())),
+            Arrival::Nothing => Err(Failed::Worker("took longer than one sample may".to_owned())),
+            Arrival::End => Err(Failed::Worker(String::new())),
+        }
+    }
+
+    fn read_row(&self, row: &mut [u8]) -> Result<(), Failed> {
+        let memory = self.memory.as_ref().expect("a request was made with it");
+        memory.region.read(Bytes(memory.input_bytes), row).map_err(outside)
+    }
+}
+
+fn outside(error: RangeError) -> Failed {
+    Failed::Worker(error.to_string())
+}

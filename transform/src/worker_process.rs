@@ -1,0 +1,241 @@
+//! Starts a transform worker as a child process, exchanges packets with it, and reaps it.
+//!
+//! The worker gets its socket as standard input and inherits nothing else that this program opened:
+//! Rust opens every descriptor so that it closes at an `exec`. It ends when this process ends, or when
+//! the value here is dropped.
+
+use std::{
+    fmt, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::{CommandExt as _, ExitStatusExt as _},
+    },
+    path::PathBuf,
+    process::{self, Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use crate::worker_protocol::{
+    self, Arrival, FromWorker, PACKET_BYTES_MAX, PacketError, Setup, ToWorker,
+};
+
+/// The name that a worker has in lists of processes.
+const NAME: &str = "tierfeed-transform-worker";
+
+/// How long a process may take to end that has begun to.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// The program that works as a transform worker if it is started with these arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its arguments: `transform-worker` for the `tierfeed` command.
+    pub arguments: Vec<String>,
+}
+
+impl Program {
+    /// The `tierfeed` command at `path`.
+    #[must_use]
+    pub fn tierfeed(path: PathBuf) -> Self {
+        Self { path, arguments: vec!["transform-worker".to_owned()] }
+    }
+}
+
+/// A transform worker that was started.
+#[derive(Debug)]
+pub struct WorkerProcess {
+    child: Child,
+    started_by: u32,
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// How the process of a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending(Option<ExitStatus>);
+
+/// Why a worker did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The program could not be started.
+    #[error("cannot start {} as a transform worker: {source}", .path.display())]
+    Program {
+        /// The path of the program.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It could not be told what to do.
+    #[error("cannot tell a transform worker its pipeline: {0}")]
+    Setup(#[from] PacketError),
+}
+
+impl WorkerProcess {
+    /// Starts `program` and sends `setup`. Does not wait for the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; no process is left then.
+    pub fn start(program: &Program, setup: &Setup) -> Result<Self, StartError> {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let failed = |source| StartError::Program { path: program.path.clone(), source };
+        let (socket, of_child) = pair.map_err(|errno| failed(errno.into()))?;
+        let child = Command::new(&program.path)
+            .arg0(NAME)
+            .args(&program.arguments)
+            .stdin(Stdio::from(of_child))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let buffer = vec![0; PACKET_BYTES_MAX];
+        let mut worker = Self { child, started_by: process::id(), socket, buffer };
+        worker.send(&ToWorker::Setup(setup.clone()), None)?;
+        Ok(worker)
+    }
+
+    /// Sends a packet, with a descriptor if one is given.
+    ///
+    /// # Errors
+    ///
+    /// As [`worker_protocol::send`].
+    pub fn send(
+        &mut self,
+        packet: &ToWorker,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), PacketError> {
+        worker_protocol::send(self.socket.as_fd(), &packet.encode(), descriptor)
+    }
+
+    /// Receives a packet if one is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`worker_protocol::receive`].
+    pub fn receive(&mut self) -> Result<Arrival<FromWorker>, PacketError> {
+        worker_protocol::receive(self.socket.as_fd(), &mut self.buffer, FromWorker::decode)
+    }
+
+    /// Waits for a packet, so long at most; [`Arrival::Nothing`] if none came.
+    ///
+    /// # Errors
+    ///
+    /// As [`worker_protocol::receive`].
+    pub fn receive_within(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Arrival<FromWorker>, PacketError> {
+        let arrival = self.receive()?;
+        if !matches!(arrival, Arrival::Nothing) {
+            return Ok(arrival);
+        }
+        wait_for(self.socket.as_fd(), patience)?;
+        self.receive()
+    }
+
+    /// Whether this process started the worker. One that was forked since has the same socket, and must
+    /// leave it alone.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.started_by == process::id()
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills the process, unless it has ended already, and says how it ended.
+    pub fn end(mut self) -> Ending {
+        self.reap()
+    }
+
+    /// As [`Self::end`], of a process that broke its connection: it is ending by itself, and gets a moment for
+    /// it, so that its own reason is seen.
+    pub fn end_by_itself(mut self) -> Ending {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
+        if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            // Without a wait the process is killed at once, and its reason may be lost.
+            let _ = wait_for(process.as_fd(), MOMENT);
+        }
+        self.reap()
+    }
+
+    fn reap(&mut self) -> Ending {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Ending(Some(status));
+        }
+        // It fails for a process that has ended, which the wait tells.
+        let _ = self.child.kill();
+        Ending(self.child.wait().ok())
+    }
+}
+
+impl AsFd for WorkerProcess {
+    /// The socket, to wait for packets at it.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        if self.is_own() {
+            self.reap();
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(status) = self.0 else { return f.write_str("ended, no one knows how") };
+        match (status.signal(), status.code()) {
+            (Some(libc::SIGALRM), _) => f.write_str("took longer than one sample may"),
+            (Some(signal), _) => match signal_name(signal) {
+                Some(name) => write!(f, "ended by {name}"),
+                None => write!(f, "ended by signal {signal}"),
+            },
+            (None, code) => write!(f, "ended with code {}", code.unwrap_or(-1)),
+        }
+    }
+}
+
+/// The signals by which decoders end.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGABRT => "SIGABRT (out of memory, or an assertion)",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGILL => "SIGILL",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGSYS => "SIGSYS (a forbidden system call)",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        _ => return None,
+    })
+}
+
+/// Waits until something can be read, so long at most. A signal that interrupts the wait begins it again.
+fn wait_for(descriptor: BorrowedFd<'_>, patience: Duration) -> Result<(), Errno> {
+    let patience = Timespec {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(patience.subsec_nanos()),
+    };
+    loop {
+        match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&patience)) {
+            Err(Errno::INTR) => (),
+            waited => return waited.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,709 @@
+//! The packets between a transform worker and the process that started it, over a `SOCK_SEQPACKET`
+//! socket.
+//!
+//! The starter sends [`Setup`] once, which the worker answers with [`FromWorker::Ready`] or with a
+//! reason why it cannot work, and then memory ([`ToWorker::Arena`], a memfd beside it) and requests.
+//! Each request is answered once, in the order of requests. Samples travel in the memory, never in
+//! packets.
+//!
+//! Both sides treat the other as broken or hostile: a packet has a fixed length or a checked one, and
+//! an offset counts only after it was compared with the length of the memory
+//! ([`Request::check`]). All numbers are little-endian.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+};
+
+use crate::Pipeline;
+
+/// The version of these packets. Starter and worker are one program, unless it was replaced meanwhile.
+pub const VERSION: u32 = 1;
+
+/// The longest packet, in bytes.
+pub const PACKET_BYTES_MAX: usize = 64 << 10;
+
+/// The longest pipeline in its serialised form, in bytes.
+pub const PIPELINE_BYTES_MAX: usize = 32 << 10;
+
+/// The longest message of an answer, in bytes; the rest is cut off.
+pub const MESSAGE_BYTES_MAX: usize = 512;
+
+/// The most arenas that a worker maps.
+pub const ARENAS_MAX: usize = 1024;
+
+/// The longest time that a sample may take, unless something else is wanted: many times what the slowest image
+/// within the default limits takes.
+pub const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a worker works by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// The process that starts the worker, which ends with it.
+    pub parent: u32,
+    /// The seed of the job, which keys all draws.
+    pub seed: u64,
+    /// The most pixels of an image that is decoded.
+    pub pixels_max: u64,
+    /// The longest time that one sample may take.
+    pub time_limit: Duration,
+    /// How far the worker stands back behind other processes, from 0 to 19 (`nice(2)`).
+    pub niceness: u8,
+    /// The pipeline in its serialised form, as JSON.
+    pub pipeline: String,
+}
+
+impl Setup {
+    /// A worker for a pipeline, started by this process, with a usual limit and no niceness.
+    ///
+    /// # Panics
+    ///
+    /// Never: a pipeline has a form in JSON.
+    #[must_use]
+    pub fn of(pipeline: &Pipeline, seed: u64) -> Self {
+        let text = serde_json::to_string(pipeline);
+        Self {
+            parent: std::process::id(),
+            seed,
+            pixels_max: pipeline.limits().pixels,
+            time_limit: TIME_LIMIT,
+            niceness: 0,
+            pipeline: text.expect("a mapping with keys of text has a form in JSON"),
+        }
+    }
+}
+
+/// A memory that both sides map, by a number that the starter chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ArenaId(pub u32);
+
+/// In which form the bytes of a sample come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputForm {
+    /// As the cold store has them.
+    Stored,
+    /// After the last deterministic step of the pipeline.
+    Prepared,
+}
+
+/// Whether the input shall be in prepared form afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterTransform {
+    /// Its bytes have no further use.
+    Unused,
+    /// The prepared form stands at the start of its place.
+    Prepared,
+}
+
+/// A part of an arena, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is.
+    pub len: u64,
+}
+
+impl Part {
+    /// The first byte behind it, if it can be numbered.
+    fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.len)
+    }
+}
+
+/// One sample to transform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The number of the request, which its answer repeats.
+    pub id: u64,
+    /// The memory with input and row.
+    pub arena: ArenaId,
+    /// Its place, in which the input starts.
+    pub slot: Part,
+    /// The length of the input.
+    pub input_len: u64,
+    /// The form of the input.
+    pub form: InputForm,
+    /// What stands in the slot afterwards.
+    pub after: AfterTransform,
+    /// Where the row is written.
+    pub row: Part,
+    /// The sample, which chooses the draws.
+    pub sample: u64,
+    /// The epoch, which chooses the draws too.
+    pub epoch: u32,
+}
+
+impl Request {
+    /// Checks that it stays inside of an arena of `arena_len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::Outside`] if slot or row leaves the arena, or the input its slot;
+    /// [`PacketError::Overlap`] if slot and row share bytes.
+    pub fn check(&self, arena_len: u64) -> Result<(), PacketError> {
+        for part in [self.slot, self.row] {
+            if part.end().is_none_or(|end| end > arena_len) {
+                return Err(PacketError::Outside { part, len: arena_len });
+            }
+        }
+        if self.input_len > self.slot.len {
+            let part = Part { len: self.input_len, ..self.slot };
+            return Err(PacketError::Outside { part, len: self.slot.len });
+        }
+        let apart = self.slot.end() <= Some(self.row.offset)
+            || self.row.end() <= Some(self.slot.offset)
+            || self.slot.len == 0
+            || self.row.len == 0;
+        if apart { Ok(()) } else { Err(PacketError::Overlap { slot: self.slot, row: self.row }) }
+    }
+}
+
+/// What the starter sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToWorker {
+    /// The first packet.
+    Setup(Setup),
+    /// Memory to map; its memfd comes with the packet.
+    Arena {
+        /// Its number from now on.
+        arena: ArenaId,
+        /// Its length, in bytes.
+        len: u64,
+    },
+    /// Memory to unmap.
+    DropArena(ArenaId),
+    /// A sample to transform.
+    Request(Request),
+}
+
+/// How a sample ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The row is written, and the prepared form if it was asked for.
+    Done {
+        /// The checksum of the prepared form; 0 without one.
+        prepared_sum: u64,
+    },
+    /// The sample cannot be transformed, with the reason. Another attempt fails too.
+    Untransformable(String),
+    /// The worker could not do it, with the reason, which is not the sample.
+    Failed(String),
+}
+
+/// What the worker sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromWorker {
+    /// It takes requests.
+    Ready,
+    /// It cannot work, with the reason; it ends.
+    Unfit(String),
+    /// The row is written, and the input is being replaced by its prepared form: if the worker ends before
+    /// it answers, the bytes in the slot are neither.
+    Replacing {
+        /// The number of the request.
+        id: u64,
+    },
+    /// The end of a request.
+    Answer {
+        /// The number of the request.
+        id: u64,
+        /// How it ended.
+        outcome: Outcome,
+        /// The time of a processor that it took.
+        took: Duration,
+    },
+}
+
+/// Why a packet is not accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// The other side speaks another version.
+    #[error("version {found} of the packets of a transform worker; this program speaks {VERSION}")]
+    Version {
+        /// The version of the packet.
+        found: u32,
+    },
+    /// The packet has not the form of its kind.
+    #[error("a packet of {len} bytes that is no {expected}")]
+    Malformed {
+        /// The length of the packet.
+        len: usize,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A part leaves the memory that it lies in.
+    #[error("{} bytes at offset {} leave {len} bytes", .part.len, .part.offset)]
+    Outside {
+        /// The part.
+        part: Part,
+        /// The length of what it should lie in.
+        len: u64,
+    },
+    /// Input and row share bytes.
+    #[error("the row at offset {} ({} bytes) overlaps the input at {} ({} bytes)",
+        .row.offset, .row.len, .slot.offset, .slot.len)]
+    Overlap {
+        /// The place of the input.
+        slot: Part,
+        /// The place of the row.
+        row: Part,
+    },
+    /// A packet is longer than allowed.
+    #[error("a packet of {len} bytes; at most {PACKET_BYTES_MAX} are allowed")]
+    TooLong {
+        /// Its length, or the least that it has.
+        len: usize,
+    },
+    /// The system refused.
+    #[error("the socket of a transform worker: {0}")]
+    Socket(#[from] Errno),
+}
+
+/// One attempt to receive.
+#[derive(Debug)]
+pub enum Arrival<T> {
+    /// A packet, with the descriptor that came with it.
+    Packet(T, Option<OwnedFd>),
+    /// None is there yet.
+    Nothing,
+    /// The other side has closed its end.
+    End,
+}
+
+const SETUP: u8 = 1;
+const ARENA: u8 = 2;
+const DROP_ARENA: u8 = 3;
+const REQUEST: u8 = 4;
+const READY: u8 = 1;
+const UNFIT: u8 = 2;
+const REPLACING: u8 = 3;
+const ANSWER: u8 = 4;
+
+impl ToWorker {
+    /// The bytes of the packet.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Setup(it) => {
+                let mut bytes = Writer::new(SETUP).u32(VERSION).u32(it.parent).u64(it.seed);
+                bytes = bytes.u64(it.pixels_max).u64(nanoseconds(it.time_limit)).u8(it.niceness);
+                bytes.text(&it.pipeline).0
+            }
+            Self::Arena { arena, len } => Writer::new(ARENA).u32(arena.0).u64(*len).0,
+            Self::DropArena(arena) => Writer::new(DROP_ARENA).u32(arena.0).0,
+            Self::Request(it) => {
+                let form = matches!(it.form, InputForm::Prepared);
+                let after = matches!(it.after, AfterTransform::Prepared);
+                let bytes = Writer::new(REQUEST).u64(it.id).u32(it.arena.0);
+                let bytes = bytes.u64(it.slot.offset).u64(it.slot.len).u64(it.input_len);
+                let bytes = bytes.u8(form.into()).u8(after.into());
+                let bytes = bytes.u64(it.row.offset).u64(it.row.len);
+                bytes.u64(it.sample).u32(it.epoch).0
+            }
+        }
+    }
+
+    /// Reads a packet.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::Version`] and [`PacketError::Malformed`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, PacketError> {
+        let mut rest = Reader(bytes);
+        let read = rest.u8().and_then(|kind| match kind {
+            SETUP => match rest.u32()? {
+                VERSION => rest.setup().map(|it| Ok(Self::Setup(it))),
+                found => Some(Err(PacketError::Version { found })),
+            },
+            ARENA => Some(Ok(Self::Arena { arena: ArenaId(rest.u32()?), len: rest.u64()? })),
+            DROP_ARENA => Some(Ok(Self::DropArena(ArenaId(rest.u32()?)))),
+            REQUEST => rest.request().map(|it| Ok(Self::Request(it))),
+            _ => None,
+        });
+        let malformed = PacketError::Malformed { len: bytes.len(), expected: "packet to a worker" };
+        match read {
+            Some(Err(error)) => Err(error),
+            Some(Ok(packet)) if rest.0.is_empty() => Ok(packet),
+            _ => Err(malformed),
+        }
+    }
+}
+
+impl FromWorker {
+    /// The bytes of the packet.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Ready => Writer::new(READY).u32(VERSION).0,
+            Self::Unfit(why) => Writer::new(UNFIT).text(cut(why)).0,
+            Self::Replacing { id } => Writer::new(REPLACING).u64(*id).0,
+            Self::Answer { id, outcome, took } => {
+                let bytes = Writer::new(ANSWER).u64(*id).u64(nanoseconds(*took));
+                match outcome {
+                    Outcome::Done { prepared_sum } => bytes.u8(0).u64(*prepared_sum).0,
+                    Outcome::Untransformable(why) => bytes.u8(1).text(cut(why)).0,
+                    Outcome::Failed(why) => bytes.u8(2).text(cut(why)).0,
+                }
+            }
+        }
+    }
+
+    /// Reads a packet.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::Version`] and [`PacketError::Malformed`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, PacketError> {
+        let mut rest = Reader(bytes);
+        let read = rest.u8().and_then(|kind| match kind {
+            READY => match rest.u32()? {
+                VERSION => Some(Ok(Self::Ready)),
+                found => Some(Err(PacketError::Version { found })),
+            },
+            UNFIT => Some(Ok(Self::Unfit(rest.text(MESSAGE_BYTES_MAX)?))),
+            REPLACING => Some(Ok(Self::Replacing { id: rest.u64()? })),
+            ANSWER => {
+                let (id, took) = (rest.u64()?, rest.u64()?);
+                let outcome = match rest.u8()? {
+                    0 => Outcome::Done { prepared_sum: rest.u64()? },
+                    1 => Outcome::Untransformable(rest.text(MESSAGE_BYTES_MAX)?),
+                    2 => Outcome::Failed(rest.text(MESSAGE_BYTES_MAX)?),
+                    _ => return None,
+                };
+                Some(Ok(Self::Answer { id, outcome, took: Duration::from_nanos(took) }))
+            }
+            _ => None,
+        });
+        let malformed = PacketError::Malformed { len: bytes.len(), expected: "packet of a worker" };
+        match read {
+            Some(Err(error)) => Err(error),
+            Some(Ok(packet)) if rest.0.is_empty() => Ok(packet),
+            _ => Err(malformed),
+        }
+    }
+}
+
+/// Sends one packet, with a descriptor if one is given. Never waits: a side that leaves dozens of packets
+/// unread is broken.
+///
+/// # Errors
+///
+/// [`PacketError::TooLong`] and [`PacketError::Socket`].
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(), PacketError> {
+    if bytes.len() > PACKET_BYTES_MAX {
+        return Err(PacketError::TooLong { len: bytes.len() });
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let rights = descriptor.as_slice();
+    if !rights.is_empty() {
+        // The space is made for one.
+        let _ = control.push(SendAncillaryMessage::ScmRights(rights));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => (),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Receives one packet if one is there, into `buffer`, and reads it with `decode`.
+///
+/// # Errors
+///
+/// [`PacketError::TooLong`] and [`PacketError::Socket`], and those of `decode`.
+pub fn receive<T>(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    decode: impl FnOnce(&[u8]) -> Result<T, PacketError>,
+) -> Result<Arrival<T>, PacketError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            Ok(received) => break received,
+            // A side that closes with unread packets resets the connection, which is told once.
+            Err(Errno::INTR | Errno::CONNRESET) => (),
+            Err(Errno::AGAIN) => return Ok(Arrival::Nothing),
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    // Those beyond the first are closed here.
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(PacketError::TooLong { len: buffer.len() + 1 });
+    }
+    if received.bytes == 0 {
+        return Ok(Arrival::End);
+    }
+    Ok(Arrival::Packet(decode(&buffer[..received.bytes])?, descriptor))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A message, at most as long as a packet may carry it.
+fn cut(message: &str) -> &str {
+    let end =
+        (0..=message.len().min(MESSAGE_BYTES_MAX)).rev().find(|at| message.is_char_boundary(*at));
+    &message[..end.unwrap_or(0)]
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: u8) -> Self {
+        Self(vec![kind])
+    }
+
+    fn u8(mut self, value: u8) -> Self {
+        self.0.push(value);
+        self
+    }
+
+    fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    /// The rest of the packet.
+    fn text(mut self, value: &str) -> Self {
+        self.0.extend(value.as_bytes());
+        self
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*array)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// The rest of the packet, if it is UTF-8 of at most `bytes_max`.
+    fn text(&mut self, bytes_max: usize) -> Option<String> {
+        let bytes = std::mem::take(&mut self.0);
+        let text = str::from_utf8(bytes).ok().filter(|text| text.len() <= bytes_max);
+        text.map(str::to_owned)
+    }
+
+    fn setup(&mut self) -> Option<Setup> {
+        Some(Setup {
+            parent: self.u32()?,
+            seed: self.u64()?,
+            pixels_max: self.u64()?,
+            time_limit: Duration::from_nanos(self.u64()?),
+            niceness: self.u8().filter(|it| *it <= 19)?,
+            pipeline: self.text(PIPELINE_BYTES_MAX)?,
+        })
+    }
+
+    fn part(&mut self) -> Option<Part> {
+        Some(Part { offset: self.u64()?, len: self.u64()? })
+    }
+
+    fn request(&mut self) -> Option<Request> {
+        let (id, arena, slot, input_len) =
+            (self.u64()?, ArenaId(self.u32()?), self.part()?, self.u64()?);
+        let form = match self.u8()? {
+            0 => InputForm::Stored,
+            1 => InputForm::Prepared,
+            _ => return None,
+        };
+        let after = match self.u8()? {
+            0 => AfterTransform::Unused,
+            1 => AfterTransform::Prepared,
+            _ => return None,
+        };
+        let (row, sample, epoch) = (self.part()?, self.u64()?, self.u32()?);
+        Some(Request { id, arena, slot, input_len, form, after, row, sample, epoch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    const REQUEST: Request = Request {
+        id: 7,
+        arena: ArenaId(3),
+        slot: Part { offset: 4096, len: 1000 },
+        input_len: 900,
+        form: InputForm::Stored,
+        after: AfterTransform::Prepared,
+        row: Part { offset: 0, len: 4096 },
+        sample: 1 << 40,
+        epoch: 9,
+    };
+
+    fn setup() -> Setup {
+        Setup {
+            parent: 17,
+            seed: 42,
+            pixels_max: 100_000_000,
+            time_limit: Duration::from_secs(30),
+            niceness: 5,
+            pipeline: "{\"steps\": []}".to_owned(),
+        }
+    }
+
+    fn all_to_worker() -> Vec<ToWorker> {
+        vec![
+            ToWorker::Setup(setup()),
+            ToWorker::Arena { arena: ArenaId(3), len: 1 << 33 },
+            ToWorker::DropArena(ArenaId(3)),
+            ToWorker::Request(REQUEST),
+            ToWorker::Request(Request {
+                form: InputForm::Prepared,
+                after: AfterTransform::Unused,
+                ..REQUEST
+            }),
+        ]
+    }
+
+    fn all_from_worker() -> Vec<FromWorker> {
+        let took = Duration::from_millis(2);
+        let answer = |outcome| FromWorker::Answer { id: 7, outcome, took };
+        vec![
+            FromWorker::Ready,
+            FromWorker::Unfit("no pipeline".to_owned()),
+            FromWorker::Replacing { id: 7 },
+            answer(Outcome::Done { prepared_sum: 1 << 50 }),
+            answer(Outcome::Untransformable("not a JPEG".to_owned())),
+            answer(Outcome::Failed("no arena 3".to_owned())),
+        ]
+    }
+
+    #[test]
+    fn every_packet_is_read_as_it_was_written() {
+        for packet in all_to_worker() {
+            assert_eq!(ToWorker::decode(&packet.encode()).unwrap(), packet);
+        }
+        for packet in all_from_worker() {
+            assert_eq!(FromWorker::decode(&packet.encode()).unwrap(), packet);
+        }
+    }
+
+    #[test]
+    fn packets_of_fixed_length_are_refused_at_any_other_length() {
+        let fixed = all_to_worker().into_iter().skip(1).map(|it| it.encode());
+        for whole in fixed {
+            let longer = [&whole[..], &[0]].concat();
+            assert!(ToWorker::decode(&longer).is_err(), "{longer:?}");
+            for len in 0..whole.len() {
+                assert!(ToWorker::decode(&whole[..len]).is_err(), "{len} of {whole:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut setup = ToWorker::Setup(setup()).encode();
+        setup[1] = 9;
+        let error = ToWorker::decode(&setup).unwrap_err();
+        assert!(matches!(error, PacketError::Version { found: 9 }), "{error}");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let why = "ä".repeat(MESSAGE_BYTES_MAX);
+        let FromWorker::Unfit(read) = FromWorker::decode(&FromWorker::Unfit(why).encode()).unwrap()
+        else {
+            panic!("another kind of packet")
+        };
+        assert_eq!(read, "ä".repeat(MESSAGE_BYTES_MAX / 2));
+    }
+
+    #[test]
+    fn a_request_stays_inside_of_its_arena() {
+        let arena = 5096;
+        REQUEST.check(arena).unwrap();
+        let outside = [
+            Request { slot: Part { offset: 4097, ..REQUEST.slot }, ..REQUEST },
+            Request { slot: Part { offset: u64::MAX, ..REQUEST.slot }, ..REQUEST },
+            Request { row: Part { offset: 1001, ..REQUEST.row }, ..REQUEST },
+            Request { row: Part { len: u64::MAX, ..REQUEST.row }, ..REQUEST },
+            Request { input_len: 1001, ..REQUEST },
+        ];
+        for request in outside {
+            let error = request.check(arena).unwrap_err();
+            assert!(matches!(error, PacketError::Outside { .. }), "{error}");
+        }
+        let overlapping = Request { row: Part { offset: 100, len: 4000 }, ..REQUEST };
+        let error = overlapping.check(arena).unwrap_err();
+        assert!(matches!(error, PacketError::Overlap { .. }), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = ToWorker::decode(&bytes);
+            let _ = FromWorker::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_packet_brings_its_descriptor_and_the_end_is_told() {
+        let flags = SocketFlags::CLOEXEC;
+        let (here, there) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let mut buffer = vec![0; PACKET_BYTES_MAX];
+        let mut next = || receive(there.as_fd(), &mut buffer, ToWorker::decode).unwrap();
+        assert!(matches!(next(), Arrival::Nothing));
+        let sent = ToWorker::DropArena(ArenaId(1));
+        send(here.as_fd(), &sent.encode(), Some(here.as_fd())).unwrap();
+        let Arrival::Packet(got, Some(came)) = next() else { panic!("no descriptor") };
+        assert_eq!(got, sent);
+        // The descriptor that came is another one of the same socket.
+        drop((came, here));
+        assert!(matches!(next(), Arrival::End));
+    }
+}

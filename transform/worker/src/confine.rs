@@ -1,0 +1,73 @@
+//! Gives up the rights that decoding does not need, before the first sample is seen.
+//!
+//! A sample may come from a hostile author, and decoders are large parsers in C. If one is exploited, the
+//! process can open no file, start no program and reach no network, as far as the kernel supports Landlock
+//! (Linux 5.13; the network from 6.7 on), and takes no more memory and descriptors than the limits here. What
+//! it can do is to write into the memory that it maps: rows and inputs of its node.
+
+use std::io;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetError, Scope,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use tierfeed_transform::worker_protocol::Setup;
+
+/// Memory for everything but the pixels of an image.
+const DATA_BYTES_MIN: u64 = 1 << 30;
+
+/// Bytes that an image may take for each of its pixels: decoded, resized and as floating-point numbers.
+const BYTES_PER_PIXEL: u64 = 16;
+
+/// Number of open descriptors: each memory is closed once it is mapped.
+const FILES_MAX: u64 = 64;
+
+/// Why the process cannot be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// The system refused a limit.
+    #[error("cannot set a limit on this process: {0}")]
+    Limit(#[source] io::Error),
+    /// The kernel supports Landlock and refuses the rules.
+    #[error("cannot close the file system to this process: {0}")]
+    Landlock(#[from] RulesetError),
+}
+
+/// Restricts this process to computing on memory and to its open descriptors.
+///
+/// # Errors
+///
+/// See [`ConfineError`]; a kernel without Landlock is no error.
+pub(crate) fn to_computing(setup: &Setup) -> Result<(), ConfineError> {
+    // A worker that may not be nicer works as any other process.
+    let _ = nice(i32::from(setup.niceness));
+    let data = DATA_BYTES_MIN.saturating_add(setup.pixels_max.saturating_mul(BYTES_PER_PIXEL));
+    let limits = [
+        // Not the address space: arenas of any size are mapped, and they are memory of the starter.
+        (Resource::Data, data),
+        (Resource::Nofile, FILES_MAX),
+        (Resource::Fsize, 0),
+        (Resource::Core, 0),
+    ];
+    for (resource, most) in limits {
+        // A lower limit of the parent process stays.
+        let most = getrlimit(resource).maximum.map_or(most, |already| already.min(most));
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        setrlimit(resource, limit).map_err(|errno| ConfineError::Limit(errno.into()))?;
+    }
+    close_file_system()
+}
+
+/// Also forbids this process to gain privileges (`no_new_privs`).
+fn close_file_system() -> Result<(), ConfineError> {
+    let abi = ABI::V6;
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::from_all(abi))?
+        .scope(Scope::from_all(abi))?
+        .create()?
+        .restrict_self()?;
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Workers as processes: this test program starts itself again and serves with a transform that does what
+//! the first byte of a sample says.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::{fs, io, os::fd::AsFd as _, process, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tierfeed_numa_memory::{Pages, Region, Request as RegionRequest};
+use tierfeed_transform::{
+    blocking_worker::{BlockingWorker, Sample, TransformError},
+    worker_process::{Program, WorkerProcess},
+    worker_protocol::{
+        AfterTransform, ArenaId, Arrival, FromWorker, InputForm, Outcome, Part, Request, Setup,
+        ToWorker,
+    },
+};
+use tierfeed_transform_worker::{Apply, Input, serve};
+use tierfeed_units::{Bytes, Locality};
+
+const ROW: usize = 8;
+
+/// Does what the first byte of a sample says.
+struct Played;
+
+impl Apply for Played {
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), String> {
+        match input.bytes.first() {
+            Some(b'a') => process::abort(),
+            Some(b'h') => loop {
+                std::thread::park();
+            },
+            Some(b'p') => std::panic::resume_unwind(Box::new("a played panic")),
+            Some(b'e') => return Err("no image".to_owned()),
+            Some(b'f') => {
+                let opened = fs::read("/proc/self/status").map(|it| it.len());
+                return Err(format!("reading a file: {opened:?}"));
+            }
+            _ => (),
+        }
+        row.fill(0);
+        let count = input.bytes.len().min(row.len());
+        row[..count].copy_from_slice(&input.bytes[..count]);
+        prepared.into_iter().for_each(|it| it.extend(input.bytes.iter().rev()));
+        Ok(())
+    }
+}
+
+/// Serves when another test starts this program.
+#[test]
+#[ignore = "no test of its own: others start it"]
+fn worker() {
+    let socket = io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let served = serve(socket, |setup| match setup.pipeline.as_str() {
+        "unfit" => Err("no such step".to_owned()),
+        _ => Ok(Played),
+    });
+    served.unwrap();
+}
+
+fn program() -> Program {
+    let arguments = ["--ignored", "--exact", "worker", "--nocapture"];
+    Program {
+        path: std::env::current_exe().unwrap(),
+        arguments: arguments.map(str::to_owned).to_vec(),
+    }
+}
+
+fn setup() -> Setup {
+    Setup {
+        parent: process::id(),
+        seed: 1,
+        pixels_max: 1 << 20,
+        time_limit: Duration::from_secs(60),
+        niceness: 0,
+        pipeline: "played".to_owned(),
+    }
+}
+
+fn blocking(setup: Setup) -> BlockingWorker {
+    BlockingWorker::new(program(), setup, ROW as u64)
+}
+
+fn transform(worker: &mut BlockingWorker, bytes: &[u8]) -> Result<[u8; ROW], TransformError> {
+    let mut row = [7; ROW];
+    worker.transform_blocking(&Sample { number: 3, epoch: 0, bytes }, &mut row)?;
+    Ok(row)
+}
+
+#[test]
+fn bytes_go_in_and_a_row_comes_out_also_after_a_crash_of_another_sample() {
+    let mut worker = blocking(setup());
+    assert_eq!(transform(&mut worker, b"12345678").unwrap(), *b"12345678");
+    let error = transform(&mut worker, b"abort").unwrap_err();
+    assert!(error.to_string().contains("SIGABRT"), "{error}");
+    assert_eq!(transform(&mut worker, b"87654321").unwrap(), *b"87654321");
+    // Longer than the memory at first.
+    assert_eq!(transform(&mut worker, &vec![b'1'; 3 << 20]).unwrap(), [b'1'; ROW]);
+}
+
+#[test]
+fn a_sample_that_cannot_be_transformed_costs_no_worker() {
+    let mut worker = blocking(setup());
+    for (bytes, why) in [(b"e", "no image"), (b"p", "panicked")] {
+        let error = transform(&mut worker, bytes).unwrap_err();
+        assert!(
+            matches!(&error, TransformError::Untransformable(it) if it.contains(why)),
+            "{error}"
+        );
+    }
+    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+}
+
+#[test]
+fn a_worker_that_hangs_ends_itself_and_is_replaced() {
+    let mut worker = blocking(Setup { time_limit: Duration::ZERO, ..setup() });
+    let error = transform(&mut worker, b"hang").unwrap_err();
+    assert!(error.to_string().contains("longer than one sample may"), "{error}");
+    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+}
+
+#[test]
+fn a_worker_that_cannot_apply_its_pipeline_says_why() {
+    let mut worker = blocking(Setup { pipeline: "unfit".to_owned(), ..setup() });
+    let error = transform(&mut worker, b"1").unwrap_err();
+    assert!(error.to_string().contains("no such step"), "{error}");
+}
+
+#[test]
+fn a_worker_opens_no_file_where_the_kernel_can_forbid_it() {
+    let error = transform(&mut blocking(setup()), b"file").unwrap_err().to_string();
+    let has_landlock =
+        fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|it| it.contains("landlock"));
+    assert!(error.contains("PermissionDenied") || !has_landlock, "{error}");
+}
+
+fn wait_for(worker: &mut WorkerProcess) -> FromWorker {
+    match worker.receive_within(Duration::from_secs(30)).unwrap() {
+        Arrival::Packet(packet, _) => packet,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ready() -> WorkerProcess {
+    let mut worker = WorkerProcess::start(&program(), &setup()).unwrap();
+    assert_eq!(wait_for(&mut worker), FromWorker::Ready);
+    worker
+}
+
+const REQUEST: Request = Request {
+    id: 1,
+    arena: ArenaId(5),
+    slot: Part { offset: 64, len: 32 },
+    input_len: 8,
+    form: InputForm::Stored,
+    after: AfterTransform::Prepared,
+    row: Part { offset: 0, len: ROW as u64 },
+    sample: 0,
+    epoch: 0,
+};
+
+#[test]
+fn the_prepared_form_replaces_the_input_behind_a_notice() {
+    let len = Bytes(4096);
+    let name = "transform-worker-test";
+    let request = RegionRequest { len, locality: Locality::Anywhere, name, pages: Pages::Small };
+    let region = Region::reserve(&request).unwrap();
+    region.write(Bytes(64), b"12345678 rest").unwrap();
+    let mut worker = ready();
+    let arena = ToWorker::Arena { arena: ArenaId(5), len: len.0 };
+    worker.send(&arena, Some(region.fd())).unwrap();
+    worker.send(&ToWorker::Request(REQUEST), None).unwrap();
+    assert_eq!(wait_for(&mut worker), FromWorker::Replacing { id: 1 });
+    let FromWorker::Answer { id: 1, outcome: Outcome::Done { .. }, .. } = wait_for(&mut worker)
+    else {
+        panic!("the request failed")
+    };
+    let mut bytes = [0; 13];
+    region.read(Bytes(64), &mut bytes).unwrap();
+    assert_eq!(&bytes, b"87654321 rest");
+}
+
+#[test]
+fn a_request_that_leaves_its_arena_is_refused_and_the_next_is_served() {
+    let len = Bytes(4096);
+    let name = "transform-worker-test";
+    let request = RegionRequest { len, locality: Locality::Anywhere, name, pages: Pages::Small };
+    let region = Region::reserve(&request).unwrap();
+    let mut worker = ready();
+    let arena = ToWorker::Arena { arena: ArenaId(5), len: len.0 };
+    worker.send(&arena, Some(region.fd())).unwrap();
+    let outside = Request { row: Part { offset: 4095, len: 8 }, ..REQUEST };
+    let unknown = Request { arena: ArenaId(6), ..REQUEST };
+    for (request, why) in [(outside, "leave 4096 bytes"), (unknown, "no arena 6")] {
+        worker.send(&ToWorker::Request(request), None).unwrap();
+        let FromWorker::Answer { outcome: Outcome::Failed(reason), .. } = wait_for(&mut worker)
+        else {
+            panic!("{request:?} was served")
+        };
+        assert!(reason.contains(why), "{reason}");
+    }
+    let good = Request { after: AfterTransform::Unused, ..REQUEST };
+    worker.send(&ToWorker::Request(good), None).unwrap();
+    assert!(matches!(
+        wait_for(&mut worker),
+        FromWorker::Answer { outcome: Outcome::Done { .. }, .. }
+    ));
+}
+
+/// A worker that a killed process leaves behind is no child of this one, so its end is polled.
+#[test]
+fn a_worker_ends_with_the_process_that_it_was_told_is_its_starter() {
+    let mut starter = process::Command::new("sleep").arg("60").spawn().unwrap();
+    let setup = Setup { parent: starter.id(), ..setup() };
+    let mut worker = WorkerProcess::start(&program(), &setup).unwrap();
+    assert_eq!(wait_for(&mut worker), FromWorker::Ready);
+    starter.kill().unwrap();
+    starter.wait().unwrap();
+    let ended = worker.receive_within(Duration::from_secs(30)).unwrap();
+    assert!(matches!(ended, Arrival::End), "{ended:?}");
+}
+
+#[test]
+fn dropping_a_worker_ends_its_process_also_if_it_is_stopped() {
+    let worker = ready();
+    let pid = Pid::from_raw(i32::try_from(worker.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    drop(worker);
+    assert!(test_kill_process(pid).is_err(), "the process {pid:?} is still there");
+}
