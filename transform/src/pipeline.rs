@@ -102,7 +102,7 @@ impl From<Pipeline> for PipelineFile {
 
 /// A step that is wrong, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} is `{value}`; {reason}", .path.join("."))]
+#[error("{} is `{value}`; {reason}", self.key())]
 pub struct PipelineError {
     /// The path of the key below the mapping of the pipeline, such as `steps`, `0`, `resize`.
     pub path: Vec<String>,
@@ -110,6 +110,21 @@ pub struct PipelineError {
     pub value: String,
     /// What would be right.
     pub reason: Reason,
+}
+
+impl PipelineError {
+    /// The path of the key as text, such as `steps[0].resize`.
+    pub fn key(&self) -> String {
+        let mut key = String::new();
+        for name in &self.path {
+            if name.bytes().all(|byte| byte.is_ascii_digit()) {
+                key.extend(["[", name, "]"]);
+            } else {
+                key.extend([if key.is_empty() { "" } else { "." }, name]);
+            }
+        }
+        key
+    }
 }
 
 /// Why a step is wrong, and what would be right.

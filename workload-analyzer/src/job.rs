@@ -12,7 +12,10 @@ pub(crate) mod location;
 mod post;
 pub mod trainer;
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
 use tierfeed_core::{
     id::NumaNode,
@@ -23,6 +26,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::Dataset;
+use tierfeed_transform::Pipeline;
 
 use crate::job_file::read_bounded;
 
@@ -86,6 +90,10 @@ pub struct Job {
     /// How reads from the source are divided over the ranks of a node. The default is `shared`; never
     /// `lobster`.
     pub assignment: Assignment,
+    /// What samples become before they are handed out; `None` for nothing, which hands out what is stored.
+    pub transform: Option<Transform>,
+    /// The threads of an agent for transforms and copies. The default is `auto`.
+    pub threads: Threads,
     /// The reaction to a sample that cannot be read. The default is `fail`.
     pub on_error: OnError,
     /// Which copies are compared with their checksum. The default is `shared`.
@@ -121,6 +129,47 @@ pub struct FurtherDataset {
     pub batch_size: u32,
     /// It is read after each epoch with a number, counted from 1, that this divides. The default is 1.
     pub every: u32,
+}
+
+/// What samples become before they are handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transform {
+    /// The steps.
+    pub pipeline: Pipeline,
+    /// The form in which tiers keep samples. The default is `auto`; `prepared` only if the pipeline has it.
+    pub cache: CachedForm,
+}
+
+/// The form in which tiers keep the samples of a job with a transform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CachedForm {
+    /// The one that makes an epoch shorter, by measured costs.
+    Auto,
+    /// As they are stored.
+    Stored,
+    /// After the last step before the first that draws.
+    Prepared,
+}
+
+impl CachedForm {
+    /// The name in job files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Stored => "stored",
+            Self::Prepared => "prepared",
+        }
+    }
+}
+
+/// The threads of an agent for transforms and copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// As many as the cores that the agent may use, less one for each rank of the node, and at least one.
+    Auto,
+    /// This many.
+    Count(NonZeroU32),
 }
 
 /// The storage that holds the dataset of a job.

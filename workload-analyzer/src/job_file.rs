@@ -8,6 +8,7 @@ mod order;
 mod policy;
 mod tiers;
 mod trainer;
+mod transform;
 mod value;
 
 use std::{
@@ -29,6 +30,7 @@ pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, PauseFile,
     ValidationFile,
 };
+pub(crate) use transform::TransformFile;
 pub(crate) use value::{Release, Text, Whole};
 
 /// The text of a file; `None` if it is longer than `bytes_max`.
@@ -59,6 +61,8 @@ pub(crate) struct JobFile {
     pub(crate) nopfs: Option<NoPfsFile>,
     pub(crate) chunk: Option<Text>,
     pub(crate) prefetch: Option<PrefetchFile>,
+    pub(crate) transform: Option<TransformFile>,
+    pub(crate) threads: Option<Text>,
     pub(crate) on_error: Option<Text>,
     pub(crate) verify: Option<Text>,
     pub(crate) network: Option<Text>,

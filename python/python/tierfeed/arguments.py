@@ -65,6 +65,8 @@ JOB_KEYS = (
     "nopfs",
     "chunk",
     "prefetch",
+    "transform",
+    "threads",
     "on_error",
     "verify",
     "network",

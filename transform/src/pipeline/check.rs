@@ -391,12 +391,11 @@ fn images_output(images: Images) -> Result<(Work, Output, Option<Prepared>), Pip
     }
     let channels = images.decode.mode.channels();
     let Some(Size { height, width }) = size else {
-        let typed = images.steps.len();
-        return Err(error(
-            vec!["steps".into()],
-            &format_args!("{typed} steps"),
-            Reason::NoFixedSize,
-        ));
+        let typed = match images.steps.len() {
+            1 => "1 step".to_owned(),
+            count => format!("{count} steps"),
+        };
+        return Err(error(vec!["steps".into()], &typed, Reason::NoFixedSize));
     };
     let shape = match images.layout {
         Layout::Chw => vec![channels, height, width],

@@ -9,6 +9,7 @@ mod policy;
 mod prefetch;
 mod tiers;
 mod trainer;
+mod transform;
 mod value;
 
 use std::path::Path;
@@ -96,6 +97,9 @@ impl Check<'_> {
         if !further.is_empty() && typed.dataset.described.is_some() {
             return Err(self.conflict(&["datasets"], KeyConflict::BesideDescribed));
         }
+        if !further.is_empty() && typed.transform.is_some() {
+            return Err(self.conflict(&["transform"], KeyConflict::TransformOfSeveral));
+        }
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&["dataset"], &typed.dataset)?,
@@ -118,6 +122,8 @@ impl Check<'_> {
             look_ahead,
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
+            transform: self.transform(&mut typed, &tiers)?,
+            threads: self.threads(typed.threads.as_ref())?,
             on_error: self.on_error(typed.on_error.as_ref())?,
             verify,
             network: self.network(typed.network.as_ref())?,

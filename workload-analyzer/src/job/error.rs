@@ -220,6 +220,15 @@ pub enum Reason {
     /// The text is not a version of PyTorch.
     #[error("expected a version as `torch.__version__` prints it, for example `2.6.0`")]
     NotATorchVersion,
+    /// The text is no number of threads.
+    #[error("expected `auto`, or a number of threads from 1 to {max}")]
+    NotAThreadCount {
+        /// The largest number.
+        max: u32,
+    },
+    /// A step of a transform is wrong.
+    #[error("{0}")]
+    WrongStep(tierfeed_transform::Reason),
     /// The NUMA node is listed twice.
     #[error("each NUMA node may be listed once")]
     Repeated,
@@ -395,6 +404,34 @@ pub enum KeyConflict {
         /// The policy of the job.
         policy: tierfeed_core::retention::policy::Kind,
     },
+    /// Each dataset would need steps of its own.
+    #[error(
+        "stands beside `datasets`, whose samples would get the same steps, random crops too; use a job of its \
+         own for each dataset, or transform in the trainer (`decode=`)"
+    )]
+    TransformOfSeveral,
+    /// The samples of the format are not what the steps are for.
+    #[error(
+        "has steps for {steps}, which are samples of `format: {formats}`; remove it, and decode in the trainer"
+    )]
+    OfOtherSamples {
+        /// What the steps are for.
+        steps: &'static str,
+        /// The formats with such samples.
+        formats: &'static str,
+    },
+    /// Samples are read in place, but a transform needs a place for what it yields.
+    #[error(
+        "stands beside a tier with `direct: always`, which hands samples out as they are stored; use `auto` or \
+         `never` there"
+    )]
+    TransformedInPlace,
+    /// The form before the first random step has no fixed size.
+    #[error(
+        "is `prepared`, but the size of an image before the first step that draws is not fixed; begin with \
+         `resize: [height, width]` or center_crop, or use `stored` or `auto`"
+    )]
+    NothingPrepared,
     /// The list of NUMA nodes is empty.
     #[error("is empty; list a NUMA node, or remove it to use what was measured")]
     NoNumaNodes,

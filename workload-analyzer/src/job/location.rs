@@ -103,7 +103,11 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         self.enter()?;
-        while seq.next_element_seed(Walk { goal: None, ..self })?.is_some() {}
+        // A goal names an element by its index.
+        let mut index = 0;
+        while seq.next_element_seed(self.below(&index.to_string()))?.is_some() {
+            index += 1;
+        }
         Ok(())
     }
 
@@ -190,6 +194,10 @@ tiers:
     path: *here
     size:
       1 GiB
+steps:
+  - resize: 256
+  - { center_crop: 224,
+      layout: hwc }
 ";
 
     #[track_caller]
@@ -205,6 +213,8 @@ tiers:
         check(&["dataset", "emulate", "bandwidth"], 7);
         check(&["world", "nodes"], 9);
         check(&["tiers", "scratch", "size"], 14);
+        check(&["steps", "0", "resize"], 16);
+        check(&["steps", "1", "layout"], 18);
     }
 
     #[test]

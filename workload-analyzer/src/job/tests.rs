@@ -15,6 +15,7 @@ mod datasets;
 mod order;
 mod reference;
 mod trainer;
+mod transform;
 
 /// Every key, one per line, so that a case can replace one line.
 const FULL: &str = "\
@@ -125,6 +126,8 @@ fn every_key_of_a_full_job_arrives() {
         prefetch_batches: Some(6),
         look_ahead: LookAhead::Room(Bytes::mib(1 << 10)),
         assignment: Assignment::Proportional,
+        transform: None,
+        threads: Threads::Auto,
         on_error: OnError::Skip,
         verify: Verify::Shared,
         network: Network::Open,
@@ -178,6 +181,8 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
         prefetch_batches: None,
         look_ahead: LookAhead::Auto,
         assignment: Assignment::Shared,
+        transform: None,
+        threads: Threads::Auto,
         on_error: OnError::Fail,
         verify: Verify::Shared,
         network: Network::Open,

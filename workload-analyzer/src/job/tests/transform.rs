@@ -1,0 +1,135 @@
+//! The keys below `transform`, and `threads`.
+
+use std::num::NonZeroU32;
+
+use tierfeed_transform::Dtype;
+
+use super::{REQUIRED, check_text, parse};
+use crate::job::{CachedForm, Job, Threads};
+
+fn with(keys: &str) -> Job {
+    parse(&format!("{REQUIRED}{keys}\n")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Keys that begin in line 5.
+#[track_caller]
+fn check_refused(keys: &str, message: &str) {
+    check_text(&format!("{REQUIRED}{keys}\n"), message);
+}
+
+#[track_caller]
+fn check_refused_for(format: &str, keys: &str, message: &str) {
+    let text = REQUIRED.replace("format: image-folder", &format!("format: {format}"));
+    check_text(&format!("{text}{keys}\n"), message);
+}
+
+#[test]
+fn every_key_of_a_transform_arrives() {
+    let job = with(
+        "transform:\n  cache: prepared\n  limits: { pixels: 1000 }\n  steps:\n  - resize: [48, 64]\n  - \
+         random_crop: 32\n  - layout: hwc\nthreads: 3",
+    );
+    let transform = job.transform.expect("it was typed");
+    assert_eq!(transform.cache, CachedForm::Prepared);
+    let pipeline = transform.pipeline;
+    assert_eq!(pipeline.limits().pixels, 1000);
+    assert_eq!(
+        (&pipeline.output().shape[..], pipeline.output().dtype),
+        (&[32, 32, 3][..], Dtype::Uint8)
+    );
+    assert_eq!(pipeline.prepared().map(|it| &it.shape[..]), Some(&[48, 64, 3][..]));
+    assert_eq!(job.threads, Threads::Count(NonZeroU32::new(3).expect("not 0")));
+}
+
+#[test]
+fn a_job_without_these_keys_hands_out_what_is_stored() {
+    let job = with("threads: auto");
+    assert_eq!((job.transform, job.threads), (None, Threads::Auto));
+    let job = with("transform: { steps: [{ center_crop: 8 }] }");
+    assert_eq!(job.transform.map(|it| it.cache), Some(CachedForm::Auto));
+}
+
+#[test]
+fn a_wrong_step_is_named_with_its_line() {
+    check_refused(
+        "transform:\n  steps:\n  - resize: 256\n  - center_crop:\n      0",
+        "9: transform.steps[1].center_crop is `0`; it must be between 1 and 65500",
+    );
+    check_refused(
+        "transform:\n  steps:\n  - random_resized_crop: 224\n  - rezise: 3",
+        "8: transform.steps[1].rezise: unknown field `rezise`, expected one of `decode`, `array`, `tokens`, \
+         `resize`, `center_crop`, `random_crop`, `random_resized_crop`, `random_horizontal_flip`, `normalize`, \
+         `dtype`, `layout`; did you mean `resize`?",
+    );
+    check_refused(
+        "transform: { steps: [{ random_resized_crop: { size: 224, scal: [0, 1] } }] }",
+        "5: transform.steps[0].random_resized_crop.scal: unknown field `scal`, expected one of `size`, `scale`, \
+         `ratio`; did you mean `scale`?",
+    );
+    check_refused(
+        "transform: { steps: [{ resize: 256 }] }",
+        "5: transform.steps is `1 step`; the size of a row would depend on the image; end the geometry with \
+         center_crop, random_crop, random_resized_crop or `resize: [height, width]`, for example `{ center_crop: \
+         224 }`",
+    );
+    check_refused(
+        "transform: { steps: [{ center_crop: 8 }], limits: { pixels: 0 } }",
+        "5: transform.limits.pixels is `0`; it must be between 1 and 1000000000000",
+    );
+    check_refused(
+        "transform: random_resized_crop",
+        "5: transform: invalid type: string \"random_resized_crop\", expected a mapping such as `{ steps: [{ \
+         random_resized_crop: 224 }] }`",
+    );
+}
+
+#[test]
+fn what_a_transform_cannot_stand_beside_is_named() {
+    let center = "transform: { steps: [{ center_crop: 8 }] }";
+    let only = |steps: &str, formats: &str| {
+        format!(
+            "5: transform has steps for {steps}, which are samples of `format: {formats}`; remove it, and decode in \
+             the trainer"
+        )
+    };
+    check_refused_for("tfrecord", center, &only("images", "image-folder, files"));
+    let array = "transform: { steps: [{ array: { shape: [8], dtype: uint8 } }] }";
+    check_refused(array, &only("arrays", "files, npy, npz, raw, hdf5"));
+    let tokens = "transform: { steps: [{ tokens: { length: 8, dtype: uint16 } }] }";
+    check_refused(tokens, &only("tokens", "raw, megatron, npy, litdata, files"));
+    check_refused(
+        &format!("{center}\ntiers: {{ main-memory: {{ size: 1 GiB, direct: always }} }}"),
+        "5: transform stands beside a tier with `direct: always`, which hands samples out as they are stored; use \
+         `auto` or `never` there",
+    );
+    check_refused(
+        &format!("{center}\ndatasets: {{ val: {{ source: val, format: image-folder }} }}"),
+        "5: transform stands beside `datasets`, whose samples would get the same steps, random crops too; use a \
+         job of its own for each dataset, or transform in the trainer (`decode=`)",
+    );
+}
+
+#[test]
+fn a_form_that_cannot_be_kept_is_refused() {
+    check_refused(
+        "transform: { steps: [{ random_resized_crop: 8 }], cache: prepared }",
+        "5: transform.cache is `prepared`, but the size of an image before the first step that draws is not fixed; \
+         begin with `resize: [height, width]` or center_crop, or use `stored` or `auto`",
+    );
+    check_refused(
+        "transform: { steps: [{ center_crop: 8 }], cache: prepare }",
+        "5: transform.cache is `prepare`; expected one of auto, stored, prepared; did you mean `prepared`?",
+    );
+}
+
+#[test]
+fn a_number_of_threads_is_checked() {
+    for wrong in ["0", "1025", "many", "-1", "1.5"] {
+        check_refused(
+            &format!("threads: {wrong}"),
+            &format!(
+                "5: threads is `{wrong}`; expected `auto`, or a number of threads from 1 to 1024"
+            ),
+        );
+    }
+}

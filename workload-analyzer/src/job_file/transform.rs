@@ -1,0 +1,15 @@
+//! The keys of a transform. Those of its steps are in `tierfeed-transform`, as Python has the same.
+
+use serde::Deserialize;
+use tierfeed_transform::pipeline_file::{LimitsFile, StepFile};
+
+use super::Text;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ steps: [{ random_resized_crop: 224 }] }`")]
+pub(crate) struct TransformFile {
+    pub(crate) steps: Vec<StepFile>,
+    pub(crate) cache: Option<Text>,
+    pub(crate) limits: Option<LimitsFile>,
+}
