@@ -1,0 +1,164 @@
+//! Pixels in memory: bytes, interleaved, in rows.
+
+use crate::{Region, Size};
+
+/// What each pixel consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Channels {
+    /// One byte: brightness.
+    Grey,
+    /// Three bytes: red, green, blue.
+    #[default]
+    Rgb,
+}
+
+impl Channels {
+    /// Bytes of a pixel.
+    #[must_use]
+    pub fn count(self) -> usize {
+        match self {
+            Self::Grey => 1,
+            Self::Rgb => 3,
+        }
+    }
+}
+
+/// Bytes behind the last row, so that kernels can load whole vectors there.
+const SLACK: usize = 32;
+
+/// Pixels that this value owns, with room for the next image.
+#[derive(Debug)]
+pub struct Image {
+    /// At least what the rows need, and [`SLACK`].
+    bytes: Vec<u8>,
+    /// Where the first pixel lies.
+    start: usize,
+    stride: usize,
+    size: Size,
+    channels: Channels,
+}
+
+impl Default for Image {
+    fn default() -> Self {
+        Self {
+            bytes: vec![0; SLACK],
+            start: 0,
+            stride: 0,
+            size: Size { width: 0, height: 0 },
+            channels: Channels::Rgb,
+        }
+    }
+}
+
+impl Image {
+    /// The pixels.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        View {
+            bytes: &self.bytes[self.start..],
+            stride: self.stride,
+            size: self.size,
+            channels: self.channels,
+        }
+    }
+
+    /// Makes room for an image of this size, and returns it with the length of a row in bytes. What
+    /// it holds is that of earlier images.
+    pub(crate) fn reset(&mut self, size: Size, channels: Channels) -> (&mut [u8], usize) {
+        let stride = size.width as usize * channels.count();
+        let length = stride * size.height as usize;
+        *self = Self { bytes: std::mem::take(&mut self.bytes), start: 0, stride, size, channels };
+        if self.bytes.len() < length + SLACK {
+            self.bytes.resize(length + SLACK, 0);
+        }
+        (&mut self.bytes[..length], stride)
+    }
+
+    /// Cuts off what lies outside of a region.
+    pub(crate) fn crop(&mut self, region: Region) {
+        assert!(region.is_within(self.size), "{region:?} is not within {:?}", self.size);
+        self.start +=
+            region.top as usize * self.stride + region.left as usize * self.channels.count();
+        self.size = region.size();
+    }
+
+    /// The bytes that were allocated, from which a program may see that it should let go of them.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+/// Pixels that another value owns.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// From the first pixel on, and beyond the last one.
+    pub(crate) bytes: &'a [u8],
+    /// Bytes from one row to the next.
+    pub(crate) stride: usize,
+    pub(crate) size: Size,
+    pub(crate) channels: Channels,
+}
+
+impl<'a> View<'a> {
+    /// Pixels in bytes of the caller, row after row without gaps, or `None` if they are too few.
+    #[must_use]
+    pub fn of(bytes: &'a [u8], size: Size, channels: Channels) -> Option<Self> {
+        let stride = size.width as usize * channels.count();
+        let needed = stride.checked_mul(size.height as usize)?;
+        (needed <= bytes.len()).then_some(Self { bytes, stride, size, channels })
+    }
+
+    /// The size in pixels.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// What each pixel consists of.
+    #[must_use]
+    pub fn channels(&self) -> Channels {
+        self.channels
+    }
+
+    /// The bytes of a row.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    #[must_use]
+    pub fn row(&self, row: u32) -> &'a [u8] {
+        assert!(row < self.size.height, "row {row} of {}", self.size.height);
+        let start = row as usize * self.stride;
+        &self.bytes[start..start + self.size.width as usize * self.channels.count()]
+    }
+
+    /// A part of the image.
+    ///
+    /// # Panics
+    ///
+    /// If the region is not within it.
+    #[must_use]
+    pub fn cropped(&self, region: Region) -> Self {
+        assert!(region.is_within(self.size), "{region:?} is not within {:?}", self.size);
+        let start =
+            region.top as usize * self.stride + region.left as usize * self.channels.count();
+        Self { bytes: &self.bytes[start..], size: region.size(), ..*self }
+    }
+}
+
+/// Converts a pixel of one to four channels, the second or fourth of which is opacity and dropped.
+///
+/// **Source**: the weights of brightness are those of Pillow and torchvision, ITU-R 601 in 16 bits.
+pub(crate) fn store_pixel(pixel: &[u8], result: &mut [u8]) {
+    match (pixel, result) {
+        ([level] | [level, _], result) => result.fill(*level),
+        ([red, green, blue, ..], [grey]) => {
+            let [red, green, blue] = [*red, *green, *blue].map(u32::from);
+            let level = (19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16;
+            *grey = u8::try_from(level).expect("the weights are 1 together");
+        }
+        ([red, green, blue, ..], result) => result.copy_from_slice(&[*red, *green, *blue]),
+        ([], _) => {}
+    }
+}

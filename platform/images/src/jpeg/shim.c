@@ -1,0 +1,254 @@
+// Decodes a region of a JPEG image with libjpeg-turbo, and returns errors instead of leaving the program.
+//
+// libjpeg reports an error by a call that must not return. longjmp leaves it, and may only pass frames
+// of C: so every call of libjpeg stands in a function of this file that called setjmp. Nothing here is
+// kept between images but the decompressor, whose tables and memory are used again.
+//
+// Order of calls: begin, then rows, for one image. Both leave the decompressor idle when they fail.
+
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+// As platform/images/src/jpeg/shim.rs has them.
+enum { COLOUR_RGB = 0, COLOUR_GREY = 1 };
+
+// Upsampling looks at neighbours: with this many columns more on each side, a region has the pixels of
+// the whole image. One is enough for the filter, but it is replaced by another for narrow images, and
+// the library takes a narrow region for one.
+enum { MARGIN_COLUMNS = 8, MARGIN_ROWS = 1 };
+
+struct request {
+  uint32_t left, top, width, height;  // In pixels of the scaled image.
+  uint32_t eighths;                   // The scale, 8 for the image as it is.
+  uint32_t colour;
+  uint32_t has_fast_dct;
+  uint32_t scans_max;
+};
+
+struct rows {
+  uint32_t left;   // Column of the first pixel that is wanted, in each row that is written.
+  uint32_t width;  // Pixels in each row that is written.
+};
+
+struct decompressor {
+  struct jpeg_decompress_struct jpeg;
+  struct jpeg_error_mgr errors;
+  struct jpeg_source_mgr source;
+  struct jpeg_progress_mgr progress;
+  jmp_buf on_error;
+  char message[JMSG_LENGTH_MAX];
+  const uint8_t *end;
+  struct request request;
+};
+
+static struct decompressor *of(j_common_ptr jpeg) { return jpeg->client_data; }
+
+static _Noreturn void fail(struct decompressor *this, const char *message) {
+  snprintf(this->message, sizeof this->message, "%s", message);
+  longjmp(this->on_error, 1);
+}
+
+static void on_error(j_common_ptr jpeg) {
+  jpeg->err->format_message(jpeg, of(jpeg)->message);
+  longjmp(of(jpeg)->on_error, 1);
+}
+
+// Warnings are of damaged data that is decoded nevertheless, as torchvision does.
+static void on_message(j_common_ptr jpeg, int level) { (void)jpeg, (void)level; }
+
+static void on_progress(j_common_ptr jpeg) {
+  struct decompressor *this = of(jpeg);
+  if ((uint32_t)this->jpeg.input_scan_number > this->request.scans_max)
+    fail(this, "more scans than any encoder makes");
+}
+
+static void source_nothing(j_decompress_ptr jpeg) { (void)jpeg; }
+
+static boolean source_is_empty(j_decompress_ptr jpeg) {
+  fail(of((j_common_ptr)jpeg), "the file is truncated");
+}
+
+static void source_skip(j_decompress_ptr jpeg, long bytes) {
+  if (bytes <= 0) return;
+  if ((size_t)bytes > jpeg->src->bytes_in_buffer) source_is_empty(jpeg);
+  jpeg->src->next_input_byte += bytes;
+  jpeg->src->bytes_in_buffer -= (size_t)bytes;
+}
+
+static int start(struct decompressor *this) {
+  this->jpeg.err = jpeg_std_error(&this->errors);
+  this->errors.error_exit = on_error;
+  this->errors.emit_message = on_message;
+  this->jpeg.client_data = this;
+  if (setjmp(this->on_error)) {
+    jpeg_destroy_decompress(&this->jpeg);
+    return 1;
+  }
+  jpeg_create_decompress(&this->jpeg);
+  // Not what JPEGMEM says: the caller limits the pixels.
+  this->jpeg.mem->max_memory_to_use = 0;
+  this->source = (struct jpeg_source_mgr){
+      .init_source = source_nothing,
+      .fill_input_buffer = source_is_empty,
+      .skip_input_data = source_skip,
+      .resync_to_restart = jpeg_resync_to_restart,
+      .term_source = source_nothing,
+  };
+  this->jpeg.src = &this->source;
+  this->progress.progress_monitor = on_progress;
+  this->jpeg.progress = &this->progress;
+  return 0;
+}
+
+// Returns NULL if there is no memory.
+struct decompressor *tierfeed_jpeg_create(void) {
+  struct decompressor *this = calloc(1, sizeof *this);
+  if (this != NULL && start(this) != 0) {
+    free(this);
+    return NULL;
+  }
+  return this;
+}
+
+void tierfeed_jpeg_destroy(struct decompressor *this) {
+  jpeg_destroy_decompress(&this->jpeg);
+  free(this);
+}
+
+const char *tierfeed_jpeg_message(const struct decompressor *this) { return this->message; }
+
+static void read_header(struct decompressor *this, const uint8_t *bytes, size_t length) {
+  this->source.next_input_byte = bytes;
+  this->source.bytes_in_buffer = length;
+  this->end = bytes + length;
+  jpeg_read_header(&this->jpeg, TRUE);
+}
+
+// Tells the size of an image.
+int tierfeed_jpeg_measure(struct decompressor *this, const uint8_t *bytes, size_t length,
+                          uint32_t *width, uint32_t *height) {
+  if (setjmp(this->on_error)) {
+    jpeg_abort_decompress(&this->jpeg);
+    return 1;
+  }
+  read_header(this, bytes, length);
+  *width = this->jpeg.image_width;
+  *height = this->jpeg.image_height;
+  jpeg_abort_decompress(&this->jpeg);
+  return 0;
+}
+
+static int is_cmyk(const struct decompressor *this) {
+  return this->jpeg.jpeg_color_space == JCS_CMYK || this->jpeg.jpeg_color_space == JCS_YCCK;
+}
+
+static void choose_columns(struct decompressor *this, struct rows *rows) {
+  const struct request *request = &this->request;
+  JDIMENSION right = request->left + request->width + MARGIN_COLUMNS;
+  if (right > this->jpeg.output_width) right = this->jpeg.output_width;
+  JDIMENSION left = request->left < MARGIN_COLUMNS ? 0 : request->left - MARGIN_COLUMNS;
+  JDIMENSION width = right - left;
+  // It moves the left end to where a block begins.
+  jpeg_crop_scanline(&this->jpeg, &left, &width);
+  rows->left = request->left - left;
+  rows->width = width;
+}
+
+// Starts to decode. `bytes` must stay where they are until the rows are read.
+int tierfeed_jpeg_begin(struct decompressor *this, const uint8_t *bytes, size_t length,
+                        const struct request *request, struct rows *rows) {
+  struct jpeg_decompress_struct *jpeg = &this->jpeg;
+  if (setjmp(this->on_error)) {
+    jpeg_abort_decompress(jpeg);
+    return 1;
+  }
+  this->request = *request;
+  read_header(this, bytes, length);
+  if (is_cmyk(this))
+    jpeg->out_color_space = JCS_CMYK;
+  else
+    jpeg->out_color_space = request->colour == COLOUR_GREY ? JCS_GRAYSCALE : JCS_RGB;
+  jpeg->dct_method = request->has_fast_dct ? JDCT_IFAST : JDCT_ISLOW;
+  jpeg->do_fancy_upsampling = !request->has_fast_dct;
+  jpeg->scale_num = request->eighths;
+  jpeg->scale_denom = 8;
+  jpeg_start_decompress(jpeg);
+  if (request->width == 0 || request->height == 0 ||
+      (uint64_t)request->left + request->width > jpeg->output_width ||
+      (uint64_t)request->top + request->height > jpeg->output_height)
+    fail(this, "the region is not within the image");
+  choose_columns(this, rows);
+  return 0;
+}
+
+// As Pillow and torchvision convert: the samples are inverted, and black multiplies.
+static uint8_t of_ink(int black, int ink) {
+  int product = black * (255 - ink) + 128;
+  int value = black - (((product >> 8) + product) >> 8);
+  return value < 0 ? 0 : (uint8_t)value;
+}
+
+static void convert_cmyk(const uint8_t *cmyk, uint8_t *pixels, uint32_t width, uint32_t colour) {
+  for (uint32_t column = 0; column < width; column++, cmyk += 4) {
+    uint8_t red = of_ink(cmyk[3], cmyk[0]), green = of_ink(cmyk[3], cmyk[1]);
+    uint8_t blue = of_ink(cmyk[3], cmyk[2]);
+    if (colour == COLOUR_GREY) {
+      *pixels++ = (uint8_t)((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16);
+    } else {
+      *pixels++ = red;
+      *pixels++ = green;
+      *pixels++ = blue;
+    }
+  }
+}
+
+static void read_row(struct decompressor *this, uint8_t *row) {
+  JSAMPROW rows[1] = {row};
+  if (jpeg_read_scanlines(&this->jpeg, rows, 1) != 1) fail(this, "a row is missing");
+}
+
+// Whether the file goes on to the marker that ends an image. Rows below the region are not decoded, and
+// a truncated file shall be one wherever the region lies.
+static int has_end(const struct decompressor *this) {
+  // The library may have read the marker, so it is looked for from two bytes before on.
+  const uint8_t *next = this->source.next_input_byte - 2;
+  for (const uint8_t *at = this->end - 2; at >= next; at--)
+    if (at[0] == 0xFF && at[1] == JPEG_EOI) return 1;
+  return 0;
+}
+
+static void read_rows(struct decompressor *this, uint8_t *pixels, size_t length) {
+  struct jpeg_decompress_struct *jpeg = &this->jpeg;
+  const struct request *request = &this->request;
+  size_t stride = (size_t)jpeg->output_width * (request->colour == COLOUR_GREY ? 1 : 3);
+  if (length / stride < request->height) fail(this, "the buffer is too small");
+  uint8_t *inks = NULL;
+  if (is_cmyk(this))
+    inks = jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, (size_t)jpeg->output_width * 4);
+  JDIMENSION above = request->top < MARGIN_ROWS ? 0 : request->top - MARGIN_ROWS;
+  if (above > 0 && jpeg_skip_scanlines(jpeg, above) != above) fail(this, "a row is missing");
+  // What is read above the region is overwritten.
+  for (; above < request->top; above++) read_row(this, inks ? inks : pixels);
+  for (uint32_t row = 0; row < request->height; row++, pixels += stride) {
+    read_row(this, inks ? inks : pixels);
+    if (inks) convert_cmyk(inks, pixels, jpeg->output_width, request->colour);
+  }
+  if (!has_end(this)) fail(this, "the file is truncated");
+}
+
+// Writes the rows of the region, one after another, each `width` pixels of what begin returned.
+int tierfeed_jpeg_rows(struct decompressor *this, uint8_t *pixels, size_t length) {
+  if (setjmp(this->on_error)) {
+    jpeg_abort_decompress(&this->jpeg);
+    return 1;
+  }
+  read_rows(this, pixels, length);
+  jpeg_abort_decompress(&this->jpeg);
+  return 0;
+}
