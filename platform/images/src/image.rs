@@ -82,10 +82,33 @@ impl Image {
         self.size = region.size();
     }
 
-    /// The bytes that were allocated, from which a program may see that it should let go of them.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
+    /// Becomes a copy of an image.
+    pub fn copy(&mut self, view: View<'_>) {
+        self.reset(view.size(), view.channels());
+        self.paste(view, 0, 0);
+    }
+
+    /// Becomes a black image.
+    pub fn blacken(&mut self, size: Size, channels: Channels) {
+        self.reset(size, channels).0.fill(0);
+    }
+
+    /// Replaces the pixels from this column and row on by those of another image.
+    ///
+    /// # Panics
+    ///
+    /// If that does not fit, or has other channels.
+    pub fn paste(&mut self, view: View<'_>, left: u32, top: u32) {
+        let Size { width, height } = view.size();
+        let region = Region { left, top, width, height };
+        assert!(region.is_within(self.size), "{region:?} is not within {:?}", self.size);
+        assert_eq!(view.channels(), self.channels, "channels");
+        let first = self.start + left as usize * self.channels.count();
+        for row in 0..height {
+            let at = first + (top + row) as usize * self.stride;
+            let pixels = view.row(row);
+            self.bytes[at..at + pixels.len()].copy_from_slice(pixels);
+        }
     }
 }
 

@@ -85,7 +85,7 @@ impl Resizer {
             self.vertical.compute(from.height, to.height, wanted.rows());
         }
         match (is_narrower, is_lower) {
-            (false, false) => copy(view, result),
+            (false, false) => result.copy(view),
             (true, false) => {
                 narrow(view, &self.horizontal, needed.left, wanted.width, result);
             }
@@ -98,14 +98,6 @@ impl Resizer {
                 lower(narrowed, &self.vertical, needed.top, wanted.height, result);
             }
         }
-    }
-}
-
-fn copy(view: View<'_>, result: &mut Image) {
-    let size = view.size();
-    let (pixels, stride) = result.reset(size, view.channels());
-    for (number, row) in (0..size.height).zip(pixels.chunks_exact_mut(stride)) {
-        row.copy_from_slice(view.row(number));
     }
 }
 

@@ -57,10 +57,13 @@ impl Levels {
 }
 
 /// What a channel becomes, of which the mean and the deviation are given.
+///
+/// **Source**: torchvision, `to_dtype_image`, which multiplies by the inverse, and `normalize_image`.
 fn table((mean, deviation): (f32, f32)) -> [f32; 256] {
+    const INVERSE: f32 = 1.0 / 255.0;
     std::array::from_fn(|level| {
         let level = f32::from(u8::try_from(level).expect("there are 256"));
-        (level / 255.0 - mean) / deviation
+        (level * INVERSE - mean) / deviation
     })
 }
 
@@ -162,7 +165,7 @@ mod tests {
             let floats = Levels::floats([(0.0, 1.0); 3]);
             let levels = written(&floats, layout, columns);
             let levels = levels.as_chunks::<4>().0.iter().map(|it| f32::from_ne_bytes(*it));
-            assert!(levels.eq(expected.map(|it| f32::from(it) / 255.0)));
+            assert!(levels.eq(expected.map(|it| f32::from(it) * (1.0 / 255.0))));
         };
         check(Layout::Planes, Columns::Kept, [0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11]);
         check(Layout::Planes, Columns::Reversed, [3, 0, 9, 6, 4, 1, 10, 7, 5, 2, 11, 8]);

@@ -1,0 +1,144 @@
+//! Applies a pipeline to the bytes of a sample.
+
+mod arrays;
+mod geometry;
+mod images;
+mod tokens;
+
+use tierfeed_images::DecodeError;
+use tierfeed_transform::{
+    Arrays, DrawKey, Pipeline, Tokens, Work, draw::SmallerThanCrop, output::Rest,
+    worker_protocol::InputForm,
+};
+
+use self::{arrays::ArrayError, images::ImageSteps, tokens::TokensError};
+use crate::{Apply, Input};
+
+/// The steps of a job, applied to one sample after another.
+pub struct Transform {
+    pipeline: Pipeline,
+    seed: u64,
+    steps: Steps,
+}
+
+enum Steps {
+    Images(Box<ImageSteps>),
+    Arrays(Arrays),
+    Tokens(Tokens),
+}
+
+/// Why a sample cannot be transformed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransformError {
+    /// The image is none, or damaged, or too large.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The image is too small.
+    #[error(transparent)]
+    Smaller(#[from] SmallerThanCrop),
+    /// A step would make an image of it that is too large.
+    #[error(
+        "a step would make an image of {width} x {height} pixels of it, and {pixels_max} in all are allowed (`limits: {{ pixels }}`)"
+    )]
+    TooLarge {
+        /// Columns.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// The limit.
+        pixels_max: u64,
+    },
+    /// The array is none, or another than the job says.
+    #[error(transparent)]
+    Array(#[from] ArrayError),
+    /// The tokens are fewer or more than the job says.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// What was kept is not what this pipeline keeps.
+    #[error("the prepared form has {found} bytes, and {expected} are right")]
+    Prepared {
+        /// How many there are.
+        found: usize,
+        /// How many there should be.
+        expected: u64,
+    },
+}
+
+impl Transform {
+    /// The pipeline of a job with this seed.
+    #[must_use]
+    pub fn new(pipeline: Pipeline, seed: u64) -> Self {
+        let steps = match pipeline.work() {
+            Work::Images(images) => Steps::Images(Box::new(ImageSteps::new(images, &pipeline))),
+            Work::Arrays(arrays) => Steps::Arrays(arrays.clone()),
+            Work::Tokens(tokens) => Steps::Tokens(*tokens),
+        };
+        Self { pipeline, seed, steps }
+    }
+
+    /// Writes the row of a sample, and what of it can be kept, if a place is given for that.
+    ///
+    /// What of `row` is behind the row becomes 0.
+    ///
+    /// # Errors
+    ///
+    /// [`TransformError`]; `row` and `prepared` may then hold a part.
+    ///
+    /// # Panics
+    ///
+    /// If `row` is shorter than a row of the pipeline.
+    pub fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), TransformError> {
+        let length = usize::try_from(self.pipeline.row_bytes()).expect("a row fits into memory");
+        let (row, behind) = row.split_at_mut(length);
+        behind.fill(0);
+        let is_row = self.pipeline.prepared().is_some_and(|it| it.rest == Rest::Nothing);
+        if is_row && input.form == InputForm::Prepared {
+            return take(input.bytes, row);
+        }
+        match &mut self.steps {
+            Steps::Images(images) => {
+                let key = DrawKey { seed: self.seed, epoch: input.epoch, sample: input.sample };
+                return images.apply(key, (input.form, input.bytes), row, prepared);
+            }
+            Steps::Arrays(arrays) => arrays::apply(arrays, input.bytes, row)?,
+            Steps::Tokens(tokens) => tokens::apply(*tokens, input.bytes, row)?,
+        }
+        prepared.into_iter().for_each(|it| it.extend_from_slice(row));
+        Ok(())
+    }
+}
+
+impl Apply for Transform {
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), String> {
+        self.apply(input, row, prepared).map_err(|error| with_causes(&error))
+    }
+}
+
+/// Takes the row as it was kept.
+fn take(bytes: &[u8], row: &mut [u8]) -> Result<(), TransformError> {
+    if bytes.len() != row.len() {
+        let expected = row.len() as u64;
+        return Err(TransformError::Prepared { found: bytes.len(), expected });
+    }
+    row.copy_from_slice(bytes);
+    Ok(())
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |it| it.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests;
