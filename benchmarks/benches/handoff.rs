@@ -132,6 +132,7 @@ fn briefing() -> Briefing {
         emulation: None,
         batches_ahead: 1,
         fingerprint: 0,
+        transform: None,
         further: Vec::new(),
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{id::Rank, order::Spec};
+use tierfeed_transform::Pipeline;
 
 /// Everything that a client needs to read the rest of its epoch itself, in the same order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,10 @@ pub struct Briefing {
     pub batches_ahead: u32,
     /// Identifies the dataset index, so that a client notices when the file was replaced.
     pub fingerprint: u64,
+    /// What the samples of the first dataset become before they are handed out. The seed of the order keys
+    /// what it draws.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<Pipeline>,
     /// The datasets beside the first, in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<FurtherDataset>,
@@ -145,6 +150,8 @@ mod tests {
             shuffle: Shuffle::TORCH_DISTRIBUTED,
             ..validation
         };
+        let steps = r#"{ "steps": [{ "random_resized_crop": 224 }, { "dtype": "bfloat16" }] }"#;
+        let transform: Pipeline = serde_json::from_str(steps).unwrap();
         for shuffle in every_shuffle() {
             let briefing = Briefing {
                 job: "resnet50 \"quoted\" ü".into(),
@@ -170,6 +177,7 @@ mod tests {
                 emulation: Some(Emulation { latency_ns: 250_000, bytes_per_s: 120_000_000 }),
                 batches_ahead: 4,
                 fingerprint: u64::MAX,
+                transform: Some(transform.clone()),
                 further: vec![FurtherDataset {
                     name: "validation".into(),
                     index_path: "/run/dataset-validation.index".into(),

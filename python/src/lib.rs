@@ -28,6 +28,7 @@ mod order;
 mod refused;
 mod requests;
 mod sample;
+mod transform;
 
 use pyo3::prelude::*;
 
@@ -47,5 +48,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     agent::register(m)?;
     batches::register(m)?;
     grant::register(m)?;
+    transform::register(m)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -203,6 +203,7 @@ pub(super) fn briefing() -> Briefing {
         emulation: None,
         batches_ahead: 4,
         fingerprint: 7,
+        transform: None,
         further: Vec::new(),
     }
 }

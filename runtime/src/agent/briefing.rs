@@ -45,6 +45,7 @@ pub fn of(
         emulation: emulation(job.cold.speed),
         batches_ahead,
         fingerprint: catalog.first().fingerprint(),
+        transform: job.transform.as_ref().map(|it| it.pipeline.clone()),
         further,
     }
 }

@@ -74,6 +74,7 @@ impl Job {
             emulation: None,
             batches_ahead: 2,
             fingerprint: index.fingerprint(),
+            transform: None,
             further: Vec::new(),
         };
         Self { directory, briefing }
