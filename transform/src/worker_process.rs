@@ -74,9 +74,14 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
-    /// It could not be told what to do.
-    #[error("cannot tell a transform worker its pipeline: {0}")]
-    Setup(#[from] PacketError),
+    /// It ended before it could be told what to do.
+    #[error("{} as a transform worker {ending} at its start", .path.display())]
+    Ended {
+        /// The path of the program.
+        path: PathBuf,
+        /// How it ended.
+        ending: Ending,
+    },
 }
 
 impl WorkerProcess {
@@ -99,7 +104,10 @@ impl WorkerProcess {
             .map_err(failed)?;
         let buffer = vec![0; PACKET_BYTES_MAX];
         let mut worker = Self { child, started_by: process::id(), socket, buffer };
-        worker.send(&ToWorker::Setup(setup.clone()), None)?;
+        if worker.send(&ToWorker::Setup(setup.clone()), None).is_err() {
+            let (path, ending) = (program.path.clone(), worker.end_by_itself());
+            return Err(StartError::Ended { path, ending });
+        }
         Ok(worker)
     }
 

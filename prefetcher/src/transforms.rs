@@ -1,0 +1,189 @@
+//! Turns staged samples into rows, in worker processes: a crash or a hang of one costs at most its sample.
+//!
+//! A thread of its own ([`dispatcher`]) starts the workers, gives each at most [`GIVEN_MAX`] tasks, and hears
+//! their answers. Tasks come in the order of their deadlines, and go to the worker that has fewest. A worker
+//! that ends is replaced; the sample that it worked at is tried once more, and then refused.
+//!
+//! Invariants:
+//!
+//! 1. Every task is finished exactly once, or dropped with its `finish` if the pool stops.
+//! 2. The memory of a task is held until the task is finished.
+//! 3. A worker is to blame for the oldest of its tasks only: it works at one at a time, in their order.
+//! 4. After the drop of [`Transforms`] none of its processes runs.
+
+mod counts;
+mod dispatcher;
+mod orders;
+mod seat;
+mod threads;
+
+use std::{
+    fmt, io,
+    num::NonZeroUsize,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tierfeed_core::id::{Epoch, SampleId};
+use tierfeed_numa_memory::Region;
+use tierfeed_transform::{
+    worker_process::Program,
+    worker_protocol::{AfterTransform, InputForm, Part, Setup},
+};
+
+use self::{dispatcher::Dispatcher, orders::Orders};
+
+pub use counts::Counts;
+pub use threads::auto_threads;
+
+/// Tasks that a worker has at most: the one that it works at, and the next, so that it never waits for it.
+pub const GIVEN_MAX: usize = 2;
+
+/// The settings of a pool.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is started as a worker.
+    pub program: Program,
+    /// What each worker is told.
+    pub setup: Setup,
+    /// How many workers there are.
+    pub workers: NonZeroUsize,
+    /// The CPUs on which workers run; `None` for those of this process.
+    pub cpus: Option<Vec<usize>>,
+    /// Tasks that wait for a worker; more are refused.
+    pub queued_max: NonZeroUsize,
+}
+
+/// What is called when a task ends.
+pub type Finish = Box<dyn FnOnce(Finished) + Send>;
+
+/// A sample to transform.
+pub struct Task {
+    /// The sample.
+    pub sample: SampleId,
+    /// The epoch that reads it.
+    pub epoch: Epoch,
+    /// The memory in which all parts lie.
+    pub memory: Arc<Region>,
+    /// Its place, in which its bytes start.
+    pub slot: Part,
+    /// The length of its bytes.
+    pub input_len: u64,
+    /// Their form.
+    pub form: InputForm,
+    /// What shall stand in the slot afterwards.
+    pub after: AfterTransform,
+    /// Where the row goes.
+    pub row: Part,
+    /// What is called at the end, on the thread of the pool. It must neither block nor panic.
+    pub finish: Finish,
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// The checksum of the prepared form, 0 if none was asked for; or why there is no row.
+    pub outcome: Result<u64, TransformError>,
+    /// For how long a processor worked at it.
+    pub worked: Duration,
+}
+
+/// Why a sample has no row.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransformError {
+    /// It cannot be transformed, ever.
+    #[error("it cannot be transformed: {0}")]
+    Untransformable(String),
+    /// Workers ended over it.
+    #[error("two transform workers ended over it, the last {0}")]
+    Crashed(String),
+    /// Workers took too long over it.
+    #[error("two transform workers took longer than {} s over it", .0.as_secs())]
+    TimedOut(Duration),
+    /// A worker ended while it replaced the bytes of the sample, which are lost in staging.
+    #[error("a transform worker {0} while it wrote the prepared form")]
+    Interrupted(String),
+    /// A worker could not do it.
+    #[error("a transform worker failed: {0}")]
+    Failed(String),
+    /// No worker starts.
+    #[error("no transform worker starts: {0}")]
+    NoWorker(String),
+}
+
+/// Why a pool does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The system refused.
+    #[error("cannot start the thread of the transform workers: {0}")]
+    System(#[from] io::Error),
+    /// The first worker does not work.
+    #[error("no transform worker starts: {0}")]
+    Worker(String),
+}
+
+/// A pool of worker processes.
+#[derive(Debug)]
+pub struct Transforms {
+    orders: Arc<Orders>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Transforms {
+    /// Starts the workers, and waits until the first one is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]; no process runs then.
+    pub fn start_blocking(settings: Settings) -> Result<Self, StartError> {
+        let orders = Arc::new(Orders::new(settings.queued_max)?);
+        let (report, started) = mpsc::sync_channel(1);
+        let dispatcher = Dispatcher::new(settings, Arc::clone(&orders), report);
+        let thread = thread::Builder::new().name("transforms".to_owned());
+        let thread = Some(thread.spawn(move || dispatcher.run())?);
+        let pool = Self { orders, thread };
+        match started.recv() {
+            Ok(Ok(())) => Ok(pool),
+            Ok(Err(why)) => Err(StartError::Worker(why)),
+            Err(_) => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
+    }
+
+    /// Takes a task. One that finds the queue full is dropped, and so is its `finish`.
+    pub fn submit(&self, task: Task) {
+        self.orders.push(task);
+    }
+
+    /// Unmaps a memory in all workers, once their tasks in it have ended.
+    pub fn forget(&self, memory: &Arc<Region>) {
+        self.orders.forget(Arc::downgrade(memory));
+    }
+
+    /// What was done since the start.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.orders.counters.read()
+    }
+}
+
+impl Drop for Transforms {
+    fn drop(&mut self) {
+        self.orders.close();
+        if let Some(thread) = self.thread.take() {
+            // Its tasks do not panic, and what it holds ends with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("sample", &self.sample).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

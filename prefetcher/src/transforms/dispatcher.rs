@@ -1,0 +1,439 @@
+//! The thread of the pool: it starts workers, gives tasks out and hears the answers.
+
+use std::{
+    collections::VecDeque,
+    os::fd::AsFd as _,
+    sync::{Arc, Weak, atomic::Ordering, mpsc::SyncSender},
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tierfeed_core::units::Nanoseconds;
+use tierfeed_dataset::pace::Pace;
+use tierfeed_numa_memory::{Region, affinity::pin_current_thread};
+use tierfeed_transform::{
+    worker_process::WorkerProcess,
+    worker_protocol::{ArenaId, Arrival, FromWorker, Outcome, PacketError, Request, ToWorker},
+};
+
+use super::{
+    Finished, Settings, Task, TransformError,
+    counts::Counters,
+    orders::Orders,
+    seat::{Given, Seat, Worker},
+};
+
+/// Workers that may end over one sample.
+const ENDED_MAX: u32 = 2;
+
+/// How much longer than its own limit a worker gets: it ends itself first.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The first pause before a seat is taken again, if the worker before it did nothing; it doubles each time.
+const PAUSE_MIN: Nanoseconds = Nanoseconds(10_000_000);
+
+/// The longest pause.
+const PAUSE_MAX: Nanoseconds = Nanoseconds(5_000_000_000);
+
+/// Workers in a row that do not start, after which tasks are refused as long as there is no worker.
+const FAILED_STARTS_MAX: u32 = 5;
+
+/// The state of the thread.
+pub(super) struct Dispatcher {
+    settings: Settings,
+    orders: Arc<Orders>,
+    /// Where the outcome of the first start goes.
+    report: Option<SyncSender<Result<(), String>>>,
+    clock: Pace,
+    seats: Vec<Seat>,
+    /// Tasks of workers that ended, the most urgent first: at most as many as workers can have.
+    returned: VecDeque<Given>,
+    arenas: Vec<(ArenaId, Weak<Region>)>,
+    arenas_made: u32,
+    requests_made: u64,
+    /// Workers in a row that ended without an answer.
+    idle_ends: u32,
+    failed_starts: u32,
+    last_failure: String,
+}
+
+/// Why a worker is given up.
+enum End {
+    /// It broke the connection.
+    Gone,
+    /// It sent what no worker sends.
+    Broken(PacketError),
+    /// It answered something else than it was asked.
+    Confused,
+    /// It took too long.
+    Overdue,
+    /// It cannot work.
+    Unfit(String),
+}
+
+impl Dispatcher {
+    pub(super) fn new(
+        settings: Settings,
+        orders: Arc<Orders>,
+        report: SyncSender<Result<(), String>>,
+    ) -> Self {
+        let clock = Pace::start();
+        let seats = (0..settings.workers.get()).map(|_| Seat::Empty(Nanoseconds(0))).collect();
+        Self {
+            settings,
+            orders,
+            report: Some(report),
+            clock,
+            seats,
+            returned: VecDeque::new(),
+            arenas: Vec::new(),
+            arenas_made: 0,
+            requests_made: 0,
+            idle_ends: 0,
+            failed_starts: 0,
+            last_failure: String::new(),
+        }
+    }
+
+    /// Works until the orders are closed.
+    pub(super) fn run(mut self) {
+        if let Some(cpus) = &self.settings.cpus
+            && let Err(error) = pin_current_thread(cpus)
+        {
+            // Workers run on any CPU then, which is slower at most.
+            tracing::warn!(%error, ?cpus, "transform workers are not pinned");
+        }
+        while !self.orders.is_closed() {
+            self.forget_arenas();
+            self.fill_seats();
+            self.refuse_without_workers();
+            self.give_out();
+            self.count_working();
+            self.wait();
+            self.orders.drain_wakeups();
+            for seat in 0..self.seats.len() {
+                self.hear(seat);
+                self.end_overdue(seat);
+            }
+            if self.report.is_some() && self.failed_starts > 0 {
+                let why = std::mem::take(&mut self.last_failure);
+                self.report_start(Err(why));
+                break;
+            }
+        }
+        self.orders.close();
+        // Each answers its operation.
+        drop(self.orders.take_tasks());
+    }
+
+    fn report_start(&mut self, outcome: Result<(), String>) {
+        if let Some(report) = self.report.take() {
+            // The pool waits for it.
+            let _ = report.send(outcome);
+        }
+    }
+
+    fn fill_seats(&mut self) {
+        let now = self.clock.now();
+        for seat in 0..self.seats.len() {
+            if !matches!(self.seats[seat], Seat::Empty(until) if until <= now) {
+                continue;
+            }
+            match WorkerProcess::start(&self.settings.program, &self.settings.setup) {
+                Ok(process) => {
+                    Counters::add(&self.orders.counters.started);
+                    self.seats[seat] = Seat::Taken(Worker::new(process, now));
+                }
+                Err(error) => self.note_failed_start(seat, error.to_string()),
+            }
+        }
+    }
+
+    fn note_failed_start(&mut self, seat: usize, why: String) {
+        self.failed_starts += 1;
+        self.idle_ends += 1;
+        tracing::warn!(why, "a transform worker does not start");
+        self.last_failure = why;
+        self.seats[seat] = self.pause();
+    }
+
+    /// A seat that is taken again at once, or later if the workers before did nothing.
+    fn pause(&self) -> Seat {
+        let doublings = self.idle_ends.saturating_sub(1);
+        let pause = match self.idle_ends {
+            0 => 0,
+            _ => PAUSE_MIN.0.saturating_mul(1_u64.checked_shl(doublings).unwrap_or(u64::MAX)),
+        };
+        Seat::Empty(Nanoseconds(self.clock.now().0 + pause.min(PAUSE_MAX.0)))
+    }
+
+    /// Ends tasks that no worker will take.
+    fn refuse_without_workers(&mut self) {
+        let is_working = self.seats.iter().any(|seat| seat.worker().is_some_and(|it| it.is_ready));
+        if is_working || self.failed_starts < FAILED_STARTS_MAX {
+            return;
+        }
+        let returned = self.returned.drain(..).map(|given| given.task);
+        for task in returned.chain(self.orders.take_tasks()) {
+            let error = TransformError::NoWorker(self.last_failure.clone());
+            finish(task, Err(error), Duration::ZERO);
+        }
+    }
+
+    fn give_out(&mut self) {
+        loop {
+            let roomy = self.seats.iter().enumerate();
+            let roomy = roomy.filter_map(|(seat, it)| Some((it.room()?, seat)));
+            let Some((_, seat)) = roomy.min() else { return };
+            let fresh = |task| Given { task, id: 0, ended: 0, is_replacing: false };
+            let next = self.returned.pop_front().or_else(|| self.orders.take_task().map(fresh));
+            let Some(given) = next else { return };
+            self.give(seat, given);
+        }
+    }
+
+    fn give(&mut self, seat: usize, mut given: Given) {
+        self.requests_made += 1;
+        given.id = self.requests_made;
+        let arena = self.arena_of(&given.task.memory);
+        let request = request(&given, arena);
+        if let Err(error) = request.check(given.task.memory.len().0) {
+            let error = TransformError::Failed(error.to_string());
+            return finish(given.task, Err(error), Duration::ZERO);
+        }
+        let deadline = self.deadline();
+        let Some(worker) = self.seats[seat].worker_mut() else {
+            self.returned.push_front(given);
+            return;
+        };
+        match worker.send(&given, arena, &request) {
+            Ok(()) => {
+                worker.given.push_back(given);
+                worker.deadline.get_or_insert(deadline);
+            }
+            Err(error) => {
+                self.returned.push_front(given);
+                self.end(seat, End::Broken(error));
+            }
+        }
+    }
+
+    /// When a worker that begins a task now should have ended it.
+    fn deadline(&self) -> Nanoseconds {
+        let limit = self.settings.setup.time_limit.saturating_add(GRACE);
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        Nanoseconds(self.clock.now().0.saturating_add(limit))
+    }
+
+    fn arena_of(&mut self, memory: &Arc<Region>) -> ArenaId {
+        let known =
+            self.arenas.iter().find(|(_, it)| std::ptr::eq(it.as_ptr(), Arc::as_ptr(memory)));
+        if let Some((arena, _)) = known {
+            return *arena;
+        }
+        let arena = ArenaId(self.arenas_made);
+        self.arenas_made = self.arenas_made.wrapping_add(1);
+        self.arenas.push((arena, Arc::downgrade(memory)));
+        arena
+    }
+
+    fn forget_arenas(&mut self) {
+        for forgotten in self.orders.take_forgotten() {
+            let Some(at) = self.arenas.iter().position(|(_, it)| it.ptr_eq(&forgotten)) else {
+                continue;
+            };
+            let (arena, _) = self.arenas.swap_remove(at);
+            for seat in 0..self.seats.len() {
+                let Some(worker) = self.seats[seat].worker_mut() else { continue };
+                if worker.arenas.remove(&arena)
+                    && let Err(error) = worker.process.send(&ToWorker::DropArena(arena), None)
+                {
+                    self.end(seat, End::Broken(error));
+                }
+            }
+        }
+    }
+
+    fn count_working(&self) {
+        let working = self.seats.iter().filter(|seat| seat.worker().is_some_and(|it| it.is_ready));
+        self.orders.counters.working.store(working.count(), Ordering::Relaxed);
+    }
+
+    /// Waits for an order, a packet or a deadline.
+    fn wait(&self) {
+        let next = self.seats.iter().filter_map(Seat::wakes_at).min();
+        let timeout = next.map(|at| {
+            let left = Duration::from_nanos(at.0.saturating_sub(self.clock.now().0));
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        });
+        let workers = self.seats.iter().filter_map(Seat::worker);
+        let sources = workers.map(|worker| worker.process.as_fd());
+        let sources = std::iter::once(self.orders.as_fd()).chain(sources);
+        let mut sources: Vec<_> =
+            sources.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
+        // An interrupted wait is one that ended early; other errors do not occur with these arguments.
+        let _ = poll(&mut sources, timeout.as_ref());
+    }
+
+    /// Takes all packets of a worker.
+    fn hear(&mut self, seat: usize) {
+        loop {
+            let Some(worker) = self.seats[seat].worker_mut() else { return };
+            let end = match worker.process.receive() {
+                Ok(Arrival::Packet(packet, _)) => match self.apply(seat, packet) {
+                    None => continue,
+                    Some(end) => end,
+                },
+                Ok(Arrival::Nothing) => return,
+                Ok(Arrival::End) => End::Gone,
+                Err(error) => End::Broken(error),
+            };
+            return self.end(seat, end);
+        }
+    }
+
+    /// Returns why the worker is given up, if it is.
+    fn apply(&mut self, seat: usize, packet: FromWorker) -> Option<End> {
+        let deadline = self.deadline();
+        let worker = self.seats[seat].worker_mut()?;
+        match packet {
+            FromWorker::Ready if !worker.is_ready => {
+                worker.is_ready = true;
+                worker.deadline = None;
+                self.failed_starts = 0;
+                self.report_start(Ok(()));
+                None
+            }
+            FromWorker::Ready => Some(End::Confused),
+            FromWorker::Unfit(why) => Some(End::Unfit(why)),
+            FromWorker::Replacing { id } => match worker.given.front_mut() {
+                Some(given) if given.id == id => {
+                    given.is_replacing = true;
+                    None
+                }
+                _ => Some(End::Confused),
+            },
+            FromWorker::Answer { id, outcome, took } => {
+                if worker.given.front().is_none_or(|given| given.id != id) {
+                    return Some(End::Confused);
+                }
+                let given = worker.given.pop_front()?;
+                worker.deadline = worker.given.front().map(|_| deadline);
+                self.idle_ends = 0;
+                self.answer(given.task, outcome, took);
+                None
+            }
+        }
+    }
+
+    fn answer(&self, task: Task, outcome: Outcome, took: Duration) {
+        let counters = &self.orders.counters;
+        counters.worked(took);
+        let outcome = match outcome {
+            Outcome::Done { prepared_sum } => {
+                Counters::add(&counters.transformed);
+                Ok(prepared_sum)
+            }
+            Outcome::Untransformable(why) => {
+                Counters::add(&counters.untransformable);
+                Err(TransformError::Untransformable(why))
+            }
+            Outcome::Failed(why) => {
+                Counters::add(&counters.lost);
+                Err(TransformError::Failed(why))
+            }
+        };
+        finish(task, outcome, took);
+    }
+
+    fn end_overdue(&mut self, seat: usize) {
+        let now = self.clock.now();
+        let worker = self.seats[seat].worker();
+        if worker.and_then(|it| it.deadline).is_some_and(|deadline| deadline <= now) {
+            self.end(seat, End::Overdue);
+        }
+    }
+
+    /// Ends a worker. What it worked at is tried again or refused; what it had beside it is given to others.
+    fn end(&mut self, seat: usize, end: End) {
+        let ended = std::mem::replace(&mut self.seats[seat], Seat::Empty(Nanoseconds(0)));
+        let Seat::Taken(Worker { process, is_ready, mut given, .. }) = ended else { return };
+        let is_overdue = matches!(end, End::Overdue);
+        let ending = match end {
+            End::Gone => process.end_by_itself().to_string(),
+            End::Broken(error) => format!("broke its connection ({error}), and {}", process.end()),
+            End::Confused => {
+                format!("answered what it was not asked, and {}", process.end())
+            }
+            End::Overdue => process.end().to_string(),
+            End::Unfit(why) => {
+                drop(process);
+                return self.note_failed_start(seat, why);
+            }
+        };
+        if !is_ready {
+            return self.note_failed_start(seat, format!("it {ending} at its start"));
+        }
+        let counters = &self.orders.counters;
+        Counters::add(if is_overdue { &counters.timed_out } else { &counters.crashed });
+        if let Some(first) = given.pop_front() {
+            let sample = first.task.sample.0;
+            tracing::warn!(sample, ending, is_overdue, "a transform worker ended over a sample");
+            if let Some(again) = self.blame(first, ending, is_overdue) {
+                given.push_front(again);
+            }
+        }
+        given.into_iter().rev().for_each(|given| self.returned.push_front(given));
+        self.seats[seat] = self.pause();
+        self.idle_ends += 1;
+    }
+
+    /// The task over which a worker ended, if it is tried again.
+    fn blame(&self, given: Given, ending: String, is_overdue: bool) -> Option<Given> {
+        let ended = given.ended + 1;
+        if !given.is_replacing && ended < ENDED_MAX {
+            return Some(Given { ended, ..given });
+        }
+        let error = match (given.is_replacing, is_overdue) {
+            (true, _) => TransformError::Interrupted(ending),
+            (false, true) => TransformError::TimedOut(self.settings.setup.time_limit),
+            (false, false) => TransformError::Crashed(ending),
+        };
+        Counters::add(&self.orders.counters.lost);
+        finish(given.task, Err(error), Duration::ZERO);
+        None
+    }
+}
+
+impl Worker {
+    /// Sends a request, and its memory before it if the worker does not map that yet.
+    fn send(
+        &mut self,
+        given: &Given,
+        arena: ArenaId,
+        request: &Request,
+    ) -> Result<(), PacketError> {
+        if self.arenas.insert(arena) {
+            let memory = &given.task.memory;
+            let packet = ToWorker::Arena { arena, len: memory.len().0 };
+            self.process.send(&packet, Some(memory.fd()))?;
+        }
+        self.process.send(&ToWorker::Request(*request), None)
+    }
+}
+
+fn request(given: &Given, arena: ArenaId) -> Request {
+    let Task { sample, epoch, slot, input_len, form, after, row, .. } = given.task;
+    let (sample, epoch) = (sample.0.into(), epoch.0);
+    Request { id: given.id, arena, slot, input_len, form, after, row, sample, epoch }
+}
+
+fn finish(task: Task, outcome: Result<u64, TransformError>, worked: Duration) {
+    let Task { finish, memory, .. } = task;
+    finish(Finished { outcome, worked });
+    // Only now, see invariant 2.
+    drop(memory);
+}

@@ -1,0 +1,106 @@
+//! What other threads tell the thread of the pool: tasks, memory that is no longer used, and the end.
+
+use std::{
+    collections::VecDeque,
+    io,
+    num::NonZeroUsize,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::{read, write},
+};
+use tierfeed_numa_memory::Region;
+
+use super::{Task, counts::Counters};
+
+/// The orders that were not taken yet.
+#[derive(Debug)]
+pub(super) struct Orders {
+    state: Mutex<State>,
+    /// Readable if there is something new.
+    wake: OwnedFd,
+    queued_max: NonZeroUsize,
+    pub(super) counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    /// At most one for each arena that was opened: the thread takes all at each round.
+    forgotten: Vec<Weak<Region>>,
+    is_closed: bool,
+}
+
+impl Orders {
+    pub(super) fn new(queued_max: NonZeroUsize) -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { state: Mutex::default(), wake, queued_max, counters: Counters::default() })
+    }
+
+    /// Queues a task; drops it if the queue is full or closed.
+    pub(super) fn push(&self, task: Task) {
+        let mut state = self.state();
+        if state.is_closed || state.tasks.len() >= self.queued_max.get() {
+            drop(state);
+            // Outside of the lock: its drop answers an operation.
+            drop(task);
+            return;
+        }
+        state.tasks.push_back(task);
+        drop(state);
+        self.wake();
+    }
+
+    pub(super) fn forget(&self, memory: Weak<Region>) {
+        self.state().forgotten.push(memory);
+        self.wake();
+    }
+
+    pub(super) fn close(&self) {
+        self.state().is_closed = true;
+        self.wake();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
+    /// The oldest task.
+    pub(super) fn take_task(&self) -> Option<Task> {
+        self.state().tasks.pop_front()
+    }
+
+    pub(super) fn take_forgotten(&self) -> Vec<Weak<Region>> {
+        std::mem::take(&mut self.state().forgotten)
+    }
+
+    /// All tasks, so that none comes behind the last round of the thread.
+    pub(super) fn take_tasks(&self) -> VecDeque<Task> {
+        std::mem::take(&mut self.state().tasks)
+    }
+
+    /// Takes note of all wake-ups so far: what they announced is read afterwards.
+    pub(super) fn drain_wakeups(&self) {
+        // It fails if there was none.
+        let _ = read(&self.wake, &mut [0; 8]);
+    }
+
+    fn wake(&self) {
+        // A full counter has a wake-up already.
+        let _ = write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// No task is finished under the lock, so no panic can leave the state half changed.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Orders {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

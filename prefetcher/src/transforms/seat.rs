@@ -1,0 +1,89 @@
+//! One of the places for a worker: its process with the tasks that it was given, or the time until the next
+//! one is started.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use tierfeed_core::units::Nanoseconds;
+use tierfeed_transform::{worker_process::WorkerProcess, worker_protocol::ArenaId};
+
+use super::{GIVEN_MAX, Task};
+
+/// How long a worker may take to start: programs of wheels may come from a slow file system.
+const START_WITHIN: Nanoseconds = Nanoseconds(30_000_000_000);
+
+/// A place for a worker.
+#[derive(Debug)]
+pub(super) enum Seat {
+    /// A process, which may not be ready yet.
+    Taken(Worker),
+    /// None is started before this time.
+    Empty(Nanoseconds),
+}
+
+/// A worker process and what it was given.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) process: WorkerProcess,
+    pub(super) is_ready: bool,
+    /// The memory that it maps.
+    pub(super) arenas: BTreeSet<ArenaId>,
+    /// At most [`GIVEN_MAX`]; it works at the first.
+    pub(super) given: VecDeque<Given>,
+    /// When it should have started, or ended its first task.
+    pub(super) deadline: Option<Nanoseconds>,
+}
+
+/// A task that is or was given to a worker.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) task: Task,
+    /// The number of its request.
+    pub(super) id: u64,
+    /// Workers that ended over it.
+    pub(super) ended: u32,
+    /// Whether its input is being replaced.
+    pub(super) is_replacing: bool,
+}
+
+impl Worker {
+    pub(super) fn new(process: WorkerProcess, now: Nanoseconds) -> Self {
+        Self {
+            process,
+            is_ready: false,
+            arenas: BTreeSet::new(),
+            given: VecDeque::with_capacity(GIVEN_MAX),
+            deadline: Some(Nanoseconds(now.0 + START_WITHIN.0)),
+        }
+    }
+}
+
+impl Seat {
+    /// The worker, if there is one.
+    pub(super) fn worker(&self) -> Option<&Worker> {
+        match self {
+            Self::Taken(worker) => Some(worker),
+            Self::Empty(_) => None,
+        }
+    }
+
+    pub(super) fn worker_mut(&mut self) -> Option<&mut Worker> {
+        match self {
+            Self::Taken(worker) => Some(worker),
+            Self::Empty(_) => None,
+        }
+    }
+
+    /// How many tasks it has, if it can be given another.
+    pub(super) fn room(&self) -> Option<usize> {
+        let worker = self.worker().filter(|worker| worker.is_ready)?;
+        Some(worker.given.len()).filter(|given| *given < GIVEN_MAX)
+    }
+
+    /// When something is to be done here, even if no packet comes.
+    pub(super) fn wakes_at(&self) -> Option<Nanoseconds> {
+        match self {
+            Self::Taken(worker) => worker.deadline,
+            Self::Empty(until) => Some(*until),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::fd::AsFd as _,
+    path::PathBuf,
+    process,
+    sync::mpsc::{Receiver, Sender, channel},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tierfeed_core::{tier::Locality, units::Bytes};
+use tierfeed_numa_memory::{Pages, Request as RegionRequest};
+use tierfeed_transform_worker::{Apply, Input, serve};
+
+use super::*;
+
+const ROW: u64 = 64;
+const SLOT: u64 = 64;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Copies samples into rows, and ends its process at samples that say so.
+struct Played;
+
+impl Apply for Played {
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), String> {
+        match input.bytes.first() {
+            Some(b'a') => process::abort(),
+            Some(b'e') => return Err("no image".to_owned()),
+            Some(b'h') => loop {
+                thread::park();
+            },
+            _ => (),
+        }
+        row.fill(0);
+        row[..input.bytes.len()].copy_from_slice(input.bytes);
+        prepared.into_iter().for_each(|it| it.extend(input.bytes.iter().rev()));
+        Ok(())
+    }
+}
+
+/// Serves when another test starts this program.
+#[test]
+#[ignore = "no test of its own: others start it"]
+fn worker() {
+    let socket = io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let served = serve(socket, |setup| match setup.pipeline.as_str() {
+        "unfit" => Err("no such step".to_owned()),
+        _ => Ok(Played),
+    });
+    served.unwrap();
+}
+
+fn settings(workers: usize) -> Settings {
+    let arguments = ["--ignored", "--exact", "transforms::tests::worker", "--nocapture"];
+    Settings {
+        program: Program {
+            path: std::env::current_exe().unwrap(),
+            arguments: arguments.map(str::to_owned).to_vec(),
+        },
+        setup: Setup {
+            parent: process::id(),
+            seed: 1,
+            pixels_max: 1 << 20,
+            time_limit: PATIENCE,
+            niceness: 0,
+            pipeline: "played".to_owned(),
+        },
+        workers: NonZeroUsize::new(workers).unwrap(),
+        cpus: None,
+        queued_max: NonZeroUsize::new(1000).unwrap(),
+    }
+}
+
+/// A sample, and how its task ended.
+type End = (u32, Finished);
+
+/// A pool, the memory of its tasks, and how they end.
+struct Rig {
+    pool: Transforms,
+    memory: Arc<Region>,
+    ends: (Sender<End>, Receiver<End>),
+}
+
+impl Rig {
+    fn start(settings: Settings) -> Self {
+        let pool = Transforms::start_blocking(settings).unwrap();
+        Self { pool, memory: memory(1 << 20, "transforms-test"), ends: channel() }
+    }
+
+    /// Transforms a sample whose bytes are its number behind a letter.
+    fn submit(&self, letter: char, sample: u32) {
+        let place = u64::from(sample) * (ROW + SLOT);
+        let bytes = format!("{letter}{sample}");
+        self.memory.write(Bytes(place), bytes.as_bytes()).unwrap();
+        let ended = self.ends.0.clone();
+        self.pool.submit(Task {
+            sample: SampleId(sample),
+            epoch: Epoch(0),
+            memory: Arc::clone(&self.memory),
+            slot: Part { offset: place, len: SLOT },
+            input_len: bytes.len() as u64,
+            form: InputForm::Stored,
+            after: AfterTransform::Unused,
+            row: Part { offset: place + SLOT, len: ROW },
+            finish: Box::new(move |finished| ended.send((sample, finished)).unwrap()),
+        });
+    }
+
+    /// How so many tasks ended, by their samples.
+    fn ended(&self, count: usize) -> BTreeMap<u32, Finished> {
+        (0..count).map(|_| self.ends.1.recv_timeout(PATIENCE).unwrap()).collect()
+    }
+
+    fn row_of(&self, sample: u32) -> String {
+        let mut row = [0; 64];
+        let place = u64::from(sample) * (ROW + SLOT) + SLOT;
+        self.memory.read(Bytes(place), &mut row).unwrap();
+        String::from_utf8(row.into_iter().take_while(|it| *it > 0).collect()).unwrap()
+    }
+
+    fn check_rows(&self, ended: &BTreeMap<u32, Finished>, letter: char) {
+        for (sample, finished) in ended {
+            assert_eq!(finished.outcome, Ok(0), "sample {sample}");
+            assert_eq!(self.row_of(*sample), format!("{letter}{sample}"));
+        }
+    }
+}
+
+fn memory(len: u64, name: &str) -> Arc<Region> {
+    let len = Bytes(len);
+    let request = RegionRequest { len, locality: Locality::Anywhere, name, pages: Pages::Small };
+    Arc::new(Region::reserve(&request).unwrap())
+}
+
+/// The worker processes of this one that have not ended.
+fn workers() -> Vec<Pid> {
+    let children = fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
+    let children: Vec<String> = children.collect();
+    let pids = children.iter().flat_map(|it| it.split_whitespace()).map(|it| it.parse().unwrap());
+    pids.filter_map(Pid::from_raw).collect()
+}
+
+#[test]
+fn every_sample_becomes_the_row_that_is_its_own() {
+    let rig = Rig::start(settings(3));
+    (0..200).for_each(|sample| rig.submit('s', sample));
+    rig.check_rows(&rig.ended(200), 's');
+    let counts = rig.pool.counts();
+    assert_eq!((counts.transformed, counts.lost, counts.started), (200, 0, 3));
+    assert!(counts.worked > Duration::ZERO);
+}
+
+#[test]
+fn a_sample_that_crashes_workers_is_named_and_costs_no_other() {
+    let rig = Rig::start(settings(2));
+    for sample in 0..60 {
+        rig.submit(if sample == 20 { 'a' } else { 's' }, sample);
+    }
+    let mut ended = rig.ended(60);
+    let crashed = ended.remove(&20).unwrap().outcome.unwrap_err();
+    assert!(
+        matches!(&crashed, TransformError::Crashed(how) if how.contains("SIGABRT")),
+        "{crashed}"
+    );
+    rig.check_rows(&ended, 's');
+    let counts = rig.pool.counts();
+    assert_eq!((counts.crashed, counts.lost, counts.transformed), (2, 1, 59));
+}
+
+#[test]
+fn a_sample_that_cannot_be_transformed_ends_no_worker() {
+    let rig = Rig::start(settings(1));
+    rig.submit('e', 0);
+    rig.submit('s', 1);
+    let mut ended = rig.ended(2);
+    let error = ended.remove(&0).unwrap().outcome.unwrap_err();
+    assert_eq!(error, TransformError::Untransformable("no image".to_owned()));
+    rig.check_rows(&ended, 's');
+    assert_eq!((rig.pool.counts().untransformable, rig.pool.counts().started), (1, 1));
+}
+
+#[test]
+fn workers_that_are_killed_cost_no_sample() {
+    let rig = Rig::start(settings(2));
+    for sample in 0..300 {
+        rig.submit('s', sample);
+        if sample % 100 == 50 && rig.pool.counts().working > 0 {
+            workers().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+        }
+    }
+    rig.check_rows(&rig.ended(300), 's');
+    assert!(rig.pool.counts().crashed >= 1, "{:?}", rig.pool.counts());
+}
+
+#[test]
+fn a_worker_that_stands_still_is_replaced_and_its_samples_become_rows() {
+    let mut settings = settings(1);
+    settings.setup.time_limit = Duration::ZERO;
+    let rig = Rig::start(settings);
+    let [pid] = workers()[..] else { panic!("one worker runs: {:?}", workers()) };
+    kill_process(pid, Signal::STOP).unwrap();
+    while !fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()))
+        .unwrap()
+        .contains("(stopped)")
+    {
+        thread::yield_now();
+    }
+    (0..3).for_each(|sample| rig.submit('s', sample));
+    rig.check_rows(&rig.ended(3), 's');
+    assert_eq!((rig.pool.counts().timed_out, rig.pool.counts().lost), (1, 0));
+}
+
+#[test]
+fn a_sample_that_never_ends_is_refused_and_the_next_is_transformed() {
+    let mut settings = settings(1);
+    settings.setup.time_limit = Duration::ZERO;
+    let rig = Rig::start(settings);
+    rig.submit('h', 0);
+    rig.submit('s', 1);
+    let mut ended = rig.ended(2);
+    let error = ended.remove(&0).unwrap().outcome.unwrap_err();
+    assert!(error.to_string().contains("took longer than"), "{error}");
+    rig.check_rows(&ended, 's');
+}
+
+#[test]
+fn a_task_outside_of_its_memory_is_refused() {
+    let rig = Rig::start(settings(1));
+    // Behind the end of the memory.
+    let sample = 1 << 20;
+    let ended = rig.ends.0.clone();
+    rig.pool.submit(Task {
+        sample: SampleId(sample),
+        epoch: Epoch(0),
+        memory: Arc::clone(&rig.memory),
+        slot: Part { offset: 1 << 20, len: SLOT },
+        input_len: 1,
+        form: InputForm::Stored,
+        after: AfterTransform::Unused,
+        row: Part { offset: 0, len: ROW },
+        finish: Box::new(move |finished| ended.send((sample, finished)).unwrap()),
+    });
+    let error = rig.ended(1).remove(&sample).unwrap().outcome.unwrap_err();
+    assert!(error.to_string().contains("leave 1048576 bytes"), "{error}");
+}
+
+#[test]
+fn the_prepared_form_comes_with_its_checksum() {
+    let rig = Rig::start(settings(1));
+    rig.memory.write(Bytes(0), b"12345").unwrap();
+    let ended = rig.ends.0.clone();
+    rig.pool.submit(Task {
+        sample: SampleId(0),
+        epoch: Epoch(0),
+        memory: Arc::clone(&rig.memory),
+        slot: Part { offset: 0, len: SLOT },
+        input_len: 5,
+        form: InputForm::Stored,
+        after: AfterTransform::Prepared,
+        row: Part { offset: SLOT, len: ROW },
+        finish: Box::new(move |finished| ended.send((0, finished)).unwrap()),
+    });
+    let sum = rig.ended(1).remove(&0).unwrap().outcome.unwrap();
+    assert_eq!(sum, tierfeed_dataset::read::sample_sum::sum_of(b"54321"));
+    let mut slot = [0; 5];
+    rig.memory.read(Bytes(0), &mut slot).unwrap();
+    assert_eq!(&slot, b"54321");
+}
+
+#[test]
+fn memory_that_is_forgotten_is_unmapped_by_workers() {
+    let rig = Rig::start(settings(1));
+    rig.submit('s', 0);
+    rig.check_rows(&rig.ended(1), 's');
+    let [pid] = workers()[..] else { panic!("one worker runs: {:?}", workers()) };
+    let maps = || fs::read_to_string(format!("/proc/{}/maps", pid.as_raw_nonzero())).unwrap();
+    assert!(maps().contains("transforms-test"));
+    rig.pool.forget(&rig.memory);
+    let rig = Rig { memory: memory(1 << 20, "another-memory"), ..rig };
+    // Behind the order to unmap.
+    rig.submit('s', 0);
+    rig.check_rows(&rig.ended(1), 's');
+    assert!(!maps().contains("transforms-test"), "{}", maps());
+}
+
+#[test]
+fn a_pool_whose_workers_cannot_work_says_why() {
+    let mut unfit = settings(2);
+    unfit.setup.pipeline = "unfit".to_owned();
+    let mut absent = settings(2);
+    absent.program.path = PathBuf::from("/no/such/program");
+    let mut other = settings(1);
+    other.program.path = PathBuf::from("/bin/true");
+    for (settings, why) in
+        [(unfit, "no such step"), (absent, "/no/such/program"), (other, "code 0")]
+    {
+        let error = Transforms::start_blocking(settings).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn tasks_that_wait_at_the_end_are_dropped_and_no_worker_is_left() {
+    let rig = Rig::start(settings(2));
+    rig.submit('h', 0);
+    (1..100).for_each(|sample| rig.submit('h', sample));
+    let Rig { pool, ends: (sender, ends), .. } = rig;
+    drop(pool);
+    drop(sender);
+    // Each task was dropped with its sender, so nothing more can come.
+    assert!(ends.recv().is_err());
+    assert_eq!(workers(), []);
+}
