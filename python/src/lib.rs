@@ -22,6 +22,7 @@ mod agent;
 mod batch;
 mod batches;
 mod cold_reader;
+mod cores;
 mod identity;
 mod index;
 mod order;
@@ -36,6 +37,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(m)?;
+    cores::register(m)?;
     identity::register(m)?;
     view::register(m)?;
     sample::register(m)?;

@@ -167,6 +167,12 @@ impl Order {
         self.spec.world.ranks()
     }
 
+    /// Training processes of each node.
+    #[getter]
+    fn ranks_per_node(&self) -> u32 {
+        self.spec.world.ranks_per_node
+    }
+
     /// The seed of the permutation.
     #[getter]
     fn seed(&self) -> u64 {

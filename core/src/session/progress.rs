@@ -208,8 +208,8 @@ pub struct Progress {
     pub leads: Waits,
     /// For how long trainers held batches.
     pub holds: Waits,
-    /// The most threads with which a trainer decoded.
-    pub decode_threads: u32,
+    /// The threads with which the trainers of each rank decoded last, of those that decode on threads.
+    pub decode_threads: BTreeMap<Rank, u32>,
     /// The batch that was taken last.
     pub taken: Option<Taken>,
     /// Bytes that were fetched ahead into tiers and then not wanted.
@@ -268,7 +268,7 @@ impl Progress {
             first_stall: Nanoseconds(0),
             leads: Waits::default(),
             holds: Waits::default(),
-            decode_threads: 0,
+            decode_threads: BTreeMap::new(),
             taken: None,
             in_vain: Bytes(0),
             look_ahead_room: BTreeMap::new(),
@@ -315,6 +315,12 @@ impl Progress {
         self.taken = Some(taken);
     }
 
+    /// The threads that decode for a rank, the most of all ranks; 0 if the training's own threads do.
+    #[must_use]
+    pub fn decode_threads_max(&self) -> u32 {
+        self.decode_threads.values().copied().max().unwrap_or(0)
+    }
+
     /// Counts what a trainer did itself. A tally of an epoch that the job does not have is ignored.
     pub(super) fn tallied(&mut self, rank: Rank, tally: &Tally) {
         let Some(epoch) = self.epochs.get_mut(tally.epoch.0 as usize) else { return };
@@ -327,7 +333,9 @@ impl Progress {
         epoch.causes.note(StallCause::Unanswered, tally.unanswered);
         epoch.causes.note(StallCause::SelfRead, tally.self_read);
         epoch.causes.note(StallCause::Decoding, tally.decoding);
-        self.decode_threads = self.decode_threads.max(tally.decode_threads);
+        if tally.decode_threads > 0 {
+            self.decode_threads.insert(rank, tally.decode_threads);
+        }
         if let Some(each) =
             tally.unanswered.0.saturating_add(tally.self_read.0).checked_div(batches)
         {

@@ -10,7 +10,7 @@ import numpy
 from numpy.typing import DTypeLike, NDArray
 
 import tierfeed.numpy
-from tierfeed.decoding import Decode
+from tierfeed.decoding import Decode, DecodeThreads
 from tierfeed.feed import Feed
 from tierfeed.identity import refuse
 from tierfeed.loader import ShortBatch, Source
@@ -37,7 +37,7 @@ class TierLoader(tierfeed.numpy.TierLoader):
         sharding: jax.sharding.Sharding | None = None,
         record: DTypeLike | None = None,
         decode: Decode | None = None,
-        decode_threads: int = 0,
+        decode_threads: DecodeThreads = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         short_batch: ShortBatch = "keep",
         **keys: Any,

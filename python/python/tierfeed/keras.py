@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 import tierfeed.numpy
 from tierfeed._native import Reconfigure
-from tierfeed.decoding import Decode
+from tierfeed.decoding import Decode, DecodeThreads
 from tierfeed.loader import ShortBatch, Source
 
 __all__ = ["TierEpochs", "TierPyDataset"]
@@ -42,7 +42,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         initial_epoch: int | None = None,
         record: DTypeLike | None = None,
         decode: Decode | None = None,
-        decode_threads: int = 0,
+        decode_threads: DecodeThreads = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         short_batch: ShortBatch = "keep",
         **keys: Any,

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 from tierfeed._native import Batch, Reconfigure
 from tierfeed.arguments import KEYS, own_arguments, refuse_unknown
 from tierfeed.batches import Batches
-from tierfeed.decoding import CLOSED, Decode, Decoder
+from tierfeed.decoding import CLOSED, Decode, Decoder, DecodeThreads
 from tierfeed.delivery import Delivery
 from tierfeed.feed import Feed, connect, embedded_feed
 from tierfeed.position import Position
@@ -43,7 +43,8 @@ class Loader:
 
     `whole` makes of a batch what training gets. With `decode` it is `collate` of what `decode` returned
     for each sample; samples are decoded on `decode_threads`, those of the next batch as soon as it is
-    staged. One pass at a time: an iterator ends when another one of the same loader begins.
+    staged. With "auto" their number follows from what decoding takes and how long training computes. One
+    pass at a time: an iterator ends when another one of the same loader begins.
 
     A subclass may replace `_delivery`. `elsewhere` has the advice for arguments of other loaders.
     """
@@ -55,7 +56,7 @@ class Loader:
         *,
         whole: Callable[[Batch], Any],
         decode: Decode | None,
-        decode_threads: int,
+        decode_threads: DecodeThreads,
         collate: Callable[[list[Any]], Any],
         short_batch: ShortBatch = "keep",
         elsewhere: Mapping[str, str] | None = None,
@@ -124,8 +125,11 @@ class Loader:
                     begun = begun or self._begin(self._staged(batches))
                     sent = self._finish_ahead(begun)
                 # Popped, so that the loader does not keep a batch while training uses it.
+                handed_ns = time.monotonic_ns()
                 yield value.pop()
                 wanted_ns = time.monotonic_ns()
+                if self._decoder is not None:
+                    self._decoder.computed((wanted_ns - handed_ns) / 1e9)
                 self._delivery.asked()
             if closings != self._closings:
                 raise Reconfigure(CLOSED)
@@ -157,8 +161,12 @@ class Loader:
         self._position.load_state_dict(state)
 
     def stats(self) -> Stats:
-        """Batches, samples and bytes so far, and how long training waited for them in seconds."""
-        return self._waits.stats()
+        """Batches, samples and bytes so far, how long training waited for them in seconds, and how many
+        threads decode now."""
+        return self._waits.stats(decode_threads=self._decode_threads())
+
+    def _decode_threads(self) -> int:
+        return 0 if self._decoder is None else self._decoder.threads
 
     def close(self) -> None:
         """Ends the decode threads and disconnects."""
@@ -203,8 +211,7 @@ class Loader:
         batch = begun.batch
         sent = self._send(begun)
         ready_ns = time.monotonic_ns()
-        threads = 0 if self._decoder is None else self._decoder.threads
-        self.feed.note_decoding(batch.epoch, ready_ns - there_ns, threads)
+        self.feed.note_decoding(batch.epoch, ready_ns - there_ns, self._decode_threads())
         self._waits.add(
             (ready_ns - wanted_ns) / 1e9,
             decoding_s=(ready_ns - there_ns) / 1e9,

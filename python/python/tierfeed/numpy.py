@@ -9,7 +9,7 @@ import numpy
 from numpy.typing import DTypeLike, NDArray
 
 from tierfeed._native import Batch, Reconfigure
-from tierfeed.decoding import Decode
+from tierfeed.decoding import Decode, DecodeThreads
 from tierfeed.loader import Loader, ShortBatch, Source
 
 __all__ = ["TierLoader", "stack"]
@@ -41,7 +41,7 @@ class TierLoader(Loader):
         *,
         record: DTypeLike | None = None,
         decode: Decode | None = None,
-        decode_threads: int = 0,
+        decode_threads: DecodeThreads = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         short_batch: ShortBatch = "keep",
         **keys: Any,

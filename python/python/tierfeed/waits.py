@@ -25,6 +25,7 @@ class Stats(TypedDict):
     bytes: int
     stall_s: float
     decoding_s: float
+    decode_threads: int
     batch_wait_s: WaitQuantiles
 
 
@@ -50,7 +51,7 @@ class Waits:
         self._max_s = max(self._max_s, wait_s)
         self._recent.append(wait_s)
 
-    def stats(self) -> Stats:
+    def stats(self, *, decode_threads: int) -> Stats:
         """The figures so far."""
         ordered = sorted(self._recent)
         return Stats(
@@ -59,6 +60,7 @@ class Waits:
             bytes=self._bytes,
             stall_s=self._sum_s,
             decoding_s=self._decoding_s,
+            decode_threads=decode_threads,
             batch_wait_s=WaitQuantiles(
                 p50=_quantile(ordered, 0.50), p99=_quantile(ordered, 0.99), max=self._max_s
             ),

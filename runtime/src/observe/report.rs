@@ -94,6 +94,9 @@ pub struct Report {
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// The part of it that was for the first batch of each rank.
     pub first_stall_s: f64,
+    /// The threads that decoded for a rank at last, the most of all ranks; 0 if the training's own threads
+    /// did.
+    pub decode_threads: u32,
     /// How long the main thread of a training process was runnable without a processor, waiting for data or
     /// not; the mean over processes, absent if they are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -310,6 +313,7 @@ impl Report {
             stall_s: waiting.stall_s,
             stall_for_s: facts.stall_for(&facts.causes(), waiting.readers),
             first_stall_s: waiting.first_s,
+            decode_threads: progress.decode_threads_max(),
             no_processor_s: waiting.starved_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),

@@ -11,7 +11,7 @@ from torch.utils.data import default_collate
 
 from tierfeed._native import Batch
 from tierfeed.batches import Batches
-from tierfeed.decoding import Decode
+from tierfeed.decoding import Decode, DecodeThreads
 from tierfeed.loader import Begun, Loader, Source
 from tierfeed.torch import cuda
 from tierfeed.torch.delivery import delivery
@@ -37,7 +37,7 @@ class TierLoader(Loader):
     With `decode(sample, label)` it is `collate` of what `decode` returned for each sample, by default
     PyTorch's `default_collate`. `sample` supports the buffer protocol, DLPack and `numpy()`. With
     `decode_threads` the samples of a batch are decoded in parallel, and those of the next batch too as
-    soon as it is staged.
+    soon as it is staged; "auto" finds as many threads as training needs.
 
     A sample that `decode` fails for names its file in the error, or with `on_error: skip` is left out
     and listed in `skipped`. A batch of which nothing is left is not handed out.
@@ -59,7 +59,7 @@ class TierLoader(Loader):
         source: Source | None = None,
         *,
         decode: Decode | None = None,
-        decode_threads: int = 0,
+        decode_threads: DecodeThreads = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         device: torch.device | str | None = None,

@@ -337,7 +337,7 @@ impl RunFigures<'_> {
     fn against_decoding(&self) -> Vec<Candidate> {
         let (decoding, computing) =
             (self.waiting.seconds_for(StallCause::Decoding), self.computing());
-        let threads = u64::from(self.progress.decode_threads);
+        let threads = u64::from(self.progress.decode_threads_max());
         let work = match threads {
             0 => decoding,
             // They decode while the training computes, too.

@@ -404,7 +404,7 @@ fn decoding_on_the_training_s_own_thread_wants_threads_and_all_threads_less_deco
     let mut progress = waited(&causes, 8 * S);
     // Each of two ranks decodes for 30 s of 40 s: three times as long as it computes.
     let mut of = |threads| {
-        progress.decode_threads = threads;
+        progress.decode_threads.insert(Rank(0), threads);
         let facts = Facts { wall: Nanoseconds(40 * S), ..facts(&progress, &TIERS) };
         report(facts)
     };

@@ -105,7 +105,7 @@ impl RunFigures<'_> {
             _ => true,
         };
         let count = match (to_count, *change) {
-            (Some(to), "decode-threads") => *to > u64::from(self.progress.decode_threads),
+            (Some(to), "decode-threads") => *to > u64::from(self.progress.decode_threads_max()),
             // No more can be staged ahead than there are batches.
             (Some(to), _) => *to > u64::from(self.staged_batches) && *to <= self.steps(),
             (None, _) => true,
