@@ -4,6 +4,10 @@
 //! The agent writes this layout and the trainer's client reads it; both take it from here. A sample
 //! that is read in place still has room in the layout: if it has to be fetched after all, it goes
 //! there.
+//!
+//! With a transform the samples of the table are rows of one length: the rows lie at the start of the batch, at
+//! a constant stride, and behind them each sample has an input slot, into which its bytes arrive. Trainers know
+//! nothing of input slots.
 
 use alloc::vec::Vec;
 
@@ -78,6 +82,35 @@ impl Batch {
             entries.push(Entry { sample, offset: Bytes(end), len: Some(len), in_place: None });
             end = aligned(end.saturating_add(len.0), SAMPLE_ALIGN);
         }
+        Self::with_table(id, entries, end)
+    }
+
+    /// Lays out rows of `row` bytes, one for each of `inputs`, and behind them an input slot for each with
+    /// room for so many bytes. Returns where the input slots start, in the order of the entries.
+    #[must_use]
+    pub fn lay_out_rows(
+        id: BatchId,
+        row: Bytes,
+        inputs: impl Iterator<Item = (SampleId, Bytes)>,
+    ) -> (Self, Vec<Bytes>) {
+        let mut entries = Vec::new();
+        let mut rooms = Vec::new();
+        let stride = row_stride(row);
+        let mut end = 0_u64;
+        for (sample, room) in inputs {
+            entries.push(Entry { sample, offset: Bytes(end), len: Some(row), in_place: None });
+            rooms.push(room);
+            end = end.saturating_add(stride.0).min(LEN_MAX);
+        }
+        for room in &mut rooms {
+            let start = end;
+            end = aligned(end.saturating_add(room.0), SAMPLE_ALIGN);
+            *room = Bytes(start);
+        }
+        (Self::with_table(id, entries, end), rooms)
+    }
+
+    fn with_table(id: BatchId, entries: Vec<Entry>, end: u64) -> Self {
         let table_bytes = (entries.len() as u64).saturating_mul(TABLE_ROW_BYTES);
         let len = aligned(end.saturating_add(table_bytes).max(1), BATCH_ALIGN);
         Self { id, entries, table_offset: Bytes(end), len: Bytes(len) }
@@ -89,6 +122,12 @@ impl Batch {
         let lens = self.entries.iter().filter_map(|entry| entry.len);
         Bytes(lens.fold(0, |sum, len| sum.saturating_add(len.0)))
     }
+}
+
+/// From the start of one row to that of the next.
+#[must_use]
+pub fn row_stride(row: Bytes) -> Bytes {
+    Bytes(aligned(row.0, SAMPLE_ALIGN))
 }
 
 /// The largest length of a batch.
@@ -116,6 +155,30 @@ mod tests {
             assert!(offsets.is_sorted(), "{offsets:?}");
             assert!(batch.len.0 > u64::MAX / 2, "{}", batch.len.0);
             assert!(batch.len >= batch.table_offset && batch.payload().0 > u64::MAX / 2);
+        }
+    }
+
+    #[test]
+    fn rows_lie_at_a_constant_stride_from_the_start_and_inputs_behind_them() {
+        let inputs = [(SampleId(4), Bytes(70)), (SampleId(2), Bytes(0)), (SampleId(9), Bytes(64))];
+        let (batch, slots) = Batch::lay_out_rows(ID, Bytes(100), inputs.into_iter());
+        let rows: Vec<_> = batch.entries.iter().map(|it| (it.sample.0, it.offset.0)).collect();
+        assert_eq!(rows, [(4, 0), (2, 128), (9, 256)]);
+        assert!(batch.entries.iter().all(|entry| entry.len == Some(Bytes(100))));
+        assert_eq!(slots, [384, 512, 512].map(Bytes));
+        assert_eq!((batch.table_offset, batch.len), (Bytes(576), Bytes(4096)));
+        assert_eq!(batch.payload(), Bytes(300));
+    }
+
+    #[test]
+    fn rows_that_64_bits_cannot_count_are_longer_than_any_memory() {
+        for (row, room) in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX / 2, u64::MAX / 2)] {
+            let inputs = [(SampleId(0), Bytes(room)); 3].into_iter();
+            let (batch, slots) = Batch::lay_out_rows(ID, Bytes(row), inputs);
+            let rows = batch.entries.iter().map(|entry| entry.offset);
+            let offsets: Vec<Bytes> = rows.chain(slots).chain([batch.table_offset]).collect();
+            assert!(offsets.is_sorted(), "{offsets:?}");
+            assert!(batch.len.0 > u64::MAX / 2 && batch.len >= batch.table_offset);
         }
     }
 

@@ -59,6 +59,7 @@ mod stage;
 mod staging;
 mod stall;
 mod tally;
+mod transform;
 mod waiting;
 mod waits;
 mod windows;
@@ -85,6 +86,7 @@ pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
+pub use transform::{Form, Transform, TransformCount};
 pub use waits::Waits;
 pub use windows::{Adaptation, Windows};
 
@@ -222,9 +224,13 @@ impl Session {
         self.event_at = now;
         let is_delivery = matches!(event, Event::Delivered { .. });
         // Most operations end while others of their batch run, and nothing follows from that.
-        self.is_settled &= matches!(event, Event::Completed { outcome: Ok(()), .. });
+        self.is_settled &= matches!(
+            event,
+            Event::Completed { outcome: Ok(()), .. } | Event::Transformed { outcome: Ok(()), .. }
+        );
         match event {
             Event::Completed { op, outcome } => self.handle_completed(op, outcome),
+            Event::Transformed { op, outcome, took } => self.handle_transformed(op, outcome, took),
             Event::Attached { connection, rank } => self.handle_attached(connection, rank),
             Event::ArenaPinned { rank } => {
                 self.staging.get_mut(rank).into_iter().for_each(RankStaging::pin);
@@ -429,7 +435,7 @@ impl Session {
         self.deadlines.delivered(staged.number, wait.until, wait.len());
         let samples = staged.batch.entries.iter().filter(|entry| entry.len.is_some()).count();
         let skipped = staged.batch.entries.len() - samples;
-        let len = staged.batch.payload();
+        let len = self.settings.demand_of(&staged.batch);
         let taken = Taken {
             batch: staged.batch.id,
             placed: staged.timeline.placed,

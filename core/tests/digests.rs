@@ -59,6 +59,7 @@ fn settings(policy: Kind, world: World) -> Settings {
         windows: Windows::default(),
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }

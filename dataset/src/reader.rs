@@ -83,7 +83,8 @@ pub const fn code_of(fault: Fault) -> u8 {
         Fault::Vanished => 1,
         Fault::Changed => 2,
         Fault::Truncated => 3,
-        Fault::Io | Fault::Poisoned(..) => 4,
+        // A reader has no chunks, and transforms nothing.
+        Fault::Io | Fault::Poisoned(..) | Fault::Untransformable => 4,
         Fault::Corrupt => 5,
         Fault::NoSpace => 6,
         Fault::Denied => 7,

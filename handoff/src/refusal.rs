@@ -20,7 +20,7 @@ const PLAIN: [(u32, Refusal); 5] = [
     (7, Refusal::TooManyJumps),
 ];
 
-const FAULTS: [(u32, Fault); 7] = [
+const FAULTS: [(u32, Fault); 8] = [
     (1, Fault::Vanished),
     (2, Fault::Changed),
     (3, Fault::Truncated),
@@ -28,6 +28,7 @@ const FAULTS: [(u32, Fault); 7] = [
     (5, Fault::Corrupt),
     (6, Fault::NoSpace),
     (7, Fault::Denied),
+    (8, Fault::Untransformable),
 ];
 
 /// A refusal in a ring entry: a code and two words.
@@ -120,6 +121,7 @@ fn fault_sentence(fault: Fault) -> &'static str {
         Fault::Denied => "permission to read its object is denied",
         Fault::Io | Fault::Poisoned(..) => "reading failed",
         Fault::Corrupt => "its bytes came back changed",
+        Fault::Untransformable => "no row could be made of its bytes",
         Fault::NoSpace => "there was no memory left for it",
     }
 }
@@ -155,13 +157,13 @@ pub(super) mod tests {
 
     #[test]
     fn every_value_without_fields_has_a_code() {
-        use Fault::{Changed, Corrupt, Denied, Io, NoSpace, Truncated, Vanished};
+        use Fault::{Changed, Corrupt, Denied, Io, NoSpace, Truncated, Untransformable, Vanished};
         use Refusal::{AlreadyTaken, NoRoom, NotInOrder, NotPublished, TooManyJumps};
 
         for refusal in [NotInOrder, NotPublished, AlreadyTaken, NoRoom, TooManyJumps] {
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }
-        for fault in [Vanished, Changed, Truncated, Denied, Io, Corrupt, NoSpace] {
+        for fault in [Vanished, Changed, Truncated, Denied, Io, Corrupt, NoSpace, Untransformable] {
             let refusal = Refusal::Unreadable(SampleId(1), fault);
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }

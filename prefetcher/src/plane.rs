@@ -144,6 +144,8 @@ impl DataPlane {
             }
             // Samples of other nodes come by `Self::receive`; who has no such node reads cold.
             Operation::Receive { .. } => drop(Answer::new(op, summary, Arc::clone(&self.state))),
+            // A plane without threads that transform.
+            Operation::Transform { .. } => drop(Answer::new(op, summary, Arc::clone(&self.state))),
             Operation::Prefetch { sample, len, to } => {
                 let answer = Answer::new(op, summary, Arc::clone(&self.state));
                 let copies = Arc::clone(&self.copies);

@@ -374,6 +374,7 @@ pub(crate) fn session(
         windows: windows.session(job.assignment),
         aim,
         in_place_tiers: Vec::new(),
+        transform: None,
         look_ahead: job.look_ahead,
         first_room,
     }

@@ -178,6 +178,7 @@ fn session(sizes: &Arc<[Bytes]>, epochs: u32, capacity: Bytes) -> Session {
         policy: Kind::Gap,
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
         staged_batches: STAGED,

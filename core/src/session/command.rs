@@ -7,7 +7,7 @@ use crate::{
     batch::Batch,
     id::{BatchId, ChunkId, ConnectionId, Epoch, LeaseId, NodeId, OpId, Rank, SampleId, TierId},
     retention::partition::Membership,
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 
 /// What the session asks for.
@@ -108,6 +108,8 @@ pub enum Fault {
     NoSpace,
     /// Memory of a chunk broke: nothing in it can be relied on.
     Poisoned(TierId, ChunkId),
+    /// The bytes are there, but no row could be made of them.
+    Untransformable,
 }
 
 impl Fault {
@@ -123,6 +125,7 @@ impl Fault {
             Self::Corrupt => "corrupt",
             Self::NoSpace => "no-space",
             Self::Poisoned(..) => "poisoned",
+            Self::Untransformable => "untransformable",
         }
     }
 }
@@ -136,6 +139,15 @@ pub enum Event {
         op: OpId,
         /// The fault, if it failed.
         outcome: Result<(), Fault>,
+    },
+    /// A transform ended.
+    Transformed {
+        /// The name that [`Command::Start`] gave it.
+        op: OpId,
+        /// The fault, if it failed.
+        outcome: Result<(), Fault>,
+        /// For how long a thread worked at it.
+        took: Nanoseconds,
     },
     /// A trainer, or one of its worker processes, connected.
     Attached {

@@ -3,7 +3,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Answer, Fault, Held, OnError, Operation, Retention, Session,
+    Answer, Fault, Form, Held, OnError, Operation, Retention, Session,
     deadlines::BatchNumber,
     entry::EntryRef,
     operations::{PendingOp, Started, Work},
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     batch::Entry,
     id::{BatchId, ChunkId, OpId, Rank, SampleId, TierId},
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 
 impl Session {
@@ -46,6 +46,19 @@ impl Session {
                 self.close_arenas();
             }
         }
+    }
+
+    /// A transform ended at which a thread worked for so long.
+    pub(super) fn handle_transformed(
+        &mut self,
+        op: OpId,
+        outcome: Result<(), Fault>,
+        took: Nanoseconds,
+    ) {
+        if let Some((form, epoch)) = self.operations.running_transform(op) {
+            self.progress.worked(epoch, form, took);
+        }
+        self.handle_completed(op, outcome);
     }
 
     /// Starts operations that nothing blocks any more, and those that may run once these ended at once.
@@ -94,11 +107,18 @@ impl Session {
             entry.into_iter().for_each(|entry| self.progress.unreceived(entry.batch.epoch));
             return Vec::new();
         }
+        if outcome.is_ok()
+            && let Some(runnable) = self.transform_arrived(op)
+        {
+            return runnable;
+        }
         let Some((pending, runnable)) = self.operations.remove(op) else { return Vec::new() };
         self.is_settled &= outcome.is_ok() && pending.work.serves_one_batch();
         self.note_time(&pending, outcome);
         self.apply(&pending, outcome);
-        if let Err(fault) = outcome {
+        if let Err(fault) = outcome
+            && !pending.work.is_apart_from_copies()
+        {
             self.operations.lose_source(op, fault);
         }
         if matches!(pending.work, Work::Run(Operation::AddChunk { .. })) {
@@ -106,6 +126,40 @@ impl Session {
         }
         self.release_staging(&pending);
         runnable
+    }
+
+    /// Lets an arrival that ended well go on with its transform. Returns what may run now; `None` if there is
+    /// nothing to transform: nothing is for a batch that was dropped, unless a tier takes the prepared form.
+    fn transform_arrived(&mut self, op: OpId) -> Option<Vec<OpId>> {
+        let cached = self.settings.transform.as_ref()?.cached;
+        let arrival = self.operations.get(op)?;
+        let EntryRef { batch, index } = arrival.entry?;
+        let (sample, from, form, retention) = match arrival.work {
+            Work::Run(Operation::Fetch { sample, to, retention }) => {
+                (sample, to, Form::Stored, retention)
+            }
+            Work::Run(
+                Operation::Receive { sample, to, .. } | Operation::Promote { sample, to, .. },
+            ) => (sample, to, cached, Retention::Dropped),
+            Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) | Work::ReadInPlace { .. } => {
+                return None;
+            }
+        };
+        let staged = self.staging.batch_mut(batch)?;
+        let is_copied = form != cached && retention == Retention::Kept;
+        if staged.claim == Claim::Dropped && !is_copied {
+            staged.is_stale = true;
+            return None;
+        }
+        let len = self.settings.sizes[sample.0 as usize];
+        let prepared = staged.input_of(index, len).filter(|_| is_copied);
+        let to = staged.slot_of(&staged.batch.entries[index]);
+        let epoch = batch.epoch;
+        let transform = Operation::Transform { sample, epoch, from, form, prepared, to };
+        let (arrival, runnable) = self.operations.transform(op, transform, self.now)?;
+        self.note_time(&arrival, Ok(()));
+        self.apply(&arrival, Ok(()));
+        Some(runnable)
     }
 
     /// Notes for its batch when an operation ended.
@@ -122,6 +176,7 @@ impl Session {
             Work::Run(Operation::Promote { from, to, .. }) => {
                 timeline.arrived(Some(from.tier), read(to.len), now);
             }
+            Work::Run(Operation::Transform { .. }) => timeline.transformed(now),
             // Nothing was read for this batch.
             Work::ReadInPlace { tier, .. } => timeline.arrived(Some(*tier), Bytes(0), now),
             work if work.uses_staging() => timeline.kept(now),
@@ -170,6 +225,14 @@ impl Session {
             },
             Work::Run(Operation::Receive { to, .. }) => {
                 entry.into_iter().for_each(|it| self.progress.received(it.batch.epoch, to.len));
+            }
+            Work::Run(Operation::Transform { sample, from, form, to, .. }) => {
+                let Some(entry) = entry else { return };
+                let made = outcome.map(|()| to.len);
+                self.progress.transformed(entry.batch.epoch, *form, from.len, made);
+                if let Err(fault) = outcome {
+                    self.lose_sample(*sample, entry, fault);
+                }
             }
             Work::Run(Operation::Promote { from, to, held: Held::Retained, .. }) => {
                 if let Some(entry) = entry.filter(|_| is_done) {

@@ -1,6 +1,6 @@
 //! Which operation is given out next: in each channel the one with the earliest deadline.
 //!
-//! A channel is the cold store, all other nodes together, or one tier. It has a queue for each rank, in the order in which the rank
+//! A channel is the cold store, all other nodes together, the threads that transform, or one tier. It has a queue for each rank, in the order in which the rank
 //! needs its batches. At most a window of operations runs in a channel at a time, so that a rank that fell
 //! behind or jumped does not wait behind deep prefetch of others. Where threads are divided over ranks
 //! ([`crate::session::assignment`]), each rank has a part of the window of the cold store, and no more.
@@ -27,12 +27,14 @@ use crate::{
     units::{Bytes, Nanoseconds},
 };
 
-/// What an operation moves its bytes over: the cold store, the other nodes, or one tier.
+/// What an operation moves its bytes over: the cold store, the other nodes, or one tier; or the threads that
+/// transform them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Cold,
     /// Without a window of its own: the requests to each node are bounded where they are sent.
     Peers,
+    Transform,
     Tier(TierId),
 }
 
@@ -57,7 +59,7 @@ struct RankQueue {
     running_max: usize,
 }
 
-/// A queue for each channel: the cold store, the other nodes, then the tiers.
+/// A queue for each channel: the cold store, the other nodes, the threads that transform, then the tiers.
 #[derive(Debug)]
 pub(super) struct EdfScheduler {
     first: Rank,
@@ -92,7 +94,13 @@ struct Candidate {
 }
 
 impl EdfScheduler {
-    pub(super) fn new(windows: Windows, tiers: usize, first: Rank, ranks: u32) -> Self {
+    pub(super) fn new(
+        windows: Windows,
+        transforms: NonZeroU32,
+        tiers: usize,
+        first: Rank,
+        ranks: u32,
+    ) -> Self {
         let queue = |window: NonZeroU32| Queue {
             window: window.get() as usize,
             running: 0,
@@ -105,8 +113,8 @@ impl EdfScheduler {
             Adaptation::Measured { max } => Some(ColdWindow::new(windows.cold, max)),
         };
         let tiers = (0..tiers).map(|_| queue(windows.tier));
-        let first_two = [queue(windows.cold), queue(NonZeroU32::MAX)];
-        let queues = first_two.into_iter().chain(tiers).collect();
+        let others = [queue(windows.cold), queue(NonZeroU32::MAX), queue(transforms)];
+        let queues = others.into_iter().chain(tiers).collect();
         Self { first, queues, adaptive, division: None }
     }
 
@@ -306,7 +314,8 @@ fn index(channel: Channel) -> usize {
     match channel {
         Channel::Cold => 0,
         Channel::Peers => 1,
-        Channel::Tier(tier) => usize::from(tier.0) + 2,
+        Channel::Transform => 2,
+        Channel::Tier(tier) => usize::from(tier.0) + 3,
     }
 }
 
@@ -340,7 +349,7 @@ mod tests {
 
     /// Whether the scheduler meets all deadlines. The number of a batch is its deadline; ranks alternate.
     fn are_met(jobs: &[Job]) -> bool {
-        let mut scheduler = EdfScheduler::new(window(1), 0, Rank(0), 2);
+        let mut scheduler = EdfScheduler::new(window(1), NonZeroU32::MIN, 0, Rank(0), 2);
         let expected = |batch: BatchNumber| Nanoseconds(batch.number);
         let mut left = jobs.len();
         for time in 0.. {
@@ -386,7 +395,7 @@ mod tests {
 
     #[test]
     fn what_the_node_needs_is_due_when_it_was_planned() {
-        let mut scheduler = EdfScheduler::new(window(9), 1, Rank(3), 1);
+        let mut scheduler = EdfScheduler::new(window(9), NonZeroU32::MIN, 1, Rank(3), 1);
         let tier = Channel::Tier(TierId(0));
         let batch = |number| Some(BatchNumber { rank: Rank(3), number });
         for (op, batch, now) in [(1, batch(50), 10), (2, None, 20), (3, batch(15), 20)] {
@@ -399,7 +408,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_batch_waits_for_overtakes() {
-        let mut scheduler = EdfScheduler::new(window(9), 0, Rank(0), 2);
+        let mut scheduler = EdfScheduler::new(window(9), NonZeroU32::MIN, 0, Rank(0), 2);
         let late = BatchNumber { rank: Rank(0), number: 90 };
         for op in [OpId(1), OpId(2)] {
             scheduler.push(Channel::Cold, Some(late), Nanoseconds(0), op);
@@ -434,7 +443,7 @@ mod tests {
     fn a_window_that_gains_nothing_shrinks_and_with_it_the_part_of_each_rank() {
         let max = NonZeroU32::new(64).unwrap();
         let windows = Windows { adaptation: Adaptation::Measured { max }, ..window(16) };
-        let mut scheduler = EdfScheduler::new(windows, 0, Rank(0), 2);
+        let mut scheduler = EdfScheduler::new(windows, NonZeroU32::MIN, 0, Rank(0), 2);
         scheduler.divide(&Division::Queues(alloc::vec![1, 1]));
         let mut now = 0;
         read_in_haste(&mut scheduler, 20_000, &mut now);
@@ -448,14 +457,14 @@ mod tests {
 
     #[test]
     fn a_fixed_window_stays() {
-        let mut scheduler = EdfScheduler::new(window(16), 0, Rank(0), 2);
+        let mut scheduler = EdfScheduler::new(window(16), NonZeroU32::MIN, 0, Rank(0), 2);
         read_in_haste(&mut scheduler, 20_000, &mut 0);
         assert_eq!(scheduler.cold_window(), 16);
     }
 
     #[test]
     fn a_rank_has_its_part_of_the_window_and_never_none() {
-        let mut scheduler = EdfScheduler::new(window(8), 0, Rank(0), 3);
+        let mut scheduler = EdfScheduler::new(window(8), NonZeroU32::MIN, 0, Rank(0), 3);
         for op in 0..60 {
             let rank = Rank(u32::try_from(op % 3).unwrap());
             scheduler.push(
@@ -484,7 +493,7 @@ mod tests {
 
     #[test]
     fn in_proportion_a_rank_has_the_part_that_its_requests_are_of_all() {
-        let mut scheduler = EdfScheduler::new(window(8), 0, Rank(0), 2);
+        let mut scheduler = EdfScheduler::new(window(8), NonZeroU32::MIN, 0, Rank(0), 2);
         scheduler.divide_in_proportion();
         for op in 0..40 {
             // Three of four for the first rank, and those of the other are due before.
@@ -513,7 +522,7 @@ mod tests {
 
     #[test]
     fn a_rank_whose_reads_are_all_under_way_keeps_its_part() {
-        let mut scheduler = EdfScheduler::new(window(4), 0, Rank(0), 2);
+        let mut scheduler = EdfScheduler::new(window(4), NonZeroU32::MIN, 0, Rank(0), 2);
         let push = |scheduler: &mut EdfScheduler, rank: Rank, op: u64| {
             let batch = BatchNumber { rank, number: op };
             scheduler.push(Channel::Cold, Some(batch), Nanoseconds(0), OpId(op));

@@ -1,7 +1,8 @@
 //! What the data plane executes: one type for the session that plans it and for the threads that do it.
 
+use super::Form;
 use crate::{
-    id::{ChunkId, NodeId, Rank, SampleId, TierId},
+    id::{ChunkId, Epoch, NodeId, Rank, SampleId, TierId},
     place::Place,
     units::Bytes,
 };
@@ -44,7 +45,8 @@ pub enum Held {
     Ahead,
 }
 
-/// One operation of the data plane, which ends exactly once with [`super::Event::Completed`].
+/// One operation of the data plane, which ends exactly once with [`super::Event::Completed`], or with
+/// [`super::Event::Transformed`] if it is a transform.
 ///
 /// Operations that were given out may run in any order and at the same time: the session has already
 /// waited for everything that they depend on.
@@ -111,6 +113,22 @@ pub enum Operation {
         to: Slot,
         /// Why the tier holds it.
         held: Held,
+    },
+    /// Turns a staged sample into a row of its batch. It has the name of the operation that brought the sample.
+    Transform {
+        /// The sample.
+        sample: SampleId,
+        /// The epoch that reads it, on which random steps depend.
+        epoch: Epoch,
+        /// Where its bytes lie.
+        from: Slot,
+        /// What form they have.
+        form: Form,
+        /// Where the prepared form goes if a tier takes it: it starts where the bytes lie. A copy of it needs
+        /// a checksum.
+        prepared: Option<Slot>,
+        /// Where the row goes.
+        to: Slot,
     },
     /// Reads a sample from the cold store into a tier, ahead of its use.
     Prefetch {

@@ -6,11 +6,14 @@
 
 use alloc::{
     collections::{BTreeSet, VecDeque},
+    sync::Arc,
     vec::Vec,
 };
+use core::num::NonZeroU32;
 
 use super::{
-    Command, Fault, Held, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
+    Command, Fault, Form, Held, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
+    Transform,
     deadlines::{BatchNumber, Deadlines},
     dependencies::{Access, Accesses, Dependencies, Mode},
     edf_scheduler::{Channel, EdfScheduler, Transfer, WindowSlot},
@@ -19,7 +22,7 @@ use super::{
 };
 use crate::{
     hash_table::HashTable,
-    id::{BatchId, ChunkId, OpId, SampleId, TierId},
+    id::{BatchId, ChunkId, Epoch, OpId, SampleId, TierId},
     place::Place,
     space::Piece,
     units::{Bytes, Nanoseconds},
@@ -56,14 +59,23 @@ impl Work {
         self.is_arrival() || matches!(self, Self::Run(Operation::Demote { .. }))
     }
 
-    /// Whether the operation brings a sample to its batch.
+    /// Whether the operation brings a sample to its batch, or makes a row of it there.
     fn is_arrival(&self) -> bool {
         matches!(
             self,
             Self::Run(
-                Operation::Fetch { .. } | Operation::Receive { .. } | Operation::Promote { .. }
+                Operation::Fetch { .. }
+                    | Operation::Receive { .. }
+                    | Operation::Promote { .. }
+                    | Operation::Transform { .. }
             ) | Self::ReadInPlace { .. }
         )
+    }
+
+    /// Whether what copies the arrived bytes into a tier does not wait for it: it makes a row of them, and
+    /// they are as they are cached.
+    pub(super) fn is_apart_from_copies(&self) -> bool {
+        matches!(self, Self::Run(Operation::Transform { prepared: None, .. }))
     }
 
     /// The sample that the operation brings to its place in a tier.
@@ -85,6 +97,7 @@ impl Work {
         match operation {
             Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
             Operation::Receive { .. } => Some(Channel::Peers),
+            Operation::Transform { .. } => Some(Channel::Transform),
             Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
                 Some(Channel::Tier(from.tier))
             }
@@ -205,6 +218,8 @@ pub(super) struct Operations {
     running: usize,
     running_max: usize,
     chunk: Bytes,
+    /// The length of every sample in the cold store.
+    stored: Arc<[Bytes]>,
 }
 
 impl Operations {
@@ -215,12 +230,19 @@ impl Operations {
         Self {
             pending: OpTable::default(),
             dependencies: Dependencies::default(),
-            scheduler: EdfScheduler::new(settings.windows, tiers, first, world.ranks_per_node),
+            scheduler: EdfScheduler::new(
+                settings.windows,
+                settings.transform.as_ref().map_or(NonZeroU32::MIN, Transform::window),
+                tiers,
+                first,
+                world.ranks_per_node,
+            ),
             writers: HashTable::default(),
             memory_commands: VecDeque::new(),
             running: 0,
             running_max: settings.operations_max(),
             chunk: settings.chunk,
+            stored: Arc::clone(settings.stored()),
         }
     }
 
@@ -338,11 +360,50 @@ impl Operations {
             Work::Run(Operation::Receive { sample, to, .. }) => (sample, to, Retention::Dropped),
             Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) => return None,
         };
+        let to = Slot { len: self.stored[sample.0 as usize], ..to };
         pending.work = Work::Run(Operation::Fetch { sample, to, retention });
         pending.lost = None;
         pending.state = State::Queued;
         self.scheduler.push(Channel::Cold, pending.due, now, op);
         pending.entry
+    }
+
+    /// Lets an arrival go on with the transform of what arrived. Returns the arrival, and what waited for its
+    /// bytes or its place and may run now: all, unless it is to copy the prepared form.
+    pub(super) fn transform(
+        &mut self,
+        op: OpId,
+        transform: Operation,
+        now: Nanoseconds,
+    ) -> Option<(PendingOp, Vec<OpId>)> {
+        let pending = self.pending.get_mut(op)?;
+        let next = PendingOp {
+            work: Work::Run(transform),
+            entry: pending.entry,
+            state: State::Queued,
+            due: pending.due,
+            waits_for: Vec::new(),
+            source: None,
+            is_in_vain: false,
+            lost: None,
+        };
+        let is_apart = next.work.is_apart_from_copies();
+        let arrival = core::mem::replace(pending, next);
+        self.scheduler.push(Channel::Transform, arrival.due, now, op);
+        let runnable = if is_apart { self.dependencies.remove(op) } else { Vec::new() };
+        Some((arrival, runnable))
+    }
+
+    /// The form and the epoch of a transform that was given out.
+    pub(super) fn running_transform(&self, op: OpId) -> Option<(Form, Epoch)> {
+        match self.pending.get(op)? {
+            PendingOp {
+                work: Work::Run(Operation::Transform { form, epoch, .. }),
+                state: State::Running(_),
+                ..
+            } => Some((*form, *epoch)),
+            _ => None,
+        }
     }
 
     /// Gives memory of an arena back, in turn with the other commands about memory.
@@ -512,7 +573,8 @@ impl Operations {
         let sources: BTreeSet<OpId> =
             self.pending.iter().filter_map(|(_, pending)| pending.source).collect();
         let arrivals = self.pending.iter().filter(|(_, pending)| pending.work.is_arrival());
-        let unread = arrivals.filter(|(op, _)| !sources.contains(op));
+        let unread =
+            arrivals.filter(|(op, it)| !sources.contains(op) || it.work.is_apart_from_copies());
         unread.filter_map(|(op, pending)| Some((op, pending.entry?.batch))).collect()
     }
 

@@ -5,8 +5,8 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 use crate::{
     id::{BatchId, DatasetId, Epoch, Rank, SampleId, Step, TierId},
     session::{
-        Busy, Fault, Place, Refusal, StallBreakdown, StallCause, Tally, Waits,
-        decisions::Decisions, edf_scheduler::Channel,
+        Busy, Fault, Form, Place, Refusal, StallBreakdown, StallCause, Tally, TransformCount,
+        Waits, decisions::Decisions, edf_scheduler::Channel,
     },
     units::{Bytes, Nanoseconds},
 };
@@ -57,6 +57,8 @@ pub struct EpochProgress {
     pub in_place: Bytes,
     /// Samples that trainers read in place.
     pub in_place_samples: u64,
+    /// What was transformed, by [`Form`] of what arrived.
+    pub transforms: [TransformCount; 2],
     /// Bytes of the batches that were [ready](READY_WITHIN) when the trainer asked.
     pub ready: Bytes,
     /// Batches that were not [ready](READY_WITHIN).
@@ -229,6 +231,8 @@ pub struct Progress {
     pub cold_busy: Busy,
     /// How busy the link to other nodes was.
     pub peers_busy: Busy,
+    /// How busy the threads that transform were.
+    pub transforms_busy: Busy,
     /// How busy each tier was, copies into it included.
     pub tiers_busy: Vec<Busy>,
     tiers: usize,
@@ -279,6 +283,7 @@ impl Progress {
             datasets: vec![DatasetProgress::default(); datasets],
             cold_busy: Busy::default(),
             peers_busy: Busy::default(),
+            transforms_busy: Busy::default(),
             tiers_busy: vec![Busy::default(); tiers],
             tiers,
         }
@@ -370,6 +375,7 @@ impl Progress {
         match channel {
             Channel::Cold => Some(&mut self.cold_busy),
             Channel::Peers => Some(&mut self.peers_busy),
+            Channel::Transform => Some(&mut self.transforms_busy),
             Channel::Tier(tier) => self.tiers_busy.get_mut(usize::from(tier.0)),
         }
     }
@@ -417,6 +423,31 @@ impl Progress {
     pub(super) fn read_ahead(&mut self, epoch: Epoch, len: Bytes) {
         self.read(epoch, None, len);
         self.epochs[epoch.0 as usize].ahead.0 += len.0;
+    }
+
+    /// Counts a transform that ended: the bytes of the row that it made, if it made one.
+    pub(super) fn transformed(
+        &mut self,
+        epoch: Epoch,
+        form: Form,
+        read: Bytes,
+        made: Result<Bytes, Fault>,
+    ) {
+        let count = &mut self.epochs[epoch.0 as usize].transforms[form as usize];
+        match made {
+            Ok(made) => {
+                count.samples += 1;
+                count.read.0 += read.0;
+                count.made.0 += made.0;
+            }
+            Err(_) => count.failed += 1,
+        }
+    }
+
+    /// Counts the time of a thread for a transform.
+    pub(super) fn worked(&mut self, epoch: Epoch, form: Form, took: Nanoseconds) {
+        let count = &mut self.epochs[epoch.0 as usize].transforms[form as usize];
+        count.time.0 = count.time.0.saturating_add(took.0);
     }
 
     /// Counts a sample that its batch reads in place.

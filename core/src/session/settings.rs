@@ -1,10 +1,12 @@
 //! What a session is built from.
 
 use alloc::{sync::Arc, vec::Vec};
+use core::num::NonZeroU32;
 
-use super::{SetPoints, Windows};
+use super::{Form, SetPoints, Transform, Windows};
 use crate::{
-    id::{NodeId, TierId},
+    batch::Batch,
+    id::{BatchId, NodeId, SampleId, TierId},
     order::Spec,
     retention::policy::{self, RankFetches},
     space::Space,
@@ -45,7 +47,7 @@ pub struct Settings {
     pub order: Spec,
     /// The node that the session works for.
     pub node: NodeId,
-    /// The length of every sample, by [`SampleId`](crate::id::SampleId).
+    /// The length of every sample in tiers and on other nodes, by [`SampleId`](crate::id::SampleId).
     pub sizes: Arc<[Bytes]>,
     /// The cache tiers of this node, fastest first.
     pub tiers: Vec<Buffer>,
@@ -73,6 +75,8 @@ pub struct Settings {
     /// The tiers that trainers map, so that a batch may name samples there; of no effect with a policy
     /// of which it is not known how long a sample stays ([`policy::Kind::stay`]).
     pub in_place_tiers: Vec<TierId>,
+    /// What becomes of samples before their batch is handed over; `None` if trainers get them as they are.
+    pub transform: Option<Transform>,
 }
 
 impl Settings {
@@ -154,6 +158,52 @@ impl Settings {
         let all = self.sizes.iter().map(|len| Space::rounded(*len).0);
         let all = all.fold(0, u64::saturating_add);
         Bytes(all.div_ceil((self.sizes.len() as u64).max(1)))
+    }
+
+    /// With a transform that makes rows of `row` bytes on so many threads. Tiers and other nodes hold samples in
+    /// the prepared form if that has a length, else as they are stored. Nothing is read in place: trainers get
+    /// rows. Nothing is fetched ahead into tiers in the prepared form, which the cold store does not have.
+    #[must_use]
+    pub fn with_transform(self, row: Bytes, threads: NonZeroU32, prepared: Option<Bytes>) -> Self {
+        let stored = Arc::clone(self.stored());
+        let (cached, sizes) = match prepared {
+            None => (Form::Stored, Arc::clone(&stored)),
+            Some(len) => (Form::Prepared, stored.iter().map(|_| len).collect()),
+        };
+        let (look_ahead, first_room) = match cached {
+            Form::Stored => (self.look_ahead, self.first_room),
+            Form::Prepared => (LookAhead::Off, Bytes(0)),
+        };
+        let transform = Some(Transform { row, threads, cached, stored });
+        Self { sizes, transform, in_place_tiers: Vec::new(), look_ahead, first_room, ..self }
+    }
+
+    /// The length of every sample in the cold store.
+    #[must_use]
+    pub fn stored(&self) -> &Arc<[Bytes]> {
+        self.transform.as_ref().map_or(&self.sizes, |transform| &transform.stored)
+    }
+
+    /// The bytes of the samples of a batch as tiers hold them.
+    pub(super) fn demand_of(&self, batch: &Batch) -> Bytes {
+        if self.transform.is_none() {
+            return batch.payload();
+        }
+        let samples = batch.entries.iter().filter(|entry| entry.len.is_some());
+        Bytes(samples.map(|entry| self.sizes[entry.sample.0 as usize].0).sum())
+    }
+
+    /// The layout of a batch, and where its input slots start. One has room for either form.
+    pub(super) fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> (Batch, Vec<Bytes>) {
+        let sizes = samples.iter().map(|sample| (*sample, self.sizes[sample.0 as usize]));
+        match &self.transform {
+            None => (Batch::lay_out(id, sizes), Vec::new()),
+            Some(Transform { row, stored, .. }) => {
+                let room =
+                    |(sample, len): (SampleId, Bytes)| (sample, len.max(stored[sample.0 as usize]));
+                Batch::lay_out_rows(id, *row, sizes.map(room))
+            }
+        }
     }
 
     /// The setting of a policy that decides as the session does.

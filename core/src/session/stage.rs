@@ -6,7 +6,7 @@ use super::{
     staging::Claim,
 };
 use crate::{
-    batch::{Batch, InPlace},
+    batch::InPlace,
     id::{BatchId, NodeId, OpId, SampleId, TierId},
     retention::cache::Change,
 };
@@ -69,9 +69,7 @@ impl Session {
             return true;
         }
         self.planner.cache().touch(samples);
-        let sizes = &self.settings.sizes;
-        let with_len = samples.iter().map(|sample| (*sample, sizes[sample.0 as usize]));
-        let batch = Batch::lay_out(id, with_len);
+        let (batch, inputs) = self.settings.lay_out(id, samples);
         if batch.len > staging.len() {
             let reason = Refusal::TooLarge { needed: batch.len, arena: staging.len() };
             return self.refuse_wanted(id, reason);
@@ -83,7 +81,7 @@ impl Session {
         };
         staging.advance(id, after);
         let number = BatchNumber::of(id, self.planner.spec());
-        staging.place(batch, number, piece, self.now);
+        staging.place((batch, inputs), number, piece, self.now);
         self.partly_planned = Some(PartlyPlanned { batch: id, planned: 0 });
         true
     }
@@ -128,11 +126,13 @@ impl Session {
         count
     }
 
-    /// Sample and slot of an entry of a batch that is still wanted.
+    /// Sample of an entry of a batch that is still wanted, and the slot for its bytes as they are cached.
     fn slot_to_fill(&self, batch: BatchId, index: usize) -> Option<(SampleId, Slot)> {
         let staged = self.staging.batch(batch)?;
         let entry = staged.batch.entries.get(index).filter(|_| staged.claim != Claim::Dropped)?;
-        Some((entry.sample, staged.slot_of(entry)))
+        let len = self.settings.sizes[entry.sample.0 as usize];
+        let slot = staged.input_of(index, len).unwrap_or_else(|| staged.slot_of(entry));
+        Some((entry.sample, slot))
     }
 
     /// Plans what brings a sample to its batch, and what it leaves in the tiers.
@@ -223,6 +223,7 @@ impl Session {
 
     /// The fetch of a sample from the cold store.
     fn fetch_of(&mut self, batch: BatchId, sample: SampleId, to: Slot) -> Operation {
+        let to = Slot { len: self.settings.stored()[sample.0 as usize], ..to };
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.cold.0 += to.len.0);
         let is_kept = self.planner.cache().has_place(sample);
         let retention = if is_kept { Retention::Kept } else { Retention::Dropped };

@@ -3,8 +3,8 @@
 //! A batch has a [`Timeline`] of when each thing that it needed was there. The trainer says when it began to
 //! wait for the batch and when it had it. This wait is cut at the times of the timeline, and each part counts
 //! for the slowest thing that was still missing then: staging memory that was not open, a range in it, the
-//! cold store, other nodes, the tiers from the slowest up, the copy that a tier keeps, the batch before, and last the
-//! hand-off to the trainer. So a cause hides those that follow it in this list: the part of a tier is what
+//! cold store, other nodes, the tiers from the slowest up, transforms, the copy that a tier keeps, the batch before, and
+//! last the hand-off to the trainer. So a cause hides those that follow it in this list: the part of a tier is what
 //! would be left if the cold store were infinitely fast.
 //!
 //! What a trainer does itself before it can use a batch (waiting for an answer that brings none, reading
@@ -36,6 +36,8 @@ pub struct StallBreakdown {
     pub peers: Nanoseconds,
     /// Copies from each tier, by [`TierId`].
     pub tiers: Vec<Nanoseconds>,
+    /// Transforms of samples that were there.
+    pub transforming: Nanoseconds,
     /// A new chunk of a tier into which a sample was to be copied.
     pub chunk: Nanoseconds,
     /// Copies into a tier: a sample that stays is copied before its batch is handed over.
@@ -77,6 +79,7 @@ impl StallBreakdown {
             (StallCause::Peers, self.peers),
         ];
         let last = [
+            (StallCause::Transforming, self.transforming),
             (StallCause::Chunk, self.chunk),
             (StallCause::Keep, self.keep),
             (StallCause::Turn, self.turn),
@@ -127,6 +130,7 @@ impl StallBreakdown {
                 Some(sum) => sum,
                 None => return,
             },
+            StallCause::Transforming => &mut self.transforming,
             StallCause::Chunk => &mut self.chunk,
             StallCause::Keep => &mut self.keep,
             StallCause::Turn => &mut self.turn,
@@ -152,6 +156,8 @@ pub enum StallCause {
     Peers,
     /// Counted in its entry of [`StallBreakdown::tiers`].
     Tier(TierId),
+    /// Counted in [`StallBreakdown::transforming`].
+    Transforming,
     /// Counted in [`StallBreakdown::chunk`].
     Chunk,
     /// Counted in [`StallBreakdown::keep`].
@@ -176,6 +182,7 @@ pub(super) struct Timeline {
     cold: Nanoseconds,
     peers: Nanoseconds,
     tiers: Vec<Nanoseconds>,
+    transformed: Nanoseconds,
     chunk: Nanoseconds,
     keep: Nanoseconds,
     turn: Nanoseconds,
@@ -194,6 +201,7 @@ impl Timeline {
             cold: zero,
             peers: zero,
             tiers: vec![zero; tiers],
+            transformed: zero,
             chunk: zero,
             keep: zero,
             turn: zero,
@@ -217,6 +225,11 @@ impl Timeline {
         self.peers = now;
     }
 
+    /// Notes that a sample was transformed, or could not be.
+    pub(super) fn transformed(&mut self, now: Nanoseconds) {
+        self.transformed = now;
+    }
+
     /// Notes that a chunk for which the copy of a sample had to wait is there, or will not be.
     pub(super) fn chunk_added(&mut self, now: Nanoseconds) {
         self.chunk = now;
@@ -234,7 +247,8 @@ impl Timeline {
 
     /// When the whole batch was there.
     pub(super) fn ready(&self) -> Nanoseconds {
-        let last = [self.placed, self.cold, self.peers, self.chunk, self.keep].into_iter();
+        let last = [self.placed, self.cold, self.peers, self.transformed, self.chunk, self.keep];
+        let last = last.into_iter();
         last.chain(self.tiers.iter().copied()).max().unwrap_or_default()
     }
 
@@ -252,6 +266,7 @@ impl Timeline {
             (StallCause::Peers, self.peers),
         ];
         let last = [
+            (StallCause::Transforming, self.transformed),
             (StallCause::Chunk, self.chunk),
             (StallCause::Keep, self.keep),
             (StallCause::Turn, self.turn),
@@ -288,13 +303,14 @@ mod tests {
     use super::*;
 
     /// Opened at 10, placed at 20, cold until 50, the second tier until 40, the first until 60, a chunk
-    /// at 65, copies until 70, the batch before at 80.
+    /// at 65, copies until 70, the batch before at 80. Transformed at 62.
     fn timeline() -> Timeline {
         let mut timeline = Timeline::new(Nanoseconds(10), Nanoseconds(20), 2);
         timeline.arrived(Some(TierId(1)), Bytes(5), Nanoseconds(40));
         timeline.arrived(None, Bytes(6), Nanoseconds(30));
         timeline.arrived(None, Bytes(7), Nanoseconds(50));
         timeline.arrived(Some(TierId(0)), Bytes(8), Nanoseconds(60));
+        timeline.transformed(Nanoseconds(62));
         timeline.chunk_added(Nanoseconds(65));
         timeline.kept(Nanoseconds(70));
         timeline.predecessors_ready(Nanoseconds(80));
@@ -308,12 +324,12 @@ mod tests {
 
     #[test]
     fn each_part_of_a_wait_is_for_the_slowest_thing_that_is_missing() {
-        // Start, room, cold, other nodes, tier 1 (which was done before the cold store), tier 0, chunk, copies,
-        // turn, hand-off, and what a trainer does itself.
-        assert_eq!(parts(83), [10, 10, 30, 0, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
-        assert_eq!(parts(38), [0, 0, 5, 0, 0, 10, 5, 5, 10, 3, 0, 0, 0]);
-        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(parts(0), [0; 13]);
+        // Start, room, cold, other nodes, tier 1 (which was done before the cold store), tier 0, transforms, chunk,
+        // copies, turn, hand-off, and what a trainer does itself.
+        assert_eq!(parts(83), [10, 10, 30, 0, 0, 10, 2, 3, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(38), [0, 0, 5, 0, 0, 10, 2, 3, 5, 10, 3, 0, 0, 0]);
+        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(parts(0), [0; 14]);
         assert_eq!(timeline().ready(), Nanoseconds(70));
     }
 
@@ -331,7 +347,7 @@ mod tests {
         let causes = timeline().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
         let scaled: Vec<u64> = causes.scaled(Nanoseconds(161)).parts().map(|it| it.1.0).collect();
         // 80 ns without the hand-off; the odd one goes to the longest part.
-        assert_eq!(scaled, [20, 20, 61, 0, 0, 20, 10, 10, 20, 0, 0, 0, 0]);
+        assert_eq!(scaled, [20, 20, 61, 0, 0, 20, 4, 6, 10, 20, 0, 0, 0, 0]);
         let nothing = StallBreakdown::none(1).scaled(Nanoseconds(7));
         assert_eq!(nothing.hand_off, Nanoseconds(7));
     }
@@ -339,7 +355,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_of_a_wait_add_up_and_what_was_there_has_none(
-            at in prop::collection::vec(0_u64..100, 7), now in 0_u64..120, waited in 0_u64..120,
+            at in prop::collection::vec(0_u64..100, 8), now in 0_u64..120, waited in 0_u64..120,
         ) {
             let time = |index: usize| Nanoseconds(at[index]);
             let mut timeline = Timeline::new(time(0), time(1), 2);
@@ -347,12 +363,16 @@ mod tests {
             timeline.arrived(Some(TierId(0)), Bytes(1), time(3));
             timeline.arrived(Some(TierId(1)), Bytes(1), time(4));
             timeline.kept(time(5));
+            timeline.transformed(time(7));
             timeline.predecessors_ready(time(6));
             let wait = Wait::ending(Nanoseconds(now), Nanoseconds(waited));
             let causes = timeline.delivered(wait);
             prop_assert_eq!(causes.total(), wait.len(), "invariant 1");
             if time(2) <= wait.since {
                 prop_assert_eq!(causes.cold, Nanoseconds(0), "invariant 2");
+            }
+            if time(7) <= wait.since.max(time(2)) {
+                prop_assert_eq!(causes.transforming, Nanoseconds(0), "it hides behind the cold store");
             }
             let mut twice = causes.clone();
             twice.add(&causes);

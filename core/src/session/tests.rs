@@ -12,6 +12,7 @@ mod look_ahead;
 mod measured;
 mod peers;
 mod scheduled;
+mod transform;
 mod whole_job;
 
 use alloc::{
@@ -58,6 +59,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -
         windows: windows(3, 2),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }
@@ -68,13 +70,42 @@ fn windows(cold: u32, tier: u32) -> Windows {
     Windows { cold: window(cold), tier: window(tier), ..Windows::default() }
 }
 
+/// A checksum in place of bytes. A transform is played on it, so what is transformed in the wrong form, twice or
+/// not at all has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sum(u64);
+
+impl Sum {
+    fn of(sample: SampleId, form: Form) -> Self {
+        let stored = Self(0).and(u64::from(sample.0));
+        if form == Form::Stored { stored } else { stored.prepared() }
+    }
+
+    fn and(self, word: u64) -> Self {
+        let mixed = (self.0 ^ word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self(mixed ^ (mixed >> 31))
+    }
+
+    fn prepared(self) -> Self {
+        self.and(u64::MAX)
+    }
+
+    /// The row of a prepared sample.
+    fn row(self, epoch: Epoch) -> Self {
+        self.and(u64::from(epoch.0) << 32)
+    }
+}
+
 /// A data plane that checks what the session asks for: each place holds what was put there.
 #[derive(Debug, Default)]
 struct CheckedPlane {
     running: Vec<(OpId, Operation)>,
     /// What lies where: one entry for each grain.
-    tiers: BTreeMap<(TierId, ChunkId, u64), SampleId>,
-    arenas: BTreeMap<(Rank, u64), SampleId>,
+    tiers: BTreeMap<(TierId, ChunkId, u64), Sum>,
+    /// What was written to arenas, with its length. Empty samples are nowhere.
+    arenas: BTreeMap<(Rank, u64), (u64, Sum)>,
+    /// The form of what tiers hold.
+    cached: Option<Form>,
     /// Where bytes lie that were fetched to be read once.
     unvouched: BTreeSet<(Rank, u64)>,
     chunks: BTreeSet<(TierId, ChunkId)>,
@@ -97,12 +128,43 @@ fn grains(place: &Place) -> impl Iterator<Item = (TierId, ChunkId, u64)> + '_ {
 }
 
 impl CheckedPlane {
-    fn arrive(&mut self, sample: SampleId, slot: Slot) {
+    /// What lies in tiers, and comes from other nodes.
+    fn cached(&self, sample: SampleId) -> Sum {
+        Sum::of(sample, self.cached.unwrap_or(Form::Stored))
+    }
+
+    /// Writes to an arena; what overlaps is broken by that.
+    fn arrive(&mut self, sum: Sum, slot: Slot) {
         if slot.len.0 > 0 {
             let mut pages = pages(slot.rank, slot.offset, slot.len);
             assert!(pages.all(|page| !self.trimmed.contains(&page)), "no memory at {slot:?}");
-            self.arenas.insert((slot.rank, slot.offset.0), sample);
-            self.unvouched.remove(&(slot.rank, slot.offset.0));
+            let (start, end) = (slot.offset.0, slot.offset.0 + slot.len.0);
+            self.arenas.retain(|(rank, offset), (len, _)| {
+                *rank != slot.rank || *offset >= end || *offset + *len <= start
+            });
+            self.arenas.insert((slot.rank, start), (slot.len.0, sum));
+            self.unvouched.remove(&(slot.rank, start));
+        }
+    }
+
+    /// What lies at a slot of an arena; an empty one has what is asked for.
+    fn staged(&self, slot: Slot, empty: Sum) -> Option<Sum> {
+        let there = || Some(self.arenas.get(&(slot.rank, slot.offset.0))?.1);
+        if slot.len.0 == 0 { Some(empty) } else { there() }
+    }
+
+    /// Checks that what an operation reads in staging is there when it starts.
+    fn assert_readable(&self, operation: &Operation) {
+        match operation {
+            Operation::Demote { sample, from: Origin::Staging(slot), .. } => {
+                let expected = self.cached(*sample);
+                assert_eq!(self.staged(*slot, expected), Some(expected), "{operation:?}");
+            }
+            Operation::Transform { sample, from, form, .. } => {
+                let expected = Sum::of(*sample, *form);
+                assert_eq!(self.staged(*from, expected), Some(expected), "{operation:?}");
+            }
+            _ => {}
         }
     }
 
@@ -113,14 +175,14 @@ impl CheckedPlane {
                 assert!(self.chunks.insert((*tier, *chunk)), "{chunk:?} was added twice");
             }
             Operation::Fetch { sample, to, retention, .. } if outcome.is_ok() => {
-                self.arrive(*sample, *to);
+                self.arrive(Sum::of(*sample, Form::Stored), *to);
                 // An empty one has the place of its neighbour.
                 if *retention == Retention::Dropped && to.len.0 > 0 {
                     self.unvouched.insert((to.rank, to.offset.0));
                 }
             }
             Operation::Receive { sample, to, .. } if outcome.is_ok() => {
-                self.arrive(*sample, *to);
+                self.arrive(self.cached(*sample), *to);
                 if to.len.0 > 0 {
                     self.unvouched.insert((to.rank, to.offset.0));
                 }
@@ -131,44 +193,51 @@ impl CheckedPlane {
                 }
             }
             Operation::Promote { sample, from, to, .. } if outcome.is_ok() => {
-                for grain in grains(from) {
-                    assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {operation:?}");
-                }
-                self.arrive(*sample, *to);
+                self.assert_held(*sample, from);
+                self.arrive(self.cached(*sample), *to);
             }
-            Operation::Prefetch { sample, to, .. } if outcome.is_ok() => self.put(*sample, to),
+            Operation::Transform { sample, epoch, from, form, prepared, to } if outcome.is_ok() => {
+                self.assert_readable(operation);
+                let there = self.staged(*from, Sum::of(*sample, *form)).expect("it was there");
+                let done = if *form == Form::Stored { there.prepared() } else { there };
+                prepared.iter().for_each(|slot| self.arrive(done, *slot));
+                self.arrive(done.row(*epoch), *to);
+            }
+            Operation::Prefetch { sample, to, .. } if outcome.is_ok() => {
+                self.put(Sum::of(*sample, Form::Stored), to);
+            }
             Operation::Advance { sample, from, to, .. } if outcome.is_ok() => {
-                for grain in grains(from) {
-                    assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3: {operation:?}");
-                }
-                self.put(*sample, to);
+                self.assert_held(*sample, from);
+                self.put(self.cached(*sample), to);
             }
             Operation::Demote { sample, from, to, .. } if outcome.is_ok() => {
                 self.demoted += to.pieces.iter().map(|piece| piece.len.0).sum::<u64>();
                 match from {
                     Origin::Staging(slot) if slot.len.0 == 0 => {}
                     Origin::Staging(slot) => {
-                        let there = self.arenas.get(&(slot.rank, slot.offset.0));
-                        assert_eq!(there, Some(sample), "invariant 3: {operation:?}");
+                        self.assert_readable(operation);
                         let is_unvouched = self.unvouched.contains(&(slot.rank, slot.offset.0));
                         assert!(!is_unvouched, "kept, though fetched to be dropped: {operation:?}");
                     }
-                    Origin::Tier(place) => {
-                        for grain in grains(place) {
-                            assert_eq!(self.tiers.get(&grain), Some(sample), "invariant 3");
-                        }
-                    }
+                    Origin::Tier(place) => self.assert_held(*sample, place),
                 }
-                self.put(*sample, to);
+                self.put(self.cached(*sample), to);
             }
             _ => {}
         }
     }
 
-    fn put(&mut self, sample: SampleId, to: &Place) {
+    fn assert_held(&self, sample: SampleId, place: &Place) {
+        for grain in grains(place) {
+            let there = self.tiers.get(&grain);
+            assert_eq!(there, Some(&self.cached(sample)), "invariant 3: {sample:?} at {place:?}");
+        }
+    }
+
+    fn put(&mut self, sum: Sum, to: &Place) {
         for grain in grains(to) {
             assert!(self.chunks.contains(&(grain.0, grain.1)), "written before added");
-            self.tiers.insert(grain, sample);
+            self.tiers.insert(grain, sum);
         }
     }
 }
@@ -195,6 +264,7 @@ fn channel_of(operation: &Operation) -> Option<Channel> {
     match operation {
         Operation::Fetch { .. } | Operation::Prefetch { .. } => Some(Channel::Cold),
         Operation::Receive { .. } => Some(Channel::Peers),
+        Operation::Transform { .. } => Some(Channel::Transform),
         Operation::Promote { from, .. } | Operation::Advance { from, .. } => {
             Some(Channel::Tier(from.tier))
         }
@@ -261,7 +331,10 @@ impl Play {
         let ranks = settings.order.world.ranks_of(settings.node);
         let mut world = Self {
             session: Session::new(settings.clone()),
-            plane: CheckedPlane::default(),
+            plane: CheckedPlane {
+                cached: settings.transform.as_ref().map(|transform| transform.cached),
+                ..CheckedPlane::default()
+            },
             trainers: ranks.map(|rank| Trainer::new(rank.0)).collect(),
             skipped: 0,
             now: Nanoseconds(0),
@@ -339,13 +412,17 @@ impl Play {
                     let is_broken = |it: InPlace| self.plane.broken.contains(&(it.tier, it.chunk));
                     assert!(!entry.in_place.is_some_and(is_broken), "{entry:?} is known as broken");
                     let key = (batch.id.rank, offset.0 + entry.offset.0);
+                    let stored = Sum::of(entry.sample, Form::Stored);
+                    let row = || stored.prepared().row(batch.id.epoch);
+                    let expected = self.plane.cached.map_or(stored, |_| row());
                     match entry.len {
                         Some(Bytes(0)) => {}
                         Some(_) if entry.in_place.is_some() => self.assert_in_place(entry),
                         // The trainer writes over it at once, as one that normalises in place: what
                         // reads it later finds no sample there.
                         Some(_) => {
-                            assert_eq!(self.plane.arenas.remove(&key), Some(entry.sample));
+                            let there = self.plane.arenas.remove(&key);
+                            assert_eq!(there.map(|(_, sum)| sum), Some(expected), "{entry:?}");
                         }
                         None => self.skipped += 1,
                     }
@@ -379,6 +456,7 @@ impl Play {
                 .arenas
                 .retain(|(other, offset), _| *other != rank || !range.contains(offset));
         }
+        self.plane.assert_readable(&operation);
         self.plane.running.push((op, operation));
         let running = self.plane.running.iter();
         let on = |channel| {
@@ -386,6 +464,9 @@ impl Play {
         };
         let Windows { cold, tier, .. } = self.session.settings.windows;
         assert!(on(Channel::Cold) <= cold.get() as usize, "invariant 6");
+        let transforms = self.session.settings.transform.as_ref().map(Transform::window);
+        let transforms = transforms.map_or(0, |window| window.get() as usize);
+        assert!(on(Channel::Transform) <= transforms, "invariant 6");
         for id in 0..3 {
             assert!(on(Channel::Tier(TierId(id))) <= tier.get() as usize, "invariant 6");
         }
@@ -462,7 +543,7 @@ impl Play {
         let piece = Piece { chunk: place.chunk, offset: place.offset, len: Space::rounded(len) };
         for grain in grains(&Place { tier: place.tier, pieces: Pieces::One(piece) }) {
             let there = self.plane.tiers.get(&grain);
-            assert_eq!(there, Some(&entry.sample), "invariant 9: {entry:?}");
+            assert_eq!(there, Some(&self.plane.cached(entry.sample)), "invariant 9: {entry:?}");
             assert!(self.plane.chunks.contains(&(grain.0, grain.1)), "invariant 9: {entry:?}");
         }
     }
@@ -515,13 +596,20 @@ impl Play {
             _ => None,
         };
         let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let is_transform = matches!(operation, Operation::Transform { .. });
+        let fault = if is_transform { Fault::Untransformable } else { fault };
         let outcome = if fails { Err(fault) } else { Ok(()) };
         if let Err(Fault::Poisoned(tier, chunk)) = outcome {
             self.plane.broken.insert((tier, chunk));
         }
         self.assert_unnamed(&operation);
         self.plane.end(&operation, outcome);
-        self.tell(Event::Completed { op, outcome });
+        self.tell(match operation {
+            Operation::Transform { .. } => {
+                Event::Transformed { op, outcome, took: Nanoseconds(500) }
+            }
+            _ => Event::Completed { op, outcome },
+        });
     }
 
     /// Lets operations end until none is left; no trainer does anything.

@@ -31,6 +31,9 @@ impl Digest {
                 Operation::Promote { sample, from, to, .. } => {
                     (7_isize, op, sample, from, to).hash(hasher);
                 }
+                Operation::Transform { sample, epoch, from, form, prepared, to } => {
+                    (16_isize, op, sample, epoch, from, form, prepared, to).hash(hasher);
+                }
                 Operation::Prefetch { sample, len, to } => {
                     (13_isize, op, sample, len, to).hash(hasher);
                 }

@@ -89,7 +89,7 @@ impl Links {
 
     /// The lanes of a clock that has one for each link.
     pub(super) fn lanes(machine: &Machine) -> usize {
-        machine.tiers.len() + 2
+        machine.tiers.len() + 3
     }
 
     /// The lane of the link on which an operation ends.
@@ -101,10 +101,11 @@ impl Links {
             | Operation::AddChunk { .. } => return None,
             Operation::Fetch { .. } | Operation::Prefetch { .. } => return Some(Lane(0)),
             Operation::Receive { .. } => return Some(Lane(1)),
+            Operation::Transform { .. } => return Some(Lane(2)),
             Operation::Promote { from, .. } => from.tier,
             Operation::Advance { to, .. } | Operation::Demote { to, .. } => to.tier,
         };
-        Some(Lane(usize::from(tier.0) + 2))
+        Some(Lane(usize::from(tier.0) + 3))
     }
 
     /// When an operation ends that starts now.
@@ -113,7 +114,8 @@ impl Links {
             Operation::OpenArena { .. }
             | Operation::TrimArena { .. }
             | Operation::RestoreArena { .. }
-            | Operation::AddChunk { .. } => now,
+            | Operation::AddChunk { .. }
+            | Operation::Transform { .. } => now,
             Operation::Fetch { to, .. } => self.cold.carry(to.len, now),
             Operation::Receive { to, .. } => {
                 self.peers.as_mut().map_or(now, |peers| peers.carry(to.len, now))

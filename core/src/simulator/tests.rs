@@ -56,6 +56,7 @@ fn settings(policy: policy::Kind, samples: u32, ranks: u32, tiers: Vec<Buffer>) 
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }

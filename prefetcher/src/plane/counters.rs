@@ -112,7 +112,7 @@ pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
 ];
 
 /// One of each kind, at [`slot_of`] it.
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 9] = [
     Fault::Vanished,
     Fault::Changed,
     Fault::Truncated,
@@ -121,6 +121,7 @@ const FAULTS: [Fault; 8] = [
     Fault::Corrupt,
     Fault::NoSpace,
     Fault::Poisoned(TierId(0), ChunkId(0)),
+    Fault::Untransformable,
 ];
 
 /// Where a kind of fault is counted, wherever it happened.
@@ -134,6 +135,7 @@ const fn slot_of(fault: Fault) -> usize {
         Fault::Corrupt => 5,
         Fault::NoSpace => 6,
         Fault::Poisoned(..) => 7,
+        Fault::Untransformable => 8,
     }
 }
 

@@ -55,6 +55,7 @@ impl Summary {
             Operation::OpenArena { rank, .. } => Self::Arena(*rank),
             Operation::AddChunk { tier, .. } => Self::Chunk(*tier),
             Operation::Receive { .. }
+            | Operation::Transform { .. }
             | Operation::TrimArena { .. }
             | Operation::RestoreArena { .. } => return None,
         })

@@ -196,9 +196,11 @@ impl ColdReader {
             Fault::Vanished => Code::NotFound,
             Fault::Denied => Code::PermissionDenied,
             Fault::NoSpace => Code::ResourceExhausted,
-            Fault::Changed | Fault::Truncated | Fault::Corrupt | Fault::Poisoned(..) => {
-                Code::DataLoss
-            }
+            Fault::Changed
+            | Fault::Truncated
+            | Fault::Corrupt
+            | Fault::Untransformable
+            | Fault::Poisoned(..) => Code::DataLoss,
             Fault::Io => Code::Unavailable,
         };
         let object = self.index.object_name(SampleId(id));

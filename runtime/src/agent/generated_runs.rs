@@ -103,6 +103,7 @@ impl Run {
             windows: Windows::default(),
             aim: policy::Aim::default(),
             in_place_tiers: Vec::new(),
+            transform: None,
             first_room: Bytes(0),
             look_ahead: LookAhead::Off,
         };

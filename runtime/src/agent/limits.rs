@@ -178,6 +178,7 @@ mod tests {
             windows: Windows { cold: window, tier: window, ..Windows::default() },
             aim: policy::Aim { useful, ..policy::Aim::default() },
             in_place_tiers: Vec::new(),
+            transform: None,
             first_room: Bytes(0),
             look_ahead: LookAhead::Off,
         };

@@ -45,6 +45,7 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }

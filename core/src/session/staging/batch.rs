@@ -1,5 +1,7 @@
 //! A batch that has its range in the arena: for whom it is, what is still on its way, and when what came.
 
+use alloc::vec::Vec;
+
 use crate::{
     batch::{Batch, Entry},
     id::{ConnectionId, LeaseId, SampleId},
@@ -38,6 +40,8 @@ impl Claim {
 #[derive(Debug)]
 pub(in crate::session) struct StagedBatch {
     pub(in crate::session) batch: Batch,
+    /// Where the bytes of each sample arrive, from the start of the batch; empty if that is where it is read.
+    pub(in crate::session) inputs: Vec<Bytes>,
     pub(in crate::session) number: BatchNumber,
     /// Bytes of it that come from tiers.
     pub(in crate::session) local: Bytes,
@@ -59,6 +63,12 @@ impl StagedBatch {
     pub(in crate::session) fn slot_of(&self, entry: &Entry) -> Slot {
         let offset = Bytes(self.piece.offset.0 + entry.offset.0);
         Slot { rank: self.batch.id.rank, offset, len: entry.len.unwrap_or_default() }
+    }
+
+    /// The range of an input slot that so many bytes of a sample take.
+    pub(in crate::session) fn input_of(&self, index: usize, len: Bytes) -> Option<Slot> {
+        let offset = Bytes(self.piece.offset.0 + self.inputs.get(index)?.0);
+        Some(Slot { rank: self.batch.id.rank, offset, len })
     }
 
     /// Whether it is to be handed over and was not yet.

@@ -374,7 +374,7 @@ impl RankStaging {
     /// reads in place may be there at once.
     pub(in crate::session) fn place(
         &mut self,
-        batch: Batch,
+        (batch, inputs): (Batch, Vec<Bytes>),
         number: BatchNumber,
         piece: Piece,
         now: Nanoseconds,
@@ -382,6 +382,7 @@ impl RankStaging {
         let id = batch.id;
         let staged = StagedBatch {
             batch,
+            inputs,
             number,
             local: Bytes(0),
             cold: Bytes(0),

@@ -81,7 +81,8 @@ impl Cluster {
         if let Some(Loan { op, place, .. }) = loan {
             let lender = &mut self.nodes[from];
             let mut there = grains(&place).map(|grain| lender.plane.tiers.get(&grain));
-            assert!(there.all(|it| it == Some(&sample)), "what is lent stays: {operation:?}");
+            let sum = lender.plane.cached(sample);
+            assert!(there.all(|it| it == Some(&sum)), "what is lent stays: {operation:?}");
             lender.session.end_loan(op, lender.now);
             lender.go_on();
             self.take_receiving(from);

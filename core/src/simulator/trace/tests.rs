@@ -44,6 +44,7 @@ fn settings(policy: policy::Kind, samples: u32, world: World, chunks: &[u32]) ->
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }

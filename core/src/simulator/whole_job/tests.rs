@@ -137,6 +137,7 @@ fn sessions(setting: &Setting) -> Vec<u64> {
             windows: Windows::default(),
             aim: Aim::default(),
             in_place_tiers: Vec::new(),
+            transform: None,
             first_room: Bytes(0),
             look_ahead: LookAhead::Off,
         };

@@ -106,7 +106,10 @@ impl RunFigures<'_> {
                  or take less staging memory (`prefetch.batches`)",
             )],
             StallCause::Chunk => vec![self.fixed_sizes()],
-            StallCause::Peers | StallCause::Turn | StallCause::Unanswered => Vec::new(),
+            StallCause::Peers
+            | StallCause::Transforming
+            | StallCause::Turn
+            | StallCause::Unanswered => Vec::new(),
             StallCause::HandOff => vec![Candidate::new(
                 Advice::new(
                     "processors",

@@ -42,6 +42,7 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         misses: cold / 100,
         in_place: Bytes(cxl / 2),
         in_place_samples: cxl / 200,
+        transforms: Default::default(),
         ready: Bytes(250),
         late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),
@@ -69,6 +70,7 @@ fn progress() -> Progress {
         windows: tierfeed_core::session::Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     };

@@ -186,6 +186,7 @@ pub fn cause_name(cause: StallCause, kinds: &[&'static str]) -> &'static str {
         StallCause::Cold => "cold-store",
         StallCause::Peers => "peers",
         StallCause::Tier(tier) => kinds.get(usize::from(tier.0)).copied().unwrap_or("unknown"),
+        StallCause::Transforming => "transforming",
         StallCause::Chunk => "chunk",
         StallCause::Keep => "keep",
         StallCause::Turn => "turn",
@@ -206,6 +207,7 @@ fn phrase(cause: StallCause, kinds: &[Kind]) -> String {
             let kind = kinds.get(usize::from(tier.0)).map_or("a tier", |kind| kind.name());
             format!("for copies from {kind}")
         }
+        StallCause::Transforming => "for transforms".to_owned(),
         StallCause::Chunk => "for new chunks of a tier".to_owned(),
         StallCause::Keep => "for copies into a tier".to_owned(),
         StallCause::Turn => "for an earlier batch of the same trainer".to_owned(),

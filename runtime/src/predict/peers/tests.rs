@@ -44,6 +44,7 @@ fn settings() -> Settings {
         windows: Windows::default(),
         aim: tierfeed_core::retention::policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }

@@ -44,7 +44,9 @@ impl Injected {
             Operation::OpenArena { .. } | Operation::AddChunk { .. } => {
                 &[Self::Stalls, Self::Fails(Fault::NoSpace)]
             }
-            Operation::TrimArena { .. } | Operation::RestoreArena { .. } => return Self::None,
+            Operation::TrimArena { .. }
+            | Operation::RestoreArena { .. }
+            | Operation::Transform { .. } => return Self::None,
         };
         choices[super::pick(draws.word(), choices.len())]
     }

@@ -45,6 +45,7 @@ fn settings(policy: policy::Kind, on_error: OnError) -> Settings {
         windows: Windows::default(),
         aim: policy::Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     }

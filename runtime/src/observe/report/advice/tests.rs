@@ -57,6 +57,7 @@ fn case(samples: u32, cxl: u32, look_ahead: LookAhead) -> Case {
         windows: Windows { cold: NonZeroU32::new(16).unwrap(), ..Windows::default() },
         aim: Aim::default(),
         in_place_tiers: Vec::new(),
+        transform: None,
         first_room: Bytes(0),
         look_ahead,
     };

@@ -1,0 +1,281 @@
+//! Sessions of jobs with a transform: batches are rows, whichever form tiers hold and whatever ends first.
+
+use super::*;
+
+/// A row is longer than some stored samples and shorter than others.
+const ROW: Bytes = Bytes(100);
+
+/// Prepared samples are longer than most stored ones.
+const PREPARED: Bytes = Bytes(300);
+
+fn transforming(settings: Settings, threads: u32, form: Form) -> Settings {
+    let prepared = (form == Form::Prepared).then_some(PREPARED);
+    settings.with_transform(ROW, NonZeroU32::new(threads).unwrap(), prepared)
+}
+
+fn any_form() -> impl Strategy<Value = Form> {
+    prop::sample::select(&Form::ALL[..])
+}
+
+/// The transforms of all epochs, by form.
+fn transforms(session: &Session) -> [TransformCount; 2] {
+    let epochs = session.progress().epochs.iter().map(|epoch| epoch.transforms);
+    epochs.fold([TransformCount::default(); 2], |sum, epoch| {
+        [0, 1].map(|form: usize| TransformCount {
+            samples: sum[form].samples + epoch[form].samples,
+            failed: sum[form].failed + epoch[form].failed,
+            read: Bytes(sum[form].read.0 + epoch[form].read.0),
+            made: Bytes(sum[form].made.0 + epoch[form].made.0),
+            time: Nanoseconds(sum[form].time.0 + epoch[form].time.0),
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_batch_is_rows_in_order_whatever_ends_first_and_whatever_fails(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        samples in 1_u32..60,
+        threads in 1_u32..4,
+        faults in 0_usize..30,
+        skip: bool,
+        form in any_form(),
+        look_ahead in any_look_ahead(),
+    ) {
+        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let settings = Settings { look_ahead, ..settings(policy, samples, 2, on_error) };
+        let settings = transforming(settings, threads, form);
+        let mut world = Play::new(&settings);
+        world.play(&picks, faults);
+        let expected = |rank| world.expected(rank);
+        for rank in 0..2 {
+            let trainer = &world.trainers[rank as usize];
+            let mut answered: Vec<_> = trainer.refused.iter().map(|(batch, _)| *batch).collect();
+            answered.extend(&trainer.got);
+            answered.sort();
+            prop_assert_eq!(answered, expected(rank), "invariant 1");
+            prop_assert!(faults > 0 || trainer.got == expected(rank));
+            prop_assert!(!skip || trainer.refused.is_empty());
+        }
+        let progress = world.session.progress();
+        if skip {
+            prop_assert_eq!(progress.fault_count, world.skipped);
+        }
+        for epoch in &progress.epochs {
+            prop_assert_eq!(epoch.causes.total(), epoch.stall, "every wait has its causes");
+            prop_assert_eq!(epoch.in_place_samples, 0);
+        }
+        let handed: u64 = progress.epochs.iter().map(|epoch| epoch.samples).sum();
+        let [stored, prepared] = transforms(&world.session);
+        prop_assert!(stored.samples + prepared.samples >= handed);
+        prop_assert!(form == Form::Prepared || prepared == TransformCount::default());
+        prop_assert_eq!(stored.made.0 + prepared.made.0, ROW.0 * (stored.samples + prepared.samples));
+        prop_assert_eq!(prepared.read.0, PREPARED.0 * prepared.samples);
+        let ended = stored.samples + stored.failed + prepared.samples + prepared.failed;
+        prop_assert_eq!(stored.time.0 + prepared.time.0, 500 * ended);
+        if faults == 0 {
+            prop_assert_eq!(stored.failed + prepared.failed, 0);
+            prop_assert_eq!(stored.samples + prepared.samples, handed, "each sample once");
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+        prop_assert_eq!(progress.transforms_busy.running(), 0);
+    }
+
+    #[test]
+    fn tiers_that_change_and_chunks_that_break_lose_no_row(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
+        faults in 1_usize..40,
+        form in any_form(),
+    ) {
+        let settings = transforming(settings(policy, 50, 2, OnError::Skip), 2, form);
+        let mut world = Play::new(&settings);
+        for (tier, chunks_max) in resizes {
+            for pick in picks.iter().cycle().take(25) {
+                world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
+            }
+            world.tell(Event::Resized { tier: TierId(tier), chunks_max });
+        }
+        world.play(&picks, faults);
+        for rank in 0..2 {
+            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+        }
+        prop_assert_eq!(world.session.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_trainer_that_dies_leaves_no_transform_and_the_next_one_gets_the_rows(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        dies_after in 0_usize..80,
+        form in any_form(),
+    ) {
+        let settings = transforming(settings(policy, 50, 1, OnError::Fail), 1, form);
+        let mut world = Play::new(&settings);
+        for pick in picks.iter().cycle().take(dies_after) {
+            world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
+        }
+        let dead = core::mem::replace(&mut world.trainers[0], Trainer::new(0));
+        world.trainers[0].connection = ConnectionId(99);
+        world.tell(Event::Gone { connection: dead.connection });
+        let is_copied = |operation: &Operation| {
+            matches!(operation, Operation::Transform { prepared: Some(_), .. })
+        };
+        let running = world.plane.running.len();
+        let before = transforms(&world.session);
+        world.drain();
+        if dead.is_admitted && form == Form::Stored {
+            let after = transforms(&world.session);
+            let done = after[0].samples - before[0].samples;
+            prop_assert!(done <= running as u64, "what was not begun is not transformed");
+        }
+        prop_assert!(!world.plane.running.iter().any(|(_, operation)| is_copied(operation)));
+        world.trainers[0].next = dead.got.last().map_or(
+            world.trainers[0].next, |last| settings.order.after(*last),
+        );
+        world.tell(Event::Attached { connection: ConnectionId(99), rank: Rank(0) });
+        world.play(&picks, 0);
+        let mut got = dead.got.clone();
+        got.extend(&world.trainers[0].got);
+        prop_assert_eq!(got, world.expected(0));
+        prop_assert_eq!(world.session.in_flight(), 0);
+    }
+
+    #[test]
+    fn decisions_depend_on_the_form_and_not_on_what_ends_first(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        form in any_form(),
+    ) {
+        let settings = transforming(settings(policy, 50, 1, OnError::Fail), 2, form);
+        let decisions = |picks: &[usize]| {
+            let mut world = Play::new(&settings);
+            world.play(picks, 0);
+            world.session.progress().decisions()
+        };
+        prop_assert_eq!(decisions(&picks), decisions(&[1]));
+    }
+}
+
+/// Operations of which every order is played; those that follow end in the order in which they were given out.
+const CHOICES: usize = 11;
+
+/// Plays a job of few samples, in which the operation to end is chosen by `choices` as long as these last, then
+/// the first. Returns how many there were to choose from each time.
+fn play_choices(settings: &Settings, choices: &[usize]) -> (Vec<usize>, Play) {
+    let mut world = Play::new(settings);
+    let mut widths = Vec::new();
+    loop {
+        while world.take(0) || world.ask(0) {}
+        if world.plane.running.is_empty() {
+            return (widths, world);
+        }
+        let choice = choices.get(widths.len()).copied().unwrap_or(0);
+        widths.push(world.plane.running.len());
+        world.end_one(choice, 0);
+    }
+}
+
+/// The next choices in the order of an odometer; `None` behind the last.
+fn next_choices(choices: &[usize], widths: &[usize]) -> Option<Vec<usize>> {
+    let mut next: Vec<usize> =
+        choices.iter().copied().chain(core::iter::repeat(0)).take(widths.len()).collect();
+    while let Some(last) = next.pop() {
+        if last + 1 < widths[next.len()] {
+            next.push(last + 1);
+            return Some(next);
+        }
+    }
+    None
+}
+
+#[test]
+fn under_every_order_of_completions_rows_are_those_of_their_samples() {
+    for (form, policy) in [
+        (Form::Stored, policy::Kind::Lru),
+        (Form::Prepared, policy::Kind::Lru),
+        (Form::Prepared, policy::Kind::Gap),
+    ] {
+        let mut small = settings(policy, 3, 1, OnError::Fail);
+        small.order.batch_size = 1;
+        small.order.epochs = 2;
+        small.tiers.truncate(1);
+        small.tiers[0].chunks_max = 1;
+        small.staged_batches = 2;
+        small.windows = windows(2, 1);
+        small.sizes = [200, 40, 390].map(Bytes).into();
+        let small = transforming(small, 1, form);
+        let (mut choices, mut orders) = (Vec::new(), 0_u32);
+        let (_, first) = play_choices(&small, &[]);
+        let decisions = first.session.progress().decisions();
+        loop {
+            let (widths, world) = play_choices(&small, &choices);
+            assert_eq!(world.trainers[0].got, world.expected(0), "{choices:?}");
+            assert_eq!(world.session.progress().decisions(), decisions, "{choices:?}");
+            assert_eq!(world.session.in_flight(), 0);
+            orders += 1;
+            let chosen = &widths[..widths.len().min(CHOICES)];
+            let Some(next) = next_choices(&choices, chosen) else { break };
+            choices = next;
+        }
+
+        assert!(orders > 2_000, "{orders} orders of {form:?}, {policy:?}");
+    }
+}
+
+#[test]
+fn a_tier_takes_the_stored_form_while_its_row_is_still_made() {
+    let mut settings = settings(policy::Kind::Lru, 8, 1, OnError::Fail);
+    settings.sizes = (0..8).map(|_| Bytes(200)).collect();
+    let kept = |form| {
+        let mut world = Play::new(&transforming(settings.clone(), 1, form));
+        loop {
+            let running = &world.plane.running;
+            let is_transform = |it: &Operation| matches!(it, Operation::Transform { .. });
+            if running.iter().any(|(_, it)| matches!(it, Operation::Demote { .. })) {
+                return true;
+            }
+            let Some(at) = running.iter().position(|(_, it)| !is_transform(it)) else {
+                return false;
+            };
+            world.end_one(at, 0);
+        }
+    };
+    assert!(kept(Form::Stored));
+    assert!(!kept(Form::Prepared), "the prepared form is there when the row is");
+}
+
+#[test]
+fn a_sample_that_cannot_be_transformed_is_skipped_or_refuses_its_batch_by_name() {
+    for (on_error, form) in [(OnError::Skip, Form::Stored), (OnError::Fail, Form::Prepared)] {
+        let settings = transforming(settings(policy::Kind::Lru, 4, 1, on_error), 1, form);
+        let mut world = Play::new(&settings);
+        world.ask(0);
+        let is_transform = |(_, it): &(OpId, Operation)| matches!(it, Operation::Transform { .. });
+        let at = loop {
+            if let Some(at) = world.plane.running.iter().position(is_transform) {
+                break at;
+            }
+            world.end_one(0, 0);
+        };
+        let (op, operation) = world.plane.running.swap_remove(at);
+        let Operation::Transform { sample, .. } = operation else { unreachable!() };
+        let outcome = Err(Fault::Untransformable);
+        world.tell(Event::Transformed { op, outcome, took: Nanoseconds(7) });
+        world.play(&[3, 5, 7], 0);
+        let progress = world.session.progress();
+        assert_eq!(progress.faults[0], (sample, Fault::Untransformable));
+        assert_eq!(progress.tier_faults, 0, "no tier did anything wrong");
+        let refused = &world.trainers[0].refused;
+        match on_error {
+            OnError::Skip => assert_eq!((world.skipped, refused.len()), (1, 0)),
+            OnError::Fail => {
+                let reason = Refusal::Unreadable(sample, Fault::Untransformable);
+                assert_eq!(refused[0].1, reason);
+            }
+        }
+        assert_eq!(transforms(&world.session)[0].failed, 1);
+    }
+}

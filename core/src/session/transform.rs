@@ -1,0 +1,85 @@
+//! What becomes of the bytes of a sample between their arrival and the lease of their batch: one row of a tensor.
+//!
+//! The session knows lengths and times only, and no pixels. A transform has a deterministic first part, whose
+//! result is the prepared form of a sample, and a rest that differs between epochs. Tiers and other nodes hold
+//! samples in one of the two forms, the same everywhere in a job ([`Transform::cached`]); the cold store has the
+//! stored ones.
+//!
+//! Every sample arrives in an input slot of its batch. When it is there, the arrival goes on as
+//! [`Operation::Transform`](super::Operation::Transform) under the same name, and ends when the row is there.
+//! What reads the arrived bytes, a copy into a tier, waits only for the form that it takes.
+
+use alloc::sync::Arc;
+use core::num::NonZeroU32;
+
+use crate::units::{Bytes, Nanoseconds};
+
+/// The form of a sample before its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// As the cold store has it.
+    Stored,
+    /// After the last step that gives the same in every epoch.
+    Prepared,
+}
+
+impl Form {
+    /// Both forms.
+    pub const ALL: [Self; 2] = [Self::Stored, Self::Prepared];
+
+    /// The name in reports and in the job file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Prepared => "prepared",
+        }
+    }
+}
+
+/// What a session knows of the transform of its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transform {
+    /// The length of a transformed sample: one row of a batch.
+    pub row: Bytes,
+    /// Threads that transform.
+    pub threads: NonZeroU32,
+    /// The form in which tiers and other nodes hold samples; [`super::Settings::sizes`] are the lengths in it.
+    pub cached: Form,
+    /// The length of every sample in the cold store, by [`crate::id::SampleId`].
+    pub stored: Arc<[Bytes]>,
+}
+
+/// Transforms that are given out for each thread: one runs, and the next waits where the thread finds it.
+const WINDOW_PER_THREAD: NonZeroU32 = NonZeroU32::new(2).expect("2 is not 0");
+
+impl Transform {
+    /// Transforms that are given out at a time.
+    #[must_use]
+    pub fn window(&self) -> NonZeroU32 {
+        self.threads.saturating_mul(WINDOW_PER_THREAD)
+    }
+}
+
+/// Transforms of samples that arrived in one form.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransformCount {
+    /// Samples that became rows.
+    pub samples: u64,
+    /// Samples that did not.
+    pub failed: u64,
+    /// Bytes that went in.
+    pub read: Bytes,
+    /// Bytes of rows.
+    pub made: Bytes,
+    /// For how long threads worked at them, all together.
+    pub time: Nanoseconds,
+}
+
+impl TransformCount {
+    /// The mean time of a transform; `None` before the first.
+    #[must_use]
+    pub fn mean(&self) -> Option<Nanoseconds> {
+        self.time.0.checked_div(self.samples + self.failed).map(Nanoseconds)
+    }
+}
