@@ -89,6 +89,9 @@ pub(crate) enum Command {
     /// without an agent.
     #[command(hide = true)]
     Read(Read),
+    /// Transforms samples for the process that starts this one, whose packets come on standard input.
+    #[command(hide = true)]
+    TransformWorker,
     /// Answers questions about the objects of buckets, which come on standard input, for the file system of
     /// the Python package.
     #[command(hide = true)]

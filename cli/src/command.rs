@@ -25,6 +25,7 @@ pub(crate) mod status;
 pub(crate) mod tiers;
 pub(crate) mod top;
 pub(crate) mod trace;
+pub(crate) mod transform_worker;
 
 use std::{
     fs, io,

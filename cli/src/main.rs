@@ -58,6 +58,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Drain(it) => command::drain::run(&it),
         Command::Client(it) => command::client::run(&it),
         Command::Read(it) => command::read::run(it),
+        Command::TransformWorker => command::transform_worker::run(),
         Command::Objects(it) => command::objects::run(it),
         Command::Hog(it) => command::hog::run(&it),
         Command::Doctor(it) => command::doctor::run(&it),

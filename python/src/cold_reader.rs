@@ -2,7 +2,8 @@
 //! where that is a bucket by a child process of its own ([`Reader`]).
 //!
 //! Reading, the checks of size and time and the layout of a batch are the code that the agent runs, so
-//! batches differ from the agent's only in the time that they take.
+//! batches differ from the agent's only in the time that they take. The samples of a job with a transform
+//! go through workers like those of the agent.
 
 use std::{
     path::PathBuf,
@@ -24,14 +25,22 @@ use tierfeed_dataset::{
     throttle::Throttle,
 };
 use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError};
+use tierfeed_transform::{
+    BlockingWorkers,
+    blocking_worker::{Sample, TransformError},
+    worker_process::Program,
+};
 
 use crate::{
     batch::{Batch, Origin, Row},
     clock::{Clock, SignalPoll},
     errors,
     order::Order,
-    view_memory::PrivatePages,
+    view_memory::{PrivatePages, to_usize},
 };
+
+/// The reason of a sample that a transform cannot make a row of.
+const UNTRANSFORMABLE: &str = Fault::Untransformable.name();
 
 /// Files with many samples that stay open between reads.
 const FILES_MAX: usize = 64;
@@ -41,6 +50,8 @@ const FILES_MAX: usize = 64;
 pub(crate) struct ColdReader {
     index: Arc<Index>,
     source: Source,
+    /// What makes rows of the samples; `None` if they come as they are stored.
+    workers: Option<BlockingWorkers>,
     on_error: OnError,
     clock: Clock,
     /// Emulates a slower cold store.
@@ -64,11 +75,12 @@ enum Stop {
     Interrupted(PyErr),
     Unreadable(SampleId, ReadFault),
     NoReader(ReaderError),
+    NoWorker(TransformError),
 }
 
-/// Why a sample could not be read.
+/// Why a sample could not be read, or not transformed.
 struct ReadFault {
-    fault: Fault,
+    reason: &'static str,
     errno: Option<i32>,
     message: String,
 }
@@ -111,8 +123,8 @@ impl Reading<'_> {
         let Some(&sample) = samples.first() else { return Ok(()) };
         match self {
             Self::Files(source) => source.read_into(sample, target).map_err(|error| {
-                let (fault, errno) = (error.fault(), error.errno());
-                Stop::Unreadable(sample, ReadFault { fault, errno, message: error.to_string() })
+                let (reason, errno) = (error.fault().name(), error.errno());
+                Stop::Unreadable(sample, ReadFault { reason, errno, message: error.to_string() })
             }),
             Self::Process(reader) => {
                 let mut raised = None;
@@ -127,7 +139,8 @@ impl Reading<'_> {
                 outcome.map_err(|error| match (raised, error) {
                     (Some(raised), _) => Stop::Interrupted(raised),
                     (None, ReaderError::Unreadable { fault, message }) => {
-                        Stop::Unreadable(sample, ReadFault { fault, errno: None, message })
+                        let reason = fault.name();
+                        Stop::Unreadable(sample, ReadFault { reason, errno: None, message })
                     }
                     (None, error) => Stop::NoReader(error),
                 })
@@ -137,9 +150,10 @@ impl Reading<'_> {
 }
 
 impl ColdReader {
-    fn new(index: Arc<Index>, source: Source, on_error: OnError, speed: Option<Speed>) -> Self {
-        let throttle = speed.map(|speed| Mutex::new(Throttle::new(speed)));
-        Self { index, source, on_error, clock: Clock::start(), throttle }
+    /// How long a sample is in a batch.
+    fn len_of(&self, sample: SampleId) -> Bytes {
+        let stored = self.index.size(sample);
+        self.workers.as_ref().map_or(stored, |workers| Bytes(workers.row_len()))
     }
 
     fn known(&self, sample: u32) -> PyResult<SampleId> {
@@ -151,21 +165,29 @@ impl ColdReader {
         }
     }
 
-    /// Reads every sample of `layout`; those that cannot be read lose their length.
+    /// Reads every sample of `layout`, which is read in `epoch`; those that cannot be read lose their length.
     fn fill(
         &self,
         layout: &mut batch::Batch,
         memory: &mut PrivatePages,
         mut reading: Reading<'_>,
+        epoch: u32,
     ) -> Result<(), Stop> {
         let signals = self.clock.signal_poll();
         let samples: Vec<_> = layout.entries.iter().map(|entry| entry.sample).collect();
+        let mut stored = Vec::new();
         for (at, entry) in layout.entries.iter_mut().enumerate() {
             signals.check().map_err(Stop::Interrupted)?;
-            let len = entry.len.unwrap_or_default();
-            let deadline = self.reserve(len);
-            let target = memory.range(entry.offset, len);
-            let outcome = reading.read_into(&samples[at..], target, &signals);
+            let deadline = self.reserve(self.index.size(entry.sample));
+            let target = memory.range(entry.offset, entry.len.unwrap_or_default());
+            let outcome = match &self.workers {
+                None => reading.read_into(&samples[at..], target, &signals),
+                Some(workers) => {
+                    stored.resize(to_usize(self.index.size(entry.sample)), 0);
+                    let read = reading.read_into(&samples[at..], &mut stored, &signals);
+                    read.and_then(|()| transform(workers, entry.sample, epoch, &stored, target))
+                }
+            };
             if let Some(deadline) = deadline {
                 signals.wait_until(deadline).map_err(Stop::Interrupted)?;
             }
@@ -185,6 +207,25 @@ impl ColdReader {
     }
 }
 
+/// Makes the row of a sample.
+fn transform(
+    workers: &BlockingWorkers,
+    sample: SampleId,
+    epoch: u32,
+    bytes: &[u8],
+    row: &mut [u8],
+) -> Result<(), Stop> {
+    let stored = Sample { number: sample.0.into(), epoch, bytes };
+    workers.transform_blocking(&stored, row).map_err(|error| match error {
+        TransformError::Untransformable(_) | TransformError::Crashed(_) => {
+            let fault =
+                ReadFault { reason: UNTRANSFORMABLE, errno: None, message: error.to_string() };
+            Stop::Unreadable(sample, fault)
+        }
+        error => Stop::NoWorker(error),
+    })
+}
+
 #[pymethods]
 impl ColdReader {
     /// Opens the dataset of a briefing, the JSON that an agent sends its client and that `tierfeed client`
@@ -200,7 +241,8 @@ impl ColdReader {
     ) -> PyResult<(Order, Self)> {
         py.detach(|| {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
-            let dataset = NamedDataset::find(&briefing, dataset).map_err(errors::reconfigure)?;
+            let name = dataset;
+            let dataset = NamedDataset::find(&briefing, name).map_err(errors::reconfigure)?;
             let (index_path, fingerprint, bucket, emulation) = match dataset.further(&briefing) {
                 None => (
                     &briefing.index_path,
@@ -222,10 +264,21 @@ impl ColdReader {
             let launch = bucket.clone().map(|bucket| {
                 let Bucket { endpoint, region, is_anonymous } = bucket;
                 let access = Access { endpoint, region, is_anonymous };
-                Launch { exe, index: index_path.clone(), access }
+                Launch { exe: exe.clone(), index: index_path.clone(), access }
             });
-            let source = Source::new(&index, launch);
-            Ok((Order::of(dataset), Self::new(index, source, briefing.on_error, speed)))
+            // A transform is of the first dataset alone.
+            let pipeline = briefing.transform.as_ref().filter(|_| name.is_none());
+            let reader = Self {
+                source: Source::new(&index, launch),
+                index,
+                workers: pipeline.map(|steps| {
+                    BlockingWorkers::new(Program::tierfeed(exe), steps, briefing.order.seed)
+                }),
+                on_error: briefing.on_error,
+                clock: Clock::start(),
+                throttle: speed.map(|speed| Mutex::new(Throttle::new(speed))),
+            };
+            Ok((Order::of(dataset), reader))
         })
     }
 
@@ -263,7 +316,9 @@ impl ColdReader {
         Ok(error.into_value(py).into_any())
     }
 
-    /// Reads `samples`, in this order, as the batch of a place in an order.
+    /// Reads `samples`, in this order, as the batch of a place in an order. What a transform draws for them is
+    /// that of the epoch `drawn_for`, by default that of the place.
+    #[pyo3(signature = (epoch, step, rank, samples, *, drawn_for=None))]
     fn read(
         &self,
         py: Python<'_>,
@@ -271,23 +326,32 @@ impl ColdReader {
         step: u32,
         rank: u32,
         samples: Vec<u32>,
+        drawn_for: Option<u32>,
     ) -> PyResult<Batch> {
         let id = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(rank) };
         let ids = samples.into_iter().map(|sample| self.known(sample));
         let ids = ids.collect::<PyResult<Vec<_>>>()?;
-        let sizes = ids.into_iter().map(|sample| (sample, self.index.size(sample)));
+        let sizes = ids.into_iter().map(|sample| (sample, self.len_of(sample)));
         let mut layout = batch::Batch::lay_out(id, sizes);
         let mut memory =
             PrivatePages::map(layout.len).map_err(|error| errors::no_memory(layout.len, &error))?;
-        let filled =
-            py.detach(|| self.source.with(|reading| self.fill(&mut layout, &mut memory, reading)));
+        let drawn_for = drawn_for.unwrap_or(epoch);
+        let filled = py.detach(|| {
+            self.source.with(|reading| self.fill(&mut layout, &mut memory, reading, drawn_for))
+        });
         match filled {
             Ok(()) => (),
             Err(Stop::Interrupted(raised)) => return Err(raised),
             Err(Stop::NoReader(error)) => return Err(errors::no_reader(&error)),
-            Err(Stop::Unreadable(SampleId(sample), ReadFault { fault, errno, message })) => {
+            Err(Stop::NoWorker(error)) => return Err(errors::reconfigure(error)),
+            Err(Stop::Unreadable(SampleId(sample), ReadFault { reason, errno, message })) => {
                 let object = self.object(sample)?;
-                let reason = fault.name();
+                let message = match reason {
+                    UNTRANSFORMABLE => {
+                        format!("cannot transform sample {sample}, {object}: {message}")
+                    }
+                    _ => message,
+                };
                 return Err(errors::unreadable(py, sample, &object, reason, errno, message));
             }
         }

@@ -19,7 +19,8 @@ impl Pipeline {
     fn parse(text: &str) -> PyResult<Self> {
         let wrong = |error: String| PyValueError::new_err(error);
         let file: PipelineFile =
-            serde_json::from_str(text).map_err(|error| wrong(without_position(&error)))?;
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text))
+                .map_err(|error| wrong(without_position(&error)))?;
         let steps = Steps::try_new(&file).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { steps })
     }
@@ -89,9 +90,10 @@ impl Pipeline {
 }
 
 /// The message of the parser without the position in a text that no user wrote.
-fn without_position(error: &serde_json::Error) -> String {
-    let position = format!(" at line {} column {}", error.line(), error.column());
-    error.to_string().replace(&position, "")
+fn without_position(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let said = error.inner();
+    let position = format!(" at line {} column {}", said.line(), said.column());
+    format!("{}: {}", error.path(), said.to_string().replace(&position, ""))
 }
 
 fn named(operation: Operation) -> (&'static str, Vec<u32>) {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,18 +61,20 @@ def make_world(
     nodes: int = 1,
     epochs: int = 3,
     sizes: tuple[int, int] = (1, 9000),
+    contents: Callable[[int], bytes] | None = None,
     shuffle: str = "torch-distributed",
     on_error: str = "fail",
     order: str = "",
     extra: str = "",
 ) -> World:
-    """An image folder of `samples` files with lengths within `sizes`, and a job over it: of `ranks` in
-    all, the same number on each of its `nodes`."""
+    """An image folder of `samples` files with lengths within `sizes`, or with `contents` by number, and
+    a job over it: of `ranks` in all, the same number on each of its `nodes`."""
     generator = random.Random(samples)
     for number in range(samples):
         path = root / "data" / f"class{number % 3}" / f"{number:05}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(generator.randbytes(generator.randint(*sizes)))
+        given = None if contents is None else contents(number)
+        path.write_bytes(given or generator.randbytes(generator.randint(*sizes)))
     job = root / "job.yaml"
     job.write_text(
         f"""\

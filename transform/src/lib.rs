@@ -21,9 +21,11 @@ pub mod pipeline;
 pub mod pipeline_file;
 
 pub mod blocking_worker;
+pub mod blocking_workers;
 pub mod worker_process;
 pub mod worker_protocol;
 
+pub use blocking_workers::BlockingWorkers;
 pub use draw::{DrawKey, Operation};
 pub use geometry::{Region, Size};
 pub use output::{Dtype, Layout, Output, Prepared};

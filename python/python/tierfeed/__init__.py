@@ -10,7 +10,7 @@ tier, `tierfeed.Index` reads a dataset sample by sample. Neither PyTorch nor Num
 it is asked for.
 """
 
-from tierfeed import memory
+from tierfeed import memory, transforms
 from tierfeed._native import (
     Batch,
     Bug,
@@ -52,4 +52,5 @@ __all__ = [
     "connect",
     "current",
     "memory",
+    "transforms",
 ]

@@ -144,7 +144,15 @@ class ColdReader:
     def class_names(self) -> list[str]: ...
     def object(self, sample: int) -> str: ...
     def sample_error(self, sample: int, reason: str) -> SampleError: ...
-    def read(self, epoch: int, step: int, rank: int, samples: Sequence[int]) -> Batch: ...
+    def read(
+        self,
+        epoch: int,
+        step: int,
+        rank: int,
+        samples: Sequence[int],
+        *,
+        drawn_for: int | None = None,
+    ) -> Batch: ...
 
 @final
 class Index:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from tierfeed.transforms import as_mapping
+
 # The keys below `dataset` and `order`, which are arguments of their own here, and those of the job
 # (docs/job-file.md).
 DATASET_KEYS = (
@@ -133,6 +135,8 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
             name: {**it, **_usual(it, shuffle=False)} if isinstance(it, Mapping) else it
             for name, it in further.items()
         }
+    if (transform := keys.get("transform")) is not None:
+        given["transform"] = as_mapping(transform)
     job = {
         **_chosen(given, JOB_KEYS),
         "dataset": {"source": os.fspath(source), **_chosen(given, DATASET_KEYS)},

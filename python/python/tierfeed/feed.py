@@ -36,6 +36,7 @@ from tierfeed._native import (
     Error,
     Gone,
     Order,
+    Pipeline,
     Reconfigure,
     Refused,
     SampleError,
@@ -278,6 +279,13 @@ class Feed:
         """The first 10,000 of them, with their files, in this process."""
         return list(self._skipped.listed)
 
+    @property
+    def transform(self) -> Pipeline | None:
+        """What the samples become before they are handed out; None if they come as they are stored."""
+        self._attach()
+        steps = None if self._dataset else json.loads(self._briefing_here()).get("transform")
+        return None if steps is None else Pipeline.parse(json.dumps(steps))
+
     def file_of(self, sample: int) -> str:
         """The file that holds a sample, as messages call it."""
         return self._cold_reader().object(sample)
@@ -312,7 +320,8 @@ class Feed:
         The report counts it as a batch of `epoch` that training read itself.
         """
         begin_ns = time.monotonic_ns()
-        batch = self._cold_reader().read(0, 0, self._rank, [int(sample) for sample in samples])
+        ids = [int(sample) for sample in samples]
+        batch = self._cold_reader().read(0, 0, self._rank, ids, drawn_for=epoch)
         self._note_unreadable(batch)
         self._count_read(epoch, batch, begin_ns, begin_ns)
         return batch
@@ -551,18 +560,18 @@ class Feed:
         match refused.reason:
             case "unreadable":
                 assert refused.sample is not None and refused.fault is not None
-                raise self._sample_error(refused.sample, refused.fault)
+                raise self._sample_error(refused.sample, refused.fault, refused.epoch)
             case "not-in-order":
                 raise Bug(f"agent and client disagree about the order at {where}: {refused}")
 
-    def _sample_error(self, sample: int, fault: str) -> BaseException:
+    def _sample_error(self, sample: int, fault: str, epoch: int) -> BaseException:
         """The error for a sample that the agent could not read.
 
         It is read here once more: if that fails too, the error of this process has more to say.
         """
         reader = self._cold_reader()
         try:
-            reader.read(0, 0, self._rank, [sample])
+            reader.read(0, 0, self._rank, [sample], drawn_for=epoch)
         except SampleError as error:
             return error
         except Error:

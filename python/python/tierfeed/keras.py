@@ -14,6 +14,7 @@ import tierfeed.numpy
 from tierfeed._native import Reconfigure
 from tierfeed.decoding import Decode, DecodeThreads
 from tierfeed.loader import ShortBatch, Source
+from tierfeed.transforms import Transform
 
 __all__ = ["TierEpochs", "TierPyDataset"]
 
@@ -25,9 +26,9 @@ KEPT = 2
 class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     """The batches of this rank for `fit`, `evaluate` and `predict`.
 
-    The arguments are those of `tierfeed.numpy.TierLoader`. `transform(array, labels)` makes of a batch
-    what Keras takes: `(inputs, targets)` or `(inputs,)`. With `decode` its arguments are what `collate`
-    returned.
+    The arguments are those of `tierfeed.numpy.TierLoader`, also `transform` where it is made by
+    `tierfeed.transforms`. A function `transform(array, labels)` makes of a batch what Keras takes:
+    `(inputs, targets)` or `(inputs,)`. With `decode` its arguments are what `collate` returned.
 
     Pass `shuffle=False` to `fit`: the order of the job is shuffled already, and Keras would ask for its
     batches out of turn. Each epoch of Keras reads the next epoch of the job, from `initial_epoch` on, or
@@ -38,7 +39,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self,
         source: Source | None = None,
         *,
-        transform: Callable[..., Any] | None = None,
+        transform: Transform | Callable[..., Any] | None = None,
         initial_epoch: int | None = None,
         record: DTypeLike | None = None,
         decode: Decode | None = None,
@@ -48,6 +49,8 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         **keys: Any,
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
+        if transform is not None and not callable(transform):
+            keys["transform"], transform = transform, None
         self.loader = tierfeed.numpy.TierLoader(
             source,
             record=record,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Self
 
-from tierfeed._native import Batch, Reconfigure
+from tierfeed._native import Batch, Pipeline, Reconfigure
 from tierfeed.arguments import KEYS, own_arguments, refuse_unknown
 from tierfeed.batches import Batches
 from tierfeed.decoding import CLOSED, Decode, Decoder, DecodeThreads
@@ -22,6 +22,12 @@ Source = Feed | str | os.PathLike[str]
 
 ShortBatch = Literal["keep", "drop"]
 """What becomes of a batch with fewer samples than the others, such as the last one of an epoch."""
+
+
+TRANSFORMED = (
+    "{0}= in a job with a transform: a batch is one tensor of rows already, and the agent made it. Leave"
+    " {0}= out, or the transform"
+)
 
 
 class Begun(NamedTuple):
@@ -41,10 +47,11 @@ class _Sent(NamedTuple):
 class Loader:
     """Iterates over the batches of this rank. Each pass reads an epoch, and the next pass the next one.
 
-    `whole` makes of a batch what training gets. With `decode` it is `collate` of what `decode` returned
-    for each sample; samples are decoded on `decode_threads`, those of the next batch as soon as it is
-    staged. With "auto" their number follows from what decoding takes and how long training computes. One
-    pass at a time: an iterator ends when another one of the same loader begins.
+    `whole` makes of a batch what training gets, in a job with a transform what `dense` returned for it.
+    With `decode` it is `collate` of what `decode` returned for each sample; samples are decoded on
+    `decode_threads`, those of the next batch as soon as it is staged. With "auto" their number follows
+    from what decoding takes and how long training computes. One pass at a time: an iterator ends when
+    another one of the same loader begins.
 
     A subclass may replace `_delivery`. `elsewhere` has the advice for arguments of other loaders.
     """
@@ -55,6 +62,7 @@ class Loader:
         keys: Mapping[str, Any],
         *,
         whole: Callable[[Batch], Any],
+        dense: Callable[[Pipeline], Callable[[Batch], Any]],
         decode: Decode | None,
         decode_threads: DecodeThreads,
         collate: Callable[[list[Any]], Any],
@@ -65,8 +73,15 @@ class Loader:
             raise ValueError(f"short_batch is {short_batch!r}; keep or drop is meant")
         if decode is None and decode_threads:
             raise ValueError("decode_threads without decode: there is nothing to decode")
+        if decode is not None and keys.get("transform") is not None:
+            raise ValueError(TRANSFORMED.format("decode"))
         self.feed = feed_of(source, keys, of=type(self), elsewhere=elsewhere)
-        self._whole = whole
+        transform = self.feed.transform
+        if decode is not None and transform is not None:
+            if not isinstance(source, Feed):
+                self.feed.close()
+            raise ValueError(TRANSFORMED.format("decode"))
+        self._whole = whole if transform is None else dense(transform)
         self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
         self._collate = collate
         self._short_batch = short_batch

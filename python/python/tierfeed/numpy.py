@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy
 from numpy.typing import DTypeLike, NDArray
 
-from tierfeed._native import Batch, Reconfigure
+from tierfeed._native import Batch, Pipeline, Reconfigure
 from tierfeed.decoding import Decode, DecodeThreads
-from tierfeed.loader import Loader, ShortBatch, Source
+from tierfeed.loader import TRANSFORMED, Loader, ShortBatch, Source
 
 __all__ = ["TierLoader", "stack"]
 
@@ -28,6 +29,9 @@ class TierLoader(Loader):
     a dtype of NumPy: `"float32"` for a row of numbers, `"(224,224,3)uint8"` for an image, fields for a
     record of several parts; without, a row has bytes. A batch goes back to the agent when the last array
     over it is gone: copy what you keep.
+
+    With `transform`, made by `tierfeed.transforms`, the agent decodes: a batch is `(array, labels)` of
+    rows of one shape and type, not copied either. Under `tierfeed run` the job file has it.
 
     With `decode(sample, label)` a batch is `collate` of what `decode` returned for each sample, by
     default `stack`. `sample` supports the buffer protocol and `numpy()`.
@@ -54,6 +58,7 @@ class TierLoader(Loader):
             source,
             keys,
             whole=Rows(record),
+            dense=lambda pipeline: _rows_of(pipeline, record),
             decode=decode,
             decode_threads=decode_threads,
             collate=collate or stack,
@@ -86,6 +91,30 @@ class Rows:
             )
         array = rows.view(self._base)
         return array.reshape(count, *self._shape) if self._shape or self._base.names else array
+
+
+def _rows_of(pipeline: Pipeline, record: DTypeLike | None) -> Rows:
+    if record is not None:
+        raise ValueError(TRANSFORMED.format("record"))
+    return Rows(row_dtype(pipeline))
+
+
+def row_dtype(pipeline: Pipeline) -> numpy.dtype[Any]:
+    """What a row is, with its dimensions."""
+    return numpy.dtype((_dtype(pipeline.dtype), pipeline.shape))
+
+
+def _dtype(name: str) -> Any:
+    if name != "bfloat16":
+        return numpy.dtype(name)
+    try:
+        # NumPy has no such type itself.
+        return importlib.import_module("ml_dtypes").bfloat16
+    except ModuleNotFoundError:
+        raise Reconfigure(
+            "the transform has dtype: bfloat16, which NumPy has with the package ml_dtypes only: install"
+            " it, or use float32"
+        ) from None
 
 
 def rows_of(batch: Batch) -> NDArray[numpy.uint8]:

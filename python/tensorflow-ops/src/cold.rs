@@ -20,10 +20,16 @@ use tierfeed_dataset::{
     throttle::Throttle,
 };
 use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError, monotonic_now};
+use tierfeed_transform::{
+    BlockingWorkers,
+    blocking_worker::{self, TransformError},
+    worker_process::Program,
+};
 
 use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
+    memory::to_usize,
 };
 
 /// Files with many samples that stay open between reads.
@@ -36,6 +42,8 @@ const PAUSE_NS: u64 = 100_000_000;
 pub(crate) struct ColdReader {
     index: Arc<Index>,
     source: Source,
+    /// What makes rows of the samples; `None` if they come as they are stored.
+    workers: Option<BlockingWorkers>,
     on_error: OnError,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
@@ -74,7 +82,7 @@ impl ColdReader {
             None => Source::Files(FileSource::new(Arc::clone(&index), FILES_MAX)),
             Some(Bucket { endpoint, region, is_anonymous }) => {
                 let access = Access { endpoint, region, is_anonymous };
-                let launch = Launch { exe, index: path.clone(), access };
+                let launch = Launch { exe: exe.clone(), index: path.clone(), access };
                 Source::Bucket(Box::new(Mutex::new(Reader::new(launch))))
             }
         };
@@ -83,12 +91,32 @@ impl ColdReader {
             let latency = Nanoseconds(emulation.latency_ns);
             Mutex::new(Throttle::new(Speed { latency, bandwidth }))
         });
-        let (on_error, spec) = (briefing.on_error, dataset.order());
-        Ok(Self { index, source, on_error, order: Mutex::default(), throttle, spec })
+        // A transform is of the first dataset alone.
+        let is_first = dataset.further(briefing).is_none();
+        let pipeline = briefing.transform.as_ref().filter(|_| is_first);
+        let seed = briefing.order.seed;
+        Ok(Self {
+            index,
+            source,
+            workers: pipeline.map(|it| BlockingWorkers::new(Program::tierfeed(exe), it, seed)),
+            on_error: briefing.on_error,
+            order: Mutex::default(),
+            throttle,
+            spec: dataset.order(),
+        })
+    }
+
+    /// How long a sample is in a batch.
+    fn len_of(&self, sample: SampleId) -> Bytes {
+        let stored = self.index.size(sample);
+        self.workers.as_ref().map_or(stored, |workers| Bytes(workers.row_len()))
     }
 
     /// The length of every sample, if all have the same.
     pub(crate) fn sample_bytes(&self) -> Option<Bytes> {
+        if let Some(workers) = &self.workers {
+            return Some(Bytes(workers.row_len()));
+        }
         let mut sizes = self.index.sizes();
         let first = sizes.next()?;
         sizes.all(|size| size == first).then_some(first)
@@ -103,12 +131,12 @@ impl ColdReader {
     ) -> Result<Staged, Failure> {
         let order = self.order_of(batch)?;
         let samples: Vec<_> = order.batch(batch.rank, batch.step).collect();
-        self.read_samples(form, &samples, is_wanted)
+        self.read_samples(form, batch.epoch, &samples, is_wanted)
     }
 
     /// Why a sample cannot be read: what reading it once more says, else the fault that the agent found.
-    pub(crate) fn unreadable(&self, sample: SampleId, fault: Fault) -> Failure {
-        let outcome = self.read_samples(Form::Rows, &[sample], &|| true);
+    pub(crate) fn unreadable(&self, epoch: Epoch, sample: SampleId, fault: Fault) -> Failure {
+        let outcome = self.read_samples(Form::Rows, epoch, &[sample], &|| true);
         outcome.err().unwrap_or_else(|| self.failure(sample, fault, fault.name()))
     }
 
@@ -127,21 +155,32 @@ impl ColdReader {
     fn read_samples(
         &self,
         form: Form,
+        epoch: Epoch,
         samples: &[SampleId],
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Staged, Failure> {
+        let mut stored = Vec::new();
         let wanted = samples.iter().map(|sample| Wanted {
             sample: sample.0,
             label: self.index.label(*sample).map(i64::from),
-            len: self.index.size(*sample),
+            len: self.len_of(*sample),
         });
         let wanted: Vec<_> = wanted.collect();
         Staged::assemble(form, &wanted, |at, target| {
             if !is_wanted() {
                 return Err(closed());
             }
-            self.pause(Bytes(target.len() as u64), is_wanted)?;
-            match self.read_into(&samples[at..], target, is_wanted) {
+            let len = self.index.size(samples[at]);
+            self.pause(len, is_wanted)?;
+            let outcome = match &self.workers {
+                None => self.read_into(&samples[at..], target, is_wanted),
+                Some(workers) => {
+                    stored.resize(to_usize(len), 0);
+                    let read = self.read_into(&samples[at..], &mut stored, is_wanted);
+                    read.and_then(|()| transform(workers, samples[at], epoch, &stored, target))
+                }
+            };
+            match outcome {
                 Ok(()) => Ok(true),
                 Err(Stop::Unreadable(..)) if self.on_error == OnError::Skip => Ok(false),
                 Err(Stop::Unreadable(fault, message)) => {
@@ -204,10 +243,11 @@ impl ColdReader {
             Fault::Io => Code::Unavailable,
         };
         let object = self.index.object_name(SampleId(id));
+        let what = if fault == Fault::Untransformable { "transform" } else { "read" };
         let message = if message.contains(&object) {
-            format!("cannot read sample {id}: {message}")
+            format!("cannot {what} sample {id}: {message}")
         } else {
-            format!("cannot read sample {id}, {object}: {message}")
+            format!("cannot {what} sample {id}, {object}: {message}")
         };
         Failure::new(code, message)
     }
@@ -216,6 +256,23 @@ impl ColdReader {
 enum Stop {
     Unreadable(Fault, String),
     NoReader(Failure),
+}
+
+/// Makes the row of a sample.
+fn transform(
+    workers: &BlockingWorkers,
+    SampleId(sample): SampleId,
+    Epoch(epoch): Epoch,
+    bytes: &[u8],
+    row: &mut [u8],
+) -> Result<(), Stop> {
+    let stored = blocking_worker::Sample { number: sample.into(), epoch, bytes };
+    workers.transform_blocking(&stored, row).map_err(|error| match error {
+        TransformError::Untransformable(_) | TransformError::Crashed(_) => {
+            Stop::Unreadable(Fault::Untransformable, error.to_string())
+        }
+        error => Stop::NoReader(Failure::new(Code::FailedPrecondition, error.to_string())),
+    })
 }
 
 /// What a call gets that waits when its dataset is closed.

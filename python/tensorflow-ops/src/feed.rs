@@ -324,7 +324,7 @@ impl Feed {
         drop(state);
         let begin = monotonic_now();
         let staged = caught(|| match fault {
-            Some((sample, fault)) => Err(self.cold.unreadable(sample, fault)),
+            Some((sample, fault)) => Err(self.cold.unreadable(batch.epoch, sample, fault)),
             None => self.cold.read(self.form, batch, &|| !self.is_closed()),
         })
         .unwrap_or_else(Err);

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tierfeed._native import Reconfigure
 from tierfeed.feed import Feed
-from tierfeed.loader import feed_of
+from tierfeed.loader import TRANSFORMED, feed_of
 from tierfeed.tensorflow.library import library
 from tierfeed.tensorflow.source import Source
 
@@ -72,6 +72,7 @@ def dataset(
 
     An element is `(samples, labels)`; labels are int64, -1 without a label. The samples are
 
+    - in a job with a transform (`transform=` of `tierfeed.transforms`) one tensor of all rows;
     - an array of uint8, `[batch, length]`, if all samples of the dataset have one length (`"array"`),
       or with `sample_spec`, a `tf.TensorSpec`, of that type and shape;
     - else `Rows` (`"rows"`), whose `strings()` and `ragged()` copy them;
@@ -128,6 +129,11 @@ def _numbers(feed: Feed, epoch: int | range | None, start_step: int) -> tuple[in
     return epochs.start * whole + whole - steps + start_step, epochs.stop * whole
 
 
+def _given(**arguments: Any) -> str | None:
+    """The name of the first argument that was passed."""
+    return next((name for name, it in arguments.items() if it is not None), None)
+
+
 class _Pipeline:
     """The stages of a dataset."""
 
@@ -140,6 +146,10 @@ class _Pipeline:
         *,
         owns_feed: bool,
     ) -> None:
+        if (transform := feed.transform) is not None:
+            if (given := _given(samples=samples, sample_spec=spec, decode=decode)) is not None:
+                raise ValueError(TRANSFORMED.format(given))
+            spec = tf.TensorSpec(transform.shape, tf.as_dtype(transform.dtype))
         if decode is not None and (samples is not None or spec is not None):
             raise TypeError("decode gets the bytes of a sample: leave samples= and sample_spec= out")
         if spec is not None and samples not in (None, "array"):

@@ -13,9 +13,10 @@ from tierfeed import environment
 from tierfeed._native import Batch, Reconfigure, Sample, SampleError
 from tierfeed.decoding import LEFT_OUT, Decode, decode_each, decode_one
 from tierfeed.feed import Feed
+from tierfeed.loader import TRANSFORMED
 from tierfeed.position import checked_epoch
 from tierfeed.torch.misuse import checked_feed
-from tierfeed.torch.tensors import as_tensor
+from tierfeed.torch.tensors import RowTensors, as_tensor
 from tierfeed.torch.tracing import NEXT_BATCH, waiting
 
 # A sampler that follows the job's order is at most so many epochs ahead of the last batch. The order of
@@ -36,7 +37,11 @@ class TierDataset(Dataset[Any]):
     ) -> None:
         # A second connection, also in the trainer's process: requests of a worker are counted apart.
         self._feed = reader() if feed is None else checked_feed(feed, of="TierDataset")
-        self._decode = decode or as_tensor
+        transform = self._feed.transform
+        if decode is not None and transform is not None:
+            raise ValueError(TRANSFORMED.format("decode"))
+        rows = as_tensor if transform is None else RowTensors(transform).sample
+        self._decode = decode or rows
         self._epoch = checked_epoch(epoch)
         self._near = 0
         self._follows = True

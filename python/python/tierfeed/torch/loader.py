@@ -9,15 +9,15 @@ from typing import Any, Never
 import torch
 from torch.utils.data import default_collate
 
-from tierfeed._native import Batch
+from tierfeed._native import Batch, Pipeline
 from tierfeed.batches import Batches
 from tierfeed.decoding import Decode, DecodeThreads
-from tierfeed.loader import Begun, Loader, Source
+from tierfeed.loader import TRANSFORMED, Begun, Loader, Source
 from tierfeed.torch import cuda
 from tierfeed.torch.delivery import delivery
 from tierfeed.torch.iterable import TierIterableDataset
 from tierfeed.torch.misuse import ELSEWHERE, check_ranks
-from tierfeed.torch.tensors import as_source, as_tensor
+from tierfeed.torch.tensors import RowTensors, as_source, as_tensor
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 
 
@@ -33,6 +33,10 @@ class TierLoader(Loader):
     Without `decode` a batch is `(tensors, labels)`: a list of 1-d uint8 tensors over the staged bytes
     themselves, writable and not copied, and a tensor of int64. A batch goes back to the agent when the
     last of its tensors is gone, so do not collect them: copy what you keep.
+
+    With `transform`, made by `tierfeed.transforms`, the agent decodes, crops and mirrors: a batch is one
+    tensor of all rows over the staged bytes, and the tensor of labels. Under `tierfeed run` the job file
+    has it.
 
     With `decode(sample, label)` it is `collate` of what `decode` returned for each sample, by default
     PyTorch's `default_collate`. `sample` supports the buffer protocol, DLPack and `numpy()`. With
@@ -71,6 +75,7 @@ class TierLoader(Loader):
             source,
             keys,
             whole=partial(_undecoded, as_bytes, collate or tensors_and_labels),
+            dense=partial(_dense, collate),
             decode=decode,
             decode_threads=decode_threads,
             collate=collate or default_collate,
@@ -114,6 +119,12 @@ class TierLoader(Loader):
 def tensors_and_labels(samples: list[tuple[torch.Tensor, int]]) -> Any:
     """Keeps samples apart, as their sizes may differ, and gathers the labels."""
     return [tensor for tensor, _ in samples], torch.tensor([label for _, label in samples])
+
+
+def _dense(collate: object, pipeline: Pipeline) -> Callable[[Batch], Any]:
+    if collate is not None:
+        raise ValueError(TRANSFORMED.format("collate"))
+    return RowTensors(pipeline).batch
 
 
 def _undecoded(as_bytes: Decode, collate: Callable[[list[Any]], Any], batch: Batch) -> Any:

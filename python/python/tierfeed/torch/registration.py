@@ -43,7 +43,10 @@ class Registration:
 
     def is_split(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in two ranges: no copy may, whether or not both are registered."""
-        first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
+        # Rows may have gaps between them, which a copy of all passes over.
+        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        first = tensor.data_ptr()
+        end = first + (last + 1) * tensor.element_size()
         return any(first < start < end for start, _ in self._ranges)
 
     def wait(self) -> None:

@@ -1,0 +1,21 @@
+//! `tierfeed transform-worker`: transforms samples for an agent or a trainer, in a process that may crash.
+
+use std::{io, os::fd::AsFd as _};
+
+use anyhow::Context as _;
+use tierfeed_transform::Pipeline;
+use tierfeed_transform_worker::{Transform, serve};
+
+use crate::failure::Failure;
+
+pub(crate) fn run() -> Result<(), Failure> {
+    // The socket that the starter made; a copy, because standard input belongs to the library.
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.context("no standard input").map_err(Failure::Work)?;
+    let served = serve(socket, |setup| {
+        let pipeline: Pipeline =
+            serde_json::from_str(&setup.pipeline).map_err(|error| error.to_string())?;
+        Ok(Transform::new(pipeline, setup.seed))
+    });
+    served.map_err(Failure::work)
+}

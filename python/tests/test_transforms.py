@@ -1,0 +1,189 @@
+"""Samples that are transformed: the steps, what they draw, and rows with and without an agent."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+import photographs
+import tierfeed
+import tierfeed.numpy
+import tierfeed.torch
+from conftest import SEED, World, make_world
+from tierfeed import arguments, transforms
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+CROPPED = transforms.compose(
+    transforms.random_resized_crop(32), transforms.random_horizontal_flip(0.5)
+)
+NORMALIZED = transforms.compose(
+    transforms.random_resized_crop((30, 21)),
+    transforms.random_horizontal_flip(),
+    transforms.normalize(MEAN, STD),
+    transforms.layout("hwc"),
+)
+
+
+def photographed(root: Any, transform: dict[str, Any], **given: Any) -> World:
+    import json
+
+    extra = f"transform: {json.dumps(transform)}\n"
+    return make_world(root, samples=23, contents=photographs.encoded, extra=extra, **given)
+
+
+def expected(world: World, transform: Any, epoch: int, sample: int) -> photographs.Pixels:
+    return photographs.row(world.content(sample), transform, seed=SEED, epoch=epoch, sample=sample)
+
+
+def assert_rows(world: World, transform: Any, batch: tierfeed.Batch, rows: Any) -> None:
+    """Rows of uint8, `hwc`, are what Pillow makes of the draws; a resize may round one level otherwise."""
+    for sample, found in zip(batch.samples, rows, strict=True):
+        should = expected(world, transform, batch.epoch, sample)
+        difference = numpy.abs(found.astype(int) - should)
+        assert difference.max() <= 1, f"sample {sample}: {difference.max()}"
+
+
+def test_a_draw_is_that_of_the_documentation() -> None:
+    """The vectors of docs/transforms.md."""
+    for seed, epoch, sample, size, crop, is_flipped in [
+        (0, 0, 0, (500, 375), (177, 32, 260, 323), False),
+        (42, 3, 1_234_567, (500, 375), (9, 23, 291, 264), False),
+        (7, 89, 1_281_166, (400, 400), (114, 79, 240, 272), True),
+    ]:
+        draw = transforms.replay(
+            [transforms.random_resized_crop(224), transforms.random_horizontal_flip(0.5)],
+            seed=seed, epoch=epoch, sample=sample, height=size[0], width=size[1],
+        )  # fmt: skip
+        assert (draw.crop, draw.is_flipped) == (crop, is_flipped)
+        assert ("resize", (224, 224)) in draw.operations
+
+
+def test_steps_that_yield_no_rows_are_refused_where_they_are_put_together() -> None:
+    with pytest.raises(ValueError, match="the size of a row would depend on the image"):
+        transforms.compose(transforms.resize(256))
+    with pytest.raises(ValueError, match=r"steps\[1\].normalize.mean is .* expected 3 numbers"):
+        transforms.compose(transforms.center_crop(8), transforms.normalize([0.5], [0.5]))
+    with pytest.raises(ValueError, match="unknown field `resze`"):
+        transforms.compose({"resze": 8})
+    with pytest.raises(ValueError, match="dtype.*float128"):
+        transforms.compose(transforms.center_crop(8), transforms.dtype("float128"))
+    with pytest.raises(ValueError, match="both must be 1 or more"):
+        transforms.replay(CROPPED, seed=0, epoch=0, sample=0, height=0, width=5)
+
+
+def test_the_arguments_of_a_loader_become_the_mapping_of_a_job() -> None:
+    step = transforms.center_crop(numpy.int64(8))  # type: ignore[arg-type]
+    for given in [step, [step], (step,), {"steps": [step]}]:
+        text = arguments.job_file("data", {"transform": given, "threads": 3})
+        assert '"center_crop": 8' in text and '"threads": 3' in text
+    with pytest.raises(TypeError, match="A function of Python is decode="):
+        arguments.job_file("data", {"transform": lambda sample: sample})
+
+
+def test_a_feed_without_an_agent_hands_out_the_rows_of_the_draws(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED)
+    feed = world.direct()
+    assert feed.transform is not None
+    assert (feed.transform.shape, feed.transform.dtype) == ((3, 32, 32), "uint8")
+    for batch in feed.epoch(1):
+        rows = batch.array().numpy().reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        assert_rows(world, CROPPED, batch, rows)
+        assert batch.labels == [int(world.files[it].parent.name[-1]) for it in batch.samples]
+
+
+def test_numpy_gets_rows_over_the_bytes_of_the_batch(tmp_path) -> None:
+    world = photographed(tmp_path, NORMALIZED)
+    feed = world.direct()
+    loader = tierfeed.numpy.TierLoader(feed)
+    batch = feed.batch(0, 0)
+    array, labels = loader.batch(0, 0)
+    assert (array.shape, array.dtype) == ((4, 30, 21, 3), numpy.float32)
+    levels = numpy.rint((array * STD + MEAN) * 255)
+    assert_rows(world, NORMALIZED, batch, levels)
+    assert labels.tolist() == batch.labels
+    # 7560 bytes a row, at multiples of 64: not contiguous, and not copied.
+    assert array.strides[0] == 7616
+    whole = tierfeed.numpy.Rows(tierfeed.numpy.row_dtype(feed.transform))
+    assert numpy.shares_memory(whole(batch)[0], batch.array().numpy())
+
+
+def test_torch_gets_one_tensor_over_the_bytes_of_the_batch(tmp_path) -> None:
+    transform = transforms.compose(
+        transforms.random_resized_crop((30, 21)), transforms.dtype("bfloat16")
+    )
+    world = photographed(tmp_path, transform)
+    loader = tierfeed.torch.TierLoader(world.direct())
+    for tensor, labels in loader:
+        count = len(labels)
+        assert (tensor.shape, tensor.dtype) == ((count, 3, 30, 21), torch.bfloat16)
+        assert labels.dtype == torch.int64
+    batch = loader.feed.batch(0, 0)
+    tensor, _ = tierfeed.torch.tensors.RowTensors(loader.feed.transform).batch(batch)
+    assert tensor.data_ptr() == batch.array().address
+    levels = (tensor.float() * 255).round().permute(0, 2, 3, 1).numpy()
+    # bfloat16 has eight bits.
+    should = expected(world, transform, 0, batch.samples[0])
+    assert numpy.abs(levels[0] - should).max() <= 2
+
+
+def test_a_data_loader_over_samples_gets_rows(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED)
+    dataset = tierfeed.torch.TierDataset(world.direct())
+    tensor, label = dataset[5]
+    assert (tensor.shape, tensor.dtype) == ((3, 32, 32), torch.uint8)
+    assert label == int(world.files[5].parent.name[-1])
+
+
+@pytest.mark.parametrize("loader", [tierfeed.torch.TierLoader, tierfeed.numpy.TierLoader])
+def test_decode_and_a_transform_exclude_each_other(tmp_path, loader: Any) -> None:
+    feed = photographed(tmp_path, CROPPED).direct()
+    for given in [{"decode": lambda sample, label: label}]:
+        with pytest.raises(ValueError, match="decode= in a job with a transform"):
+            loader(feed, **given)
+    with pytest.raises(ValueError, match="decode= in a job with a transform"):
+        # Before anything is started.
+        loader("nowhere", transform=CROPPED, decode=lambda sample, label: label)
+    with pytest.raises(ValueError, match=r"(collate|record)= in a job with a transform"):
+        name = "record" if loader is tierfeed.numpy.TierLoader else "collate"
+        loader(feed, **{name: "uint8"})
+
+
+def test_a_sample_that_is_no_image_is_named(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED)
+    spoil(world, 9)
+    with pytest.raises(tierfeed.SampleError, match="cannot transform sample 9, .*00.*jpg") as raised:
+        world.direct().read([8, 9])
+    assert (raised.value.sample, raised.value.reason) == (9, "untransformable")
+
+
+def test_a_sample_that_is_no_image_is_left_out_with_skip(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED, on_error="skip")
+    spoil(world, 9)
+    feed = world.direct()
+    with pytest.warns(RuntimeWarning, match="left out"):
+        batch = feed.read([8, 9, 10])
+    assert (batch.samples, batch.skipped) == ([8, 10], [9])
+    rows, labels = tierfeed.torch.tensors.RowTensors(feed.transform).batch(batch)
+    assert (rows.shape, labels.tolist()) == ((2, 3, 32, 32), batch.labels)
+    assert_rows(world, CROPPED, batch, rows.permute(0, 2, 3, 1).numpy())
+
+
+def test_a_feed_in_another_process_makes_the_same_rows(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED)
+    feed = world.direct()
+    with pytest.warns(RuntimeWarning, match="directly"):
+        copy = pickle.loads(pickle.dumps(feed))
+        assert bytes(copy.batch(0, 1).array()) == bytes(feed.batch(0, 1).array())
+
+
+def spoil(world: World, sample: int) -> None:
+    """Replaces an image by as many other bytes, with the time that the index has."""
+    import os
+
+    path, before = world.files[sample], world.files[sample].stat()
+    path.write_bytes(b"\x00" * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
