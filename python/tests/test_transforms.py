@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import random
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -29,8 +34,6 @@ NORMALIZED = transforms.compose(
 
 
 def photographed(root: Any, transform: dict[str, Any], **given: Any) -> World:
-    import json
-
     extra = f"transform: {json.dumps(transform)}\n"
     return make_world(root, samples=23, contents=photographs.encoded, extra=extra, **given)
 
@@ -40,7 +43,7 @@ def expected(world: World, transform: Any, epoch: int, sample: int) -> photograp
 
 
 def assert_rows(world: World, transform: Any, batch: tierfeed.Batch, rows: Any) -> None:
-    """Rows of uint8, `hwc`, are what Pillow makes of the draws; a resize may round one level otherwise."""
+    """Rows of uint8, `hwc`, are what Pillow makes of the draws; a resize may round otherwise."""
     for sample, found in zip(batch.samples, rows, strict=True):
         should = expected(world, transform, batch.epoch, sample)
         difference = numpy.abs(found.astype(int) - should)
@@ -60,6 +63,34 @@ def test_a_draw_is_that_of_the_documentation() -> None:
         )  # fmt: skip
         assert (draw.crop, draw.is_flipped) == (crop, is_flipped)
         assert ("resize", (224, 224)) in draw.operations
+
+
+def page() -> dict[str, Any]:
+    """What the code of docs/transforms.md under "What is random" defines, and asserts."""
+    text = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text()
+    (section,) = (it for it in text.split("\n## ") if it.startswith("What is random"))
+    found: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", section, re.DOTALL):
+        exec(compile(code, "transforms.md", "exec"), found)
+    return found
+
+
+def test_draws_are_those_of_the_program_in_the_documentation() -> None:
+    documented = page()
+    steps = [transforms.random_resized_crop(224), transforms.random_horizontal_flip(0.3)]
+    generator = random.Random(1)
+    for _ in range(500):
+        seed, sample = generator.getrandbits(64), generator.getrandbits(generator.choice([8, 32, 64]))
+        epoch = generator.getrandbits(32)
+        height, width = generator.randint(1, 900), generator.randint(1, 900)
+        given = {"seed": seed, "epoch": epoch, "sample": sample, "height": height, "width": width}
+        draw = transforms.replay(steps, **given)
+        crop = documented["random_resized_crop"](step=0, **given)
+        assert draw.crop == crop, given
+        assert draw.is_flipped == documented["is_mirrored"](seed, epoch, sample, 1, 0.3), given
+        if min(height, width) >= 20:
+            draw = transforms.replay(transforms.random_crop((20, 10)), **given)
+            assert draw.crop == documented["random_crop"](step=0, size=(20, 10), **given)
 
 
 def test_steps_that_yield_no_rows_are_refused_where_they_are_put_together() -> None:
@@ -182,8 +213,6 @@ def test_a_feed_in_another_process_makes_the_same_rows(tmp_path) -> None:
 
 def spoil(world: World, sample: int) -> None:
     """Replaces an image by as many other bytes, with the time that the index has."""
-    import os
-
     path, before = world.files[sample], world.files[sample].stat()
     path.write_bytes(b"\x00" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
