@@ -45,6 +45,7 @@ FRAMEWORKS = (
     "pandas",
     "tensorflow",
     "torchdata",
+    "torchvision",
     "transformers",
 )
 VERSIONS = os.environ.get("TIERFEED_FRAMEWORKS")

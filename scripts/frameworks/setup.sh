@@ -20,9 +20,9 @@ say() { printf 'frameworks: %s\n' "$*" >&2; }
 # libraries. What those need stands in the second list.
 case $which in
   newest)
-    beside_torch=(torch torchdata accelerate transformers lightning pytorch-lightning lightning-utilities
+    beside_torch=(torch torchvision torchdata accelerate transformers lightning pytorch-lightning lightning-utilities
       torchmetrics)
-    others=(tensorflow-cpu jax grain keras fsspec datasets numpy pandas pyarrow aiohttp filelock
+    others=(tensorflow-cpu jax grain keras fsspec datasets numpy pandas pillow pyarrow aiohttp filelock
       huggingface_hub jinja2 networkx packaging psutil pyyaml regex requests safetensors sympy tokenizers
       tqdm typer typing_extensions)
     ;;
