@@ -5,6 +5,7 @@
 //! runs a policy without time. A [`partition`] divides the samples among nodes that share their tiers.
 
 pub mod cache;
+pub mod form;
 pub mod future_accesses;
 pub mod in_place;
 pub mod partition;

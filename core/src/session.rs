@@ -86,11 +86,14 @@ pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
-pub use transform::{Form, Transform, TransformCount};
+pub use transform::{Transform, TransformCount};
 pub use waits::Waits;
 pub use windows::{Adaptation, Windows};
 
-pub use crate::place::{Pieces, Place};
+pub use crate::{
+    place::{Pieces, Place},
+    retention::form::Form,
+};
 
 use self::{
     answers::Answers,

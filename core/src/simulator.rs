@@ -12,6 +12,7 @@ mod links;
 mod machine;
 mod trace;
 mod trainer;
+mod transforms;
 
 pub mod whole_job;
 
@@ -19,7 +20,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{num::NonZeroU32, ops::ControlFlow};
 
 pub use late_start::{LateStart, warm_up};
-pub use machine::{LinkModel, Machine, Pause, Peers};
+pub use machine::{LinkModel, Machine, Pause, Peers, StepCost, TransformCosts};
 pub use trace::{Observer, RankStep, Read, Source, StepOutcome};
 
 use self::{
@@ -34,8 +35,8 @@ use crate::{
     id::{Epoch, NodeId, OpId},
     retention::partition::Membership,
     session::{
-        Busy, Command, Cycle, EpochProgress, Event, Session, SetPoints, Settings, StallBreakdown,
-        Waits,
+        Busy, Command, Cycle, EpochProgress, Event, Operation, Session, SetPoints, Settings,
+        StallBreakdown, Waits,
     },
     tier::Speed,
     units::{Bytes, Nanoseconds},
@@ -185,7 +186,7 @@ fn run<O: Observer>(
     observer: &mut O,
 ) -> ControlFlow<O::Stop, Outcome> {
     let mut clock = Clock::with_lanes(Links::lanes(machine));
-    let mut links = Links::new(machine);
+    let mut links = Links::new(settings, machine);
     let mut session = Session::new(settings.clone());
     let mut trainer = Trainer::new(settings, machine);
     let mut trace = Trace::new(settings, observer);
@@ -200,8 +201,13 @@ fn run<O: Observer>(
             match command {
                 Command::Start { op, operation } => {
                     let read = trace.started(&operation, clock.now);
-                    let ends_at = links.carry_out(&operation, clock.now);
-                    let due = Due::Completed(op, read);
+                    let (ends_at, due) = if let Operation::Transform { form, from, .. } = &operation
+                    {
+                        let (ends_at, took) = links.transform(*form, from.len, clock.now);
+                        (ends_at, Due::Transformed(op, took, read))
+                    } else {
+                        (links.carry_out(&operation, clock.now), Due::Completed(op, read))
+                    };
                     match Links::lane(&operation) {
                         Some(lane) => clock.at_end(lane, ends_at, due),
                         None => clock.at(ends_at, due),
@@ -220,6 +226,10 @@ fn run<O: Observer>(
             Some(Due::Completed(op, read)) => {
                 read.into_iter().for_each(|read| trace.completed(read, clock.now));
                 session.handle(Event::Completed { op, outcome: Ok(()) }, clock.now);
+            }
+            Some(Due::Transformed(op, took, read)) => {
+                read.into_iter().for_each(|read| trace.completed(read, clock.now));
+                session.handle(Event::Transformed { op, outcome: Ok(()), took }, clock.now);
             }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
@@ -277,6 +287,8 @@ fn react<O: Observer>(
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Completed(OpId, Option<InFlight>),
+    /// With the time for which a thread worked at it.
+    Transformed(OpId, Nanoseconds, Option<InFlight>),
     StepEnded,
 }
 

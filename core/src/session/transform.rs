@@ -12,30 +12,10 @@
 use alloc::sync::Arc;
 use core::num::NonZeroU32;
 
-use crate::units::{Bytes, Nanoseconds};
-
-/// The form of a sample before its batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Form {
-    /// As the cold store has it.
-    Stored,
-    /// After the last step that gives the same in every epoch.
-    Prepared,
-}
-
-impl Form {
-    /// Both forms.
-    pub const ALL: [Self; 2] = [Self::Stored, Self::Prepared];
-
-    /// The name in reports and in the job file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stored => "stored",
-            Self::Prepared => "prepared",
-        }
-    }
-}
+use crate::{
+    retention::form::Form,
+    units::{Bytes, Nanoseconds},
+};
 
 /// What a session knows of the transform of its job.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,12 @@ use alloc::vec::Vec;
 use super::{
     clock::Lane,
     machine::{LinkModel, Machine},
+    transforms::Transforms,
 };
 use crate::{
     id::TierId,
     latency_quantiles::Draws,
-    session::{Operation, Origin},
+    session::{Form, Operation, Origin, Settings},
     units::{Bytes, Nanoseconds},
 };
 
@@ -75,15 +76,21 @@ pub(super) struct Links {
     cold: Link,
     peers: Option<Link>,
     tiers: Vec<Link>,
+    transforms: Option<Transforms>,
 }
 
 impl Links {
-    pub(super) fn new(machine: &Machine) -> Self {
+    pub(super) fn new(settings: &Settings, machine: &Machine) -> Self {
         let link = |(stream, model)| Link::new(model, Draws::of(machine.seed, stream));
         Self {
             cold: link((0, &machine.cold)),
             peers: machine.peers.as_ref().map(|peers| link((STREAM_OF_PEERS, &peers.link))),
             tiers: (1..).zip(&machine.tiers).map(link).collect(),
+            transforms: settings
+                .transform
+                .as_ref()
+                .zip(machine.transforms.as_ref())
+                .map(|(transform, costs)| Transforms::new(transform, costs, machine.seed)),
         }
     }
 
@@ -115,6 +122,7 @@ impl Links {
             | Operation::TrimArena { .. }
             | Operation::RestoreArena { .. }
             | Operation::AddChunk { .. }
+            // See `Self::transform`.
             | Operation::Transform { .. } => now,
             Operation::Fetch { to, .. } => self.cold.carry(to.len, now),
             Operation::Receive { to, .. } => {
@@ -137,6 +145,17 @@ impl Links {
                 self.tier(to.tier, *len, now).max(read)
             }
         }
+    }
+
+    /// When a transform ends that is given out now, and for how long a thread works at it.
+    pub(super) fn transform(
+        &mut self,
+        form: Form,
+        read: Bytes,
+        now: Nanoseconds,
+    ) -> (Nanoseconds, Nanoseconds) {
+        let transforms = self.transforms.as_mut();
+        transforms.map_or((now, Nanoseconds(0)), |it| it.carry_out(form, read, now))
     }
 
     fn tier(&mut self, tier: TierId, len: Bytes, now: Nanoseconds) -> Nanoseconds {

@@ -6,10 +6,10 @@ use core::num::NonZeroU32;
 
 use super::Model;
 use crate::{
-    latency_quantiles::LatencyQuantiles,
+    latency_quantiles::{Draws, LatencyQuantiles},
     retention::partition::Member,
     session::{
-        Session, Windows,
+        Form, Session, Windows,
         assignment::{Assignment, Costs, Division},
     },
     throughput::Throughput,
@@ -57,6 +57,50 @@ pub struct Pause {
     pub time: Nanoseconds,
 }
 
+/// What a thread needs for a part of a transform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepCost {
+    /// For each sample, whatever its length.
+    pub each: LatencyQuantiles,
+    /// For each KiB of it, as it is stored.
+    pub kib: Nanoseconds,
+}
+
+impl StepCost {
+    /// The mean time for a sample of this length.
+    #[must_use]
+    pub fn mean(&self, stored: Bytes) -> Nanoseconds {
+        Nanoseconds(self.each.mean().0.saturating_add(self.of_bytes(stored)))
+    }
+
+    fn of_bytes(&self, stored: Bytes) -> u64 {
+        let time = u128::from(self.kib.0) * u128::from(stored.0) / 1024;
+        u64::try_from(time).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a thread needs to transform a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransformCosts {
+    /// From the stored form to the prepared one.
+    pub prepare: StepCost,
+    /// From the prepared form to the row; it depends on the length of none.
+    pub rest: LatencyQuantiles,
+}
+
+impl TransformCosts {
+    /// The time for a sample that arrived in a form, `read` bytes long.
+    pub(super) fn draw(&self, form: Form, read: Bytes, draws: &mut Draws) -> Nanoseconds {
+        let prepare = match form {
+            Form::Stored => {
+                self.prepare.each.draw(draws).0.saturating_add(self.prepare.of_bytes(read))
+            }
+            Form::Prepared => 0,
+        };
+        Nanoseconds(prepare.saturating_add(self.rest.draw(draws).0))
+    }
+}
+
 /// The other nodes of a job that share what they hold. They answer at once, as nodes do that keep step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peers {
@@ -75,6 +119,8 @@ pub struct Machine {
     pub tiers: Vec<LinkModel>,
     /// The other nodes, if what they hold is read from them.
     pub peers: Option<Peers>,
+    /// What transforms cost, if the job has any; without it they take no time.
+    pub transforms: Option<TransformCosts>,
     /// What a rank computes in a training step, loading excluded. A step takes as long as its slowest
     /// rank of the node.
     pub step_time: LatencyQuantiles,
@@ -125,6 +171,7 @@ impl From<&Model> for Machine {
             cold: LinkModel { threads: model.cold_threads, ..model.cold.into() },
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
             peers: None,
+            transforms: None,
             step_time: LatencyQuantiles::constant(model.step_time),
             pause: model.pause,
             seed: 0,

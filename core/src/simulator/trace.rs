@@ -170,6 +170,8 @@ type Destination = (Rank, Bytes, SampleId);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Arrival {
     source: Source,
+    /// The bytes that came.
+    len: Bytes,
     issued: Nanoseconds,
     arrived: Nanoseconds,
 }
@@ -179,6 +181,7 @@ struct Arrival {
 pub(super) struct InFlight {
     to: Destination,
     source: Source,
+    len: Bytes,
     issued: Nanoseconds,
 }
 
@@ -242,6 +245,12 @@ impl<'a, O: Observer> Trace<'a, O> {
                 Held::Retained => (sample, Source::Tier(from.tier), to),
                 Held::Ahead => (sample, Source::Cold, to),
             },
+            // What arrived is read where its row is, and as soon as that is there.
+            Operation::Transform { sample, from, to, .. } if O::LISTENS => {
+                let arrival = self.arrivals.remove((from.rank, from.offset, *sample))?;
+                let Arrival { source, len, issued, .. } = arrival;
+                return Some(InFlight { to: (to.rank, to.offset, *sample), source, len, issued });
+            }
             Operation::Prefetch { sample, .. } if O::LISTENS => {
                 self.ahead.insert(*sample);
                 return None;
@@ -249,7 +258,7 @@ impl<'a, O: Observer> Trace<'a, O> {
             _ => return None,
         };
         self.ahead.remove(*sample);
-        Some(InFlight { to: (to.rank, to.offset, *sample), source, issued: now })
+        Some(InFlight { to: (to.rank, to.offset, *sample), source, len: to.len, issued: now })
     }
 
     pub(super) fn answered(&mut self, answer: &Answer, now: Nanoseconds) {
@@ -261,8 +270,8 @@ impl<'a, O: Observer> Trace<'a, O> {
     }
 
     pub(super) fn completed(&mut self, read: InFlight, now: Nanoseconds) {
-        let InFlight { to, source, issued } = read;
-        self.arrivals.add(to, Arrival { source, issued, arrived: now });
+        let InFlight { to, source, len, issued } = read;
+        self.arrivals.add(to, Arrival { source, len, issued, arrived: now });
     }
 
     /// Tells the reads of a step, and their sums.
@@ -293,15 +302,16 @@ impl<'a, O: Observer> Trace<'a, O> {
         let mut cursor = Cursor::new(&self.arrived);
         let read = |entry: &Entry| {
             let Entry { sample, offset: at, len, in_place } = *entry;
-            let Arrival { source, issued, arrived } = match in_place {
+            let len = len?;
+            let Arrival { source, len, issued, arrived } = match in_place {
                 Some(place) => {
                     let was_ahead = self.ahead.contains(sample);
                     let source = if was_ahead { Source::Cold } else { Source::Tier(place.tier) };
-                    Arrival { source, issued: placed, arrived: placed }
+                    Arrival { source, len, issued: placed, arrived: placed }
                 }
                 None => cursor.find(Bytes(offset.0 + at.0), sample)?,
             };
-            let (batch, len) = (batch.id, len?);
+            let batch = batch.id;
             Some(Read { batch, sample, len, source, issued, arrived, needed: arrived })
         };
         let reads = batch.entries.iter().filter_map(read);

@@ -169,6 +169,7 @@ impl Trainer {
                 }
                 Some(_) => read.demand,
             };
+            let minimal_cold = stored_part(settings, minimal_cold);
             let steps = self.order.steps_in(Epoch(epoch));
             let compute = self.computed[epoch as usize];
             let reading = machine.cold.peak().time_for(minimal_cold);
@@ -227,6 +228,14 @@ impl Trainer {
     fn state(&mut self, connection: ConnectionId) -> Option<&mut RankState> {
         self.ranks.iter_mut().find(|state| state.connection == connection)
     }
+}
+
+/// What so many bytes of samples, as tiers hold them, are in the cold store.
+fn stored_part(settings: &Settings, held: Bytes) -> Bytes {
+    let Some(transform) = &settings.transform else { return held };
+    let sum = |lens: &[Bytes]| lens.iter().map(|len| u128::from(len.0)).sum::<u128>();
+    let part = u128::from(held.0) * sum(&transform.stored) / sum(&settings.sizes).max(1);
+    Bytes(u64::try_from(part).unwrap_or(u64::MAX))
 }
 
 impl RankState {

@@ -197,7 +197,7 @@ impl<'a> FaultRun<'a> {
             scenario,
             draws: Draws::of(scenario.seed, 0),
             clock: Clock::default(),
-            links: Links::new(machine),
+            links: Links::new(settings, machine),
             session: None,
             life: 0,
             memory: NodeMemory::default(),

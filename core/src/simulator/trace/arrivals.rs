@@ -48,6 +48,14 @@ impl Arrivals {
         blocks[block].push(Arrived { offset, sample, arrival });
     }
 
+    /// Takes what arrived last of a sample at an offset.
+    pub(super) fn remove(&mut self, (rank, offset, sample): Destination) -> Option<Arrival> {
+        let blocks = self.ranks.get_mut((rank.0 - self.first_rank) as usize)?;
+        let block = blocks.get_mut(number(offset, self.block))?;
+        let at = block.iter().rposition(|it| (it.offset, it.sample) == (offset, sample))?;
+        Some(block.remove(at).arrival)
+    }
+
     /// Takes what lies in a range of an arena, in the order of offsets and samples. Of a sample that
     /// arrived twice at the same place the last one comes last.
     pub(super) fn take(&mut self, rank: u32, offset: Bytes, len: Bytes, into: &mut Vec<Arrived>) {
@@ -112,7 +120,7 @@ mod tests {
             let mut map = BTreeMap::new();
             for (rank, offset, sample, time) in arrived {
                 let time = Nanoseconds(time);
-                let arrival = Arrival { source: Source::Cold, issued: time, arrived: time };
+                let arrival = Arrival { source: Source::Cold, len: Bytes(1), issued: time, arrived: time };
                 arrivals.add((Rank(rank), Bytes(offset), SampleId(sample)), arrival);
                 map.insert((Rank(rank), Bytes(offset), SampleId(sample)), arrival);
             }

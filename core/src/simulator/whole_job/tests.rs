@@ -149,6 +149,7 @@ fn sessions(setting: &Setting) -> Vec<u64> {
                 link: setting.links.network.into(),
                 members: (0..nodes).map(|_| member).collect(),
             }),
+            transforms: None,
             step_time: LatencyQuantiles::constant(setting.step_time),
             pause: setting.pause,
             seed: 0,
