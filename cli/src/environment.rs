@@ -18,6 +18,8 @@ use tierfeed_runtime::{
     transport::token::Token,
 };
 
+use tierfeed_transform::worker_process::Program;
+
 use crate::failure::Failure;
 
 /// Names the socket of the agent to trainers.
@@ -91,6 +93,11 @@ pub(crate) fn identity(variables: &BTreeMap<String, String>) -> Result<Identity,
 /// The path of this program.
 pub(crate) fn exe() -> anyhow::Result<PathBuf> {
     env::current_exe().context("cannot find out which program this is")
+}
+
+/// What is started to make rows of samples: this program.
+pub(crate) fn transform_worker() -> Result<Program, Failure> {
+    exe().map(Program::tierfeed).map_err(Failure::Work)
 }
 
 /// The run directory of a run that starts now. Removes those of earlier runs except for the newest.

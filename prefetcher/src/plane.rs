@@ -21,14 +21,19 @@ mod settings;
 mod space;
 mod state;
 mod summary;
+mod transform;
 mod view;
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Arc, OnceLock},
+};
 
 use tierfeed_core::{
     id::{NumaNode, OpId, Rank, SampleId, TierId},
     session::{Fault, Memory, Operation, Origin, Place, Slot},
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_numa_memory::{
     Placement, Region, bus_errors,
@@ -40,6 +45,7 @@ use crate::{
     peers,
     recorder::Recorder,
     tier::Store,
+    transforms::{Counts as TransformCounts, Transforms},
 };
 use tierfeed_dataset::read::Source;
 use tierfeed_handoff::SharedTier;
@@ -48,12 +54,32 @@ use answer::Answer;
 use population::PopulationThread;
 use state::PlaneState;
 use summary::Summary;
+use transform::TransformRequest;
 
 pub use counters::{
-    Counters, DURATION_BOUNDS, Moves, TierTraffic, TierUsage, Traffic, Usage, WriteModes,
+    Counters, DURATION_BOUNDS, Durations, Moves, TierTraffic, TierUsage, Traffic, Usage, WriteModes,
 };
 pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
 pub use settings::{Settings, StartError, Verify};
+
+/// An operation that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The operation.
+    pub op: OpId,
+    /// The fault, if it failed.
+    pub outcome: Result<(), Fault>,
+    /// For how long a processor worked at it; known of transforms only.
+    pub worked: Option<Nanoseconds>,
+}
+
+impl Ended {
+    /// The end of an operation whose work is not measured.
+    #[must_use]
+    pub fn of(op: OpId, outcome: Result<(), Fault>) -> Self {
+        Self { op, outcome, worked: None }
+    }
+}
 
 /// The threads that move the bytes of one node.
 ///
@@ -62,6 +88,8 @@ pub use settings::{Settings, StartError, Verify};
 pub struct DataPlane {
     state: Arc<PlaneState>,
     fetcher: Box<dyn Fetcher>,
+    /// Makes rows of samples, if the job has a transform.
+    transforms: OnceLock<Transforms>,
     /// By tier.
     copies: Arc<Vec<Lanes>>,
     /// One thread, so that memory given back is free before more is taken.
@@ -73,7 +101,7 @@ pub struct DataPlane {
 impl DataPlane {
     /// Opens the directories of the tiers and starts all threads. Takes no memory yet.
     ///
-    /// `completed` is called from many threads, once for every operation that ended; for an operation that
+    /// `ended` is called from many threads, once for every operation that ended; for an operation that
     /// no queue accepts, from within [`Self::execute`]. It must neither block nor panic.
     ///
     /// # Errors
@@ -83,7 +111,7 @@ impl DataPlane {
     pub fn start(
         settings: &Settings,
         fetcher: Box<dyn Fetcher>,
-        completed: impl Fn(OpId, Result<(), Fault>) + Send + Sync + 'static,
+        ended: impl Fn(Ended) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         settings.check()?;
         // Without the handler a poisoned page kills the agent with SIGBUS; no other remedy exists.
@@ -93,7 +121,7 @@ impl DataPlane {
             Lanes::start(name, threads, cpus, queued_max)
                 .map_err(|source| StartError::Threads { threads, source })
         };
-        let state = PlaneState::open(settings, Box::new(completed))?;
+        let state = PlaneState::open(settings, Box::new(ended))?;
         let copies = settings.tiers.iter().map(|tier| {
             let cpus = (!tier.cpus.is_empty()).then(|| tier.cpus.clone());
             lanes(tier.kind.name(), tier.copy_threads, cpus)
@@ -111,7 +139,8 @@ impl DataPlane {
         let population = PopulationThread::start(populate);
         let threads = NonZeroUsize::MIN;
         let population = population.map_err(|source| StartError::Threads { threads, source })?;
-        Ok(Self { state, copies, fetcher, space, _population: population })
+        let transforms = OnceLock::new();
+        Ok(Self { state, fetcher, transforms, copies, space, _population: population })
     }
 
     /// Starts an operation, which is answered when it ends.
@@ -144,8 +173,12 @@ impl DataPlane {
             }
             // Samples of other nodes come by `Self::receive`; who has no such node reads cold.
             Operation::Receive { .. } => drop(Answer::new(op, summary, Arc::clone(&self.state))),
-            // A plane without threads that transform.
-            Operation::Transform { .. } => drop(Answer::new(op, summary, Arc::clone(&self.state))),
+            Operation::Transform { sample, epoch, from, form, prepared, to } => {
+                let answer = Answer::new(op, summary, Arc::clone(&self.state));
+                let Some(transforms) = self.transforms.get() else { return drop(answer) };
+                let request = TransformRequest { sample, epoch, from, form, prepared, to };
+                self.state.transform(answer, &request, transforms);
+            }
             Operation::Prefetch { sample, len, to } => {
                 let answer = Answer::new(op, summary, Arc::clone(&self.state));
                 let copies = Arc::clone(&self.copies);
@@ -182,7 +215,12 @@ impl DataPlane {
     /// Gives memory back in which no operation is in flight.
     pub fn free(&self, memory: Memory) {
         match memory {
-            Memory::Arena(rank) => self.drop_elsewhere(self.state.take_arena(rank)),
+            Memory::Arena(rank) => {
+                if let (Some(transforms), Some(arena)) = (self.transforms.get(), self.arena(rank)) {
+                    transforms.forget(&arena);
+                }
+                self.drop_elsewhere(self.state.take_arena(rank));
+            }
             Memory::Chunk(tier, chunk) => {
                 self.drop_elsewhere(self.state.take_chunk(tier, chunk));
             }
@@ -261,6 +299,17 @@ impl DataPlane {
         self.state.record_with(recorder);
     }
 
+    /// Transforms samples from now on; only the first pool that is given is used.
+    pub fn transform_with(&self, transforms: Transforms) {
+        self.transforms.get_or_init(|| transforms);
+    }
+
+    /// What the workers that transform did; `None` without a transform.
+    #[must_use]
+    pub fn transform_counts(&self) -> Option<TransformCounts> {
+        self.transforms.get().map(Transforms::counts)
+    }
+
     /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].
     #[must_use]
     pub fn faults(&self) -> Vec<Arc<Failure>> {
@@ -316,6 +365,8 @@ impl Drop for DataPlane {
     fn drop(&mut self) {
         self.state.stop();
         self.fetcher.stop();
+        // Its tasks hold answers, which use the state.
+        drop(self.transforms.take());
         // The fields are dropped next: the fetcher and then the lanes, which its answers use, run what is
         // queued and join their threads.
     }

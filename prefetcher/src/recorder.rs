@@ -16,7 +16,7 @@ use std::{
 
 use tierfeed_core::{
     id::{BatchId, Rank, SampleId, TierId},
-    session::{Fault, StallCause},
+    session::{Fault, Form, StallCause},
     units::{Bytes, Nanoseconds},
 };
 
@@ -56,6 +56,17 @@ pub enum EventKind {
         /// The size of the sample.
         len: Bytes,
         /// The fault; `None` if it arrived.
+        fault: Option<Fault>,
+    },
+    /// A row was made of a sample.
+    Transformed {
+        /// The sample.
+        sample: SampleId,
+        /// The form in which it came.
+        form: Form,
+        /// The size of the row.
+        len: Bytes,
+        /// The fault; `None` if the row was made.
         fault: Option<Fault>,
     },
     /// The staging memory of a rank was mapped.

@@ -36,6 +36,7 @@ mod start;
 mod starvation;
 mod tmpfs;
 mod trainers;
+mod transforms;
 
 pub use calibration::Calibration;
 pub use error::{AgentError, JoinError};
@@ -53,6 +54,7 @@ use tierfeed_dataset::Catalog;
 use tierfeed_handoff::{Briefing, ClientEvent, Server};
 use tierfeed_numa_memory::drill;
 use tierfeed_prefetcher::{peers::Event as PeerEvent, plane::DataPlane};
+use tierfeed_transform::worker_process::Program;
 use tierfeed_workload_analyzer::Job;
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
@@ -110,6 +112,8 @@ pub struct Settings {
     pub calibration: Option<Calibration>,
     /// Metrics and trace.
     pub observe: ObserveSettings,
+    /// What is started to make rows of samples, if the job has a transform.
+    pub transform_worker: Program,
 }
 
 /// A job that was read, parsed and indexed in this process.
@@ -213,7 +217,7 @@ impl Agent {
             () = shutdown.recv() => return Err(AgentError::Ended),
             joined = join::join(&settings, calibration) => joined?,
         };
-        start::agent(joined, settings.run_dir, settings.observe, shutdown).await
+        start::agent(joined, settings, shutdown).await
     }
 
     /// Serves trainers until the shutdown or until the manager asks for an end. Writes the report
@@ -238,8 +242,12 @@ impl Agent {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Completed(done) => {
-                for Completion { op, outcome, at } in done {
-                    self.session.handle(SessionEvent::Completed { op, outcome }, at);
+                for Completion { op, outcome, worked, at } in done {
+                    let event = match worked {
+                        None => SessionEvent::Completed { op, outcome },
+                        Some(took) => SessionEvent::Transformed { op, outcome, took },
+                    };
+                    self.session.handle(event, at);
                 }
             }
             Event::Worked(finished) => self.session.finish(finished, self.clock.now()),

@@ -276,7 +276,9 @@ impl Layout {
         node: NodeId,
     ) -> session::Settings {
         let tiers = self.tiers.iter().map(|it| self.buffer(it, it.cache)).collect();
-        let in_place_tiers = direct_tiers(self.tiers.iter().map(TierLayout::is_direct));
+        // Trainers get rows, which are nowhere but in staging.
+        let direct = |tier: &TierLayout| tier.is_direct() && job.transform.is_none();
+        let in_place_tiers = direct_tiers(self.tiers.iter().map(direct));
         let cache = Cache { tiers, chunk: self.chunk };
         let mut settings = session(job, sizes, order, self.staged(), cache);
         settings.aim.rates.tiers =
@@ -357,7 +359,7 @@ pub(crate) fn session(
         tuning: job.tuning,
         rates: Rates { tiers: Vec::new(), cold: cold_rate(job) },
     };
-    session::Settings {
+    let settings = session::Settings {
         order,
         node: NodeId(0),
         sizes,
@@ -377,7 +379,8 @@ pub(crate) fn session(
         transform: None,
         look_ahead: job.look_ahead,
         first_room,
-    }
+    };
+    schedule::transforms::with_transform(job, settings)
 }
 
 /// The rate that the job imposes on its source.

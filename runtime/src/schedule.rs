@@ -17,6 +17,7 @@ mod depth;
 mod look_ahead;
 mod order;
 mod staging_tiers;
+pub(crate) mod transforms;
 
 use std::{
     collections::BTreeMap,
@@ -136,7 +137,8 @@ impl Terms {
 /// default.
 pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
     let samples = u64::from(demand.staged_samples);
-    let batch = demand.staged_p99.0 + samples * BYTES_PER_STAGED_SAMPLE;
+    let beside = BYTES_PER_STAGED_SAMPLE.saturating_add(transforms::staged_bytes(job));
+    let batch = demand.staged_p99.0.saturating_add(samples.saturating_mul(beside));
     let batch = batch.next_multiple_of(tierfeed_core::batch::BATCH_ALIGN);
     let (ranks, batches) = (job.world.ranks_per_node, job.staged_batches());
     Staging { ranks, batches, batch: Bytes(batch) }

@@ -20,7 +20,7 @@ use tierfeed_core::{
 use tierfeed_harness::clock::now;
 use tierfeed_prefetcher::{
     fetcher::{Fetch, Fetcher},
-    plane::{self, DataPlane, Verify},
+    plane::{self, DataPlane, Ended, Verify},
     tier::{Backing, TierSettings},
 };
 
@@ -153,7 +153,7 @@ impl Plane {
         };
         let completions = Arc::new(Completions::default());
         let told = Arc::clone(&completions);
-        let completed = move |_: OpId, outcome| told.note(outcome);
+        let completed = move |ended: Ended| told.note(ended.outcome);
         let chunk = settings.chunk;
         let plane = DataPlane::start(&plane, Box::new(Pattern), completed)?;
         let this = Self { moves: plane, completions, chunk, ops: AtomicU64::new(0) };

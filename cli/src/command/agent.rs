@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
         tiers_report,
         calibration: None,
         observe,
+        transform_worker: environment::transform_worker()?,
     };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();

@@ -46,10 +46,20 @@ impl Answer {
     }
 
     /// Answers the operation. A failure is kept with the sample that it concerns.
-    pub(crate) fn give(mut self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
+    pub(crate) fn give(self, sample: Option<SampleId>, outcome: Result<(), Cause>) {
+        self.give_worked(sample, outcome, None);
+    }
+
+    /// As [`Self::give`], of an operation at which a processor worked for so long.
+    pub(crate) fn give_worked(
+        mut self,
+        sample: Option<SampleId>,
+        outcome: Result<(), Cause>,
+        worked: Option<Nanoseconds>,
+    ) {
         if let Some(state) = self.state.take() {
             state.count(self.summary, self.begun, outcome.as_ref().err().map(Cause::fault));
-            state.answer(self.op, outcome.map_err(|cause| self.failure(sample, cause)));
+            state.answer(self.op, outcome.map_err(|cause| self.failure(sample, cause)), worked);
         }
     }
 
@@ -62,7 +72,7 @@ impl Drop for Answer {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
             state.count(self.summary, self.begun, Some(Cause::Abandoned.fault()));
-            state.answer(self.op, Err(self.failure(None, Cause::Abandoned)));
+            state.answer(self.op, Err(self.failure(None, Cause::Abandoned)), None);
         }
     }
 }

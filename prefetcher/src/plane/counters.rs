@@ -49,6 +49,8 @@ pub struct Counters {
     pub tiers: Vec<TierTraffic>,
     /// Moves by source and destination, with their durations.
     pub moves: Vec<Moves>,
+    /// How long transforms took, from the start of the operation to its end.
+    pub transform_durations: Durations,
     /// Operations that ended with a fault, of all kinds.
     pub faults: u64,
     /// Operations that no thread carried out: the queue was full, the plane stopped, or the thread
@@ -84,6 +86,39 @@ impl Moves {
         let buckets = self.durations.iter_mut().zip(&other.durations);
         buckets.for_each(|(sum, more)| *sum += more);
         self.duration.0 += other.duration.0;
+    }
+}
+
+/// Durations of operations that succeeded, since the start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Durations {
+    /// A histogram: a bucket for each of [`DURATION_BOUNDS`] and one for longer ones.
+    pub buckets: Vec<u64>,
+    /// The sum of all.
+    pub sum: Nanoseconds,
+}
+
+/// [`Durations`] that threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct DurationCounter {
+    buckets: [AtomicU64; DURATION_BOUNDS.len() + 1],
+    sum: AtomicU64,
+}
+
+impl DurationCounter {
+    /// Counts an operation that ended after `lasted`.
+    pub(crate) fn count(&self, lasted: Nanoseconds, fault: Option<Fault>) {
+        if fault.is_none() {
+            let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < lasted);
+            self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+            self.sum.fetch_add(lasted.0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Durations {
+        let read = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        let sum = Nanoseconds(read(&self.sum));
+        Durations { buckets: self.buckets.iter().map(read).collect(), sum }
     }
 }
 

@@ -13,7 +13,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-use crate::tier::SpaceError;
+use crate::{tier::SpaceError, transforms::TransformError};
 use tierfeed_dataset::read::ReadError;
 
 /// Number of failures that are kept; older ones are dropped but stay counted.
@@ -49,6 +49,9 @@ pub enum Cause {
     /// A promotion or a demotion failed.
     #[error(transparent)]
     Copy(#[from] CopyError),
+    /// No row could be made of a sample.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     /// A chunk could not be allocated.
     #[error("chunk {} of tier {kind}: {source}", .chunk.0)]
     Chunk {
@@ -81,6 +84,7 @@ impl Cause {
         match self {
             Self::Read(error) => error.fault(),
             Self::Copy(error) => error.fault(),
+            Self::Transform(_) => Fault::Untransformable,
             Self::Chunk { source, .. } | Self::Arena { source, .. } => source.fault(),
             Self::Abandoned => Fault::Io,
         }

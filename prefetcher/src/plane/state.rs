@@ -19,8 +19,10 @@ use tierfeed_numa_memory::{HugePages, Pages, Placement, Region, RegionPart, Requ
 
 use crate::{
     plane::{
+        Ended,
         counters::{
-            Counters, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage, WriteModes,
+            Counters, DurationCounter, MoveCounters, TierTraffic, TierUsage, TrafficCounter, Usage,
+            WriteModes,
         },
         failure::{Cause, CopyError, Failure, Failures},
         population::Population,
@@ -34,7 +36,7 @@ use tierfeed_dataset::{pace::Pace, read::Source};
 use tierfeed_handoff::SharedTier;
 
 /// The callback that is called for every operation that ended.
-pub(crate) type Completed = Box<dyn Fn(OpId, Result<(), Fault>) + Send + Sync>;
+pub(crate) type OnEnd = Box<dyn Fn(Ended) + Send + Sync>;
 
 /// Tiers, arenas and counters of a data plane, shared by its threads.
 pub(crate) struct PlaneState {
@@ -53,10 +55,11 @@ pub(crate) struct PlaneState {
     abandoned: AtomicU64,
     failures: Failures,
     move_counters: MoveCounters,
+    transform_durations: DurationCounter,
     recorder: OnceLock<Arc<Recorder>>,
     /// Whose pages are dropped when a tier keeps a sample.
     cached_source: OnceLock<Arc<dyn Source>>,
-    completed: Completed,
+    on_end: OnEnd,
     pub(crate) verify: Verify,
     pub(crate) fetched: TrafficCounter,
     pub(crate) pace: Pace,
@@ -78,7 +81,7 @@ impl PlaneState {
     /// # Errors
     ///
     /// [`StartError::Directory`] if a directory cannot hold chunks.
-    pub(crate) fn open(settings: &Settings, completed: Completed) -> Result<Self, StartError> {
+    pub(crate) fn open(settings: &Settings, on_end: OnEnd) -> Result<Self, StartError> {
         let tiers = settings.tiers.iter().zip((0..).map(TierId));
         let tiers = tiers.map(|(tier, id)| CountedTier::open(id, tier, settings.chunk));
         Ok(Self {
@@ -94,9 +97,10 @@ impl PlaneState {
             abandoned: AtomicU64::new(0),
             failures: Failures::default(),
             move_counters: MoveCounters::new(settings.tiers.len()),
+            transform_durations: DurationCounter::default(),
             recorder: OnceLock::new(),
             cached_source: OnceLock::new(),
-            completed,
+            on_end,
             verify: settings.verify,
             fetched: TrafficCounter::default(),
             pace: Pace::start(),
@@ -227,8 +231,12 @@ impl PlaneState {
     /// Counts and records an operation that ended.
     pub(crate) fn count(&self, summary: Option<Summary>, begun: Nanoseconds, fault: Option<Fault>) {
         let lasted = Nanoseconds(self.pace.now().0.saturating_sub(begun.0));
-        if let Some(Summary::Move { from, to, len, .. }) = summary {
-            self.move_counters.count(from, to, len, lasted, fault);
+        match summary {
+            Some(Summary::Move { from, to, len, .. }) => {
+                self.move_counters.count(from, to, len, lasted, fault);
+            }
+            Some(Summary::Transform { .. }) => self.transform_durations.count(lasted, fault),
+            Some(Summary::Arena(_) | Summary::Chunk(_)) | None => (),
         }
         if let Some((recorder, summary)) = self.recorder.get().zip(summary) {
             recorder.record_ended(lasted, summary.event(fault));
@@ -236,8 +244,14 @@ impl PlaneState {
     }
 
     /// Counts and keeps a failure, then reports the outcome to the session.
-    pub(crate) fn answer(&self, op: OpId, outcome: Result<(), Failure>) {
-        (self.completed)(op, outcome.map_err(|failure| self.note(failure)));
+    pub(crate) fn answer(
+        &self,
+        op: OpId,
+        outcome: Result<(), Failure>,
+        worked: Option<Nanoseconds>,
+    ) {
+        let outcome = outcome.map_err(|failure| self.note(failure));
+        (self.on_end)(Ended { op, outcome, worked });
     }
 
     /// Counts and keeps a failure; returns its fault.
@@ -290,6 +304,7 @@ impl PlaneState {
             source: self.fetched.read(),
             tiers: self.tiers.iter().map(traffic_of).collect(),
             moves: self.move_counters.read(),
+            transform_durations: self.transform_durations.read(),
             faults: self.faults.load(Ordering::Relaxed),
             abandoned: self.abandoned.load(Ordering::Relaxed),
         }

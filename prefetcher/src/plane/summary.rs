@@ -2,7 +2,7 @@
 
 use tierfeed_core::{
     id::{Rank, SampleId, TierId},
-    session::{Fault, Operation, Origin},
+    session::{Fault, Form, Operation, Origin},
     units::Bytes,
 };
 
@@ -13,6 +13,8 @@ use crate::recorder::{Endpoint, EventKind};
 pub(crate) enum Summary {
     /// Copies or reads `len` bytes of a sample.
     Move { from: Endpoint, to: Endpoint, sample: SampleId, len: Bytes },
+    /// Makes a row of `len` bytes of a sample.
+    Transform { sample: SampleId, form: Form, len: Bytes },
     /// Maps the staging memory of a rank.
     Arena(Rank),
     /// Adds a chunk to a tier.
@@ -52,10 +54,12 @@ impl Summary {
                 };
                 Self::Move { from, to: Endpoint::Tier(to.tier), sample: *sample, len: *len }
             }
+            Operation::Transform { sample, form, to, .. } => {
+                Self::Transform { sample: *sample, form: *form, len: to.len }
+            }
             Operation::OpenArena { rank, .. } => Self::Arena(*rank),
             Operation::AddChunk { tier, .. } => Self::Chunk(*tier),
             Operation::Receive { .. }
-            | Operation::Transform { .. }
             | Operation::TrimArena { .. }
             | Operation::RestoreArena { .. } => return None,
         })
@@ -66,6 +70,9 @@ impl Summary {
         match self {
             Self::Move { from, to, sample, len } => {
                 EventKind::Moved { from, to, sample, len, fault }
+            }
+            Self::Transform { sample, form, len } => {
+                EventKind::Transformed { sample, form, len, fault }
             }
             Self::Arena(rank) => EventKind::Arena(rank, fault),
             Self::Chunk(tier) => EventKind::Chunk(tier, fault),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::{OpId, Rank, SampleId},
+    id::{Rank, SampleId},
     session::{Fault, Operation, Origin, Slot},
     tier::{Kind, Locality},
     units::Bytes,
@@ -184,7 +184,7 @@ fn settings_that_make_no_sense_do_not_start() {
     let root = tempfile::tempdir().unwrap();
     let start = |settings| {
         let fetcher = fetcher(&settings, Arc::new(FaultySource::default()));
-        DataPlane::start(&settings, fetcher, |_: OpId, _| ()).unwrap_err()
+        DataPlane::start(&settings, fetcher, |_| ()).unwrap_err()
     };
     let mut settings = four_tiers(root.path());
     settings.chunk = Bytes(0);

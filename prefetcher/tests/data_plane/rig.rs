@@ -18,7 +18,7 @@ use tierfeed_core::{
 use tierfeed_dataset::read::Source;
 use tierfeed_prefetcher::{
     fetcher::{Fetcher, ThreadFetcher},
-    plane::{DataPlane, Settings, Verify},
+    plane::{DataPlane, Ended, Settings, Verify},
     tier::{Backing, TierSettings},
 };
 
@@ -91,12 +91,12 @@ pub(crate) fn place(tier: TierId, pieces: &[(u32, u64, u64)]) -> Place {
 impl Rig {
     pub(crate) fn start(settings: &Settings, source: Arc<dyn Source>) -> Self {
         let (sender, completions) = mpsc::channel();
-        let completed = move |op, outcome| {
+        let ended = move |Ended { op, outcome, .. }| {
             // The receiver is gone if the test has ended.
             let _ = sender.send((op, outcome));
         };
         let fetcher = fetcher(settings, source);
-        let plane = DataPlane::start(settings, fetcher, completed).unwrap();
+        let plane = DataPlane::start(settings, fetcher, ended).unwrap();
         Self { plane, completions, answered: BTreeMap::new(), last_op: 0 }
     }
 

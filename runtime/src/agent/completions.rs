@@ -12,6 +12,7 @@ use std::{
 };
 
 use tierfeed_core::{id::OpId, session::Fault, units::Nanoseconds};
+use tierfeed_prefetcher::plane::Ended;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
@@ -24,6 +25,8 @@ const TAKEN_MAX: usize = 256;
 pub(super) struct Completion {
     pub(super) op: OpId,
     pub(super) outcome: Result<(), Fault>,
+    /// For how long a processor worked at it, if it was a transform.
+    pub(super) worked: Option<Nanoseconds>,
     /// When it ended; the loop takes it later.
     pub(super) at: Nanoseconds,
 }
@@ -44,10 +47,10 @@ impl Completions {
     }
 
     /// Takes note of an operation that ends now.
-    pub(super) fn push(&self, op: OpId, outcome: Result<(), Fault>) {
+    pub(super) fn push(&self, Ended { op, outcome, worked }: Ended) {
         let mut done = self.0.done.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that times are in order.
-        done.push_back(Completion { op, outcome, at: self.0.clock.now() });
+        done.push_back(Completion { op, outcome, worked, at: self.0.clock.now() });
         drop(done);
         self.0.arrived.notify_one();
     }
@@ -81,8 +84,8 @@ mod tests {
     async fn completions_come_together_in_their_order() {
         let clock = Clock::start();
         let completions = Completions::new(clock);
-        completions.push(OpId(1), Ok(()));
-        completions.push(OpId(2), Err(Fault::Io));
+        completions.push(Ended::of(OpId(1), Ok(())));
+        completions.push(Ended::of(OpId(2), Err(Fault::Io)));
         let both_ended = clock.now();
         let done = completions.next().await;
         let ended: Vec<_> = done.iter().map(|it| (it.op, it.outcome)).collect();
@@ -96,7 +99,7 @@ mod tests {
         let completions = Completions::new(Clock::start());
         let endless = tokio::spawn(async move {
             for op in 0..10_000_000 {
-                completions.push(OpId(op), Ok(()));
+                completions.push(Ended::of(OpId(op), Ok(())));
                 completions.next().await;
             }
         });
@@ -109,7 +112,7 @@ mod tests {
     async fn a_wait_ends_with_the_next_completion() {
         let completions = Completions::new(Clock::start());
         let sender = completions.clone();
-        let thread = std::thread::spawn(move || sender.push(OpId(7), Ok(())));
+        let thread = std::thread::spawn(move || sender.push(Ended::of(OpId(7), Ok(()))));
         assert_eq!(completions.next().await[0].op, OpId(7));
         thread.join().unwrap();
     }

@@ -31,6 +31,9 @@ pub enum AgentError {
     /// Its threads or tiers cannot be started.
     #[error(transparent)]
     Plane(#[from] StartError),
+    /// No process makes rows of samples.
+    #[error("transform: {0}")]
+    Transforms(#[from] tierfeed_prefetcher::transforms::StartError),
     /// The bucket of the job cannot be read.
     #[error(transparent)]
     Bucket(#[from] BucketError),
@@ -72,6 +75,7 @@ impl AgentError {
             Self::Ended
             | Self::Bucket(_)
             | Self::Handoff(_)
+            | Self::Transforms(_)
             | Self::Watch(_)
             | Self::TrainerFile(_)
             | Self::Report(_) => false,

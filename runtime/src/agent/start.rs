@@ -27,16 +27,17 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
     Agent, AgentError, Completions, Jobs, Limits, Loans, Monitor, Phase, Publications, Ranks,
-    Readers, Starvation, briefing,
+    Readers, Settings, Starvation, briefing,
     fetcher::{Cold, fetcher},
     join::Joined,
-    observer::{self, Observer},
+    observer::Observer,
     page_cache,
     published::PublishedOrders,
     ram_disk::RamDisk,
     schedules::Schedules,
     scratch::Scratch,
     sockets::Sockets,
+    transforms,
 };
 use crate::{
     descriptors,
@@ -56,10 +57,10 @@ const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 /// Starts an agent. Trainers find the file that it writes at its end, and can connect then.
 pub(super) async fn agent(
     joined: Joined,
-    run_dir: RunDir,
-    observe: observer::Settings,
+    settings: Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
+    let Settings { run_dir, observe, transform_worker, .. } = settings;
     let Joined { job, job_file, catalog, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
     let published = publications(&run_dir, &assignment)?;
@@ -67,6 +68,7 @@ pub(super) async fn agent(
     let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
     let (plane, cold, layout) = start_plane(&job, &catalog, layout, &sockets, &completions)?;
+    transforms::start(&job, transform_worker, &plane)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
@@ -155,8 +157,7 @@ fn start_plane(
     let settings = plane_settings(job, &layout, sockets);
     let (fetcher, cold) = fetcher(job, catalog, settings.operations_max)?;
     let finished = completions.clone();
-    let plane =
-        DataPlane::start(&settings, fetcher, move |op, outcome| finished.push(op, outcome))?;
+    let plane = DataPlane::start(&settings, fetcher, move |ended| finished.push(ended))?;
     if let Some(files) = &cold.cached_files {
         plane.drop_pages_with(Arc::clone(files) as _);
     }

@@ -104,7 +104,10 @@ impl Process {
                 let tid = tracks.shared(&group);
                 into.push((event.at, self.slice(&name, category, tid, event, args)));
             }
-            EventKind::Moved { .. } | EventKind::Arena(..) | EventKind::Chunk(..) => {
+            EventKind::Moved { .. }
+            | EventKind::Transformed { .. }
+            | EventKind::Arena(..)
+            | EventKind::Chunk(..) => {
                 let tid = tracks.free(&group, event.at, end(event));
                 into.push((event.at, self.slice(&name, category, tid, event, args)));
             }
@@ -155,6 +158,9 @@ impl Process {
                 }
                 _ => ("demote".to_owned(), format!("copies to {}", self.end(to)), "copy"),
             },
+            EventKind::Transformed { .. } => {
+                ("transform".to_owned(), "transforms".to_owned(), "transform")
+            }
             EventKind::Arena(rank, _) => {
                 (format!("staging memory of rank {}", rank.0), "memory".to_owned(), "memory")
             }
@@ -194,6 +200,12 @@ impl Process {
                 "bytes": len.0,
                 "from": self.end(from),
                 "to": self.end(to),
+                "fault": fault(error),
+            }),
+            EventKind::Transformed { sample, form, len, fault: error } => json!({
+                "sample": sample.0,
+                "bytes": len.0,
+                "from": form.name(),
                 "fault": fault(error),
             }),
             EventKind::Arena(_, error) | EventKind::Chunk(_, error) => {

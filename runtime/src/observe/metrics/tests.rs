@@ -110,6 +110,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     ];
     let pairs = pairs.into_iter().chain([(Endpoint::Staging, tier(0)), (tier(0), tier(1))]);
     let counters = Counters {
+        transform_durations: Default::default(),
         source: none,
         tiers: vec![],
         moves: pairs.map(|(from, to)| moves(from, to)).collect(),

@@ -1,0 +1,86 @@
+//! The operation that makes a row of a staged sample: workers do it ([`crate::transforms`]).
+
+use std::sync::Arc;
+
+use tierfeed_core::{
+    id::{Epoch, SampleId},
+    session::{Form, Slot},
+    units::Nanoseconds,
+};
+use tierfeed_transform::worker_protocol::{AfterTransform, InputForm, Part};
+
+use crate::{
+    plane::{
+        answer::Answer,
+        failure::{Cause, CopyError},
+        state::PlaneState,
+    },
+    tier::{Allocation, Segment, forget_sums, record_arrival},
+    transforms::{Finished, Task, Transforms},
+};
+
+/// What [`tierfeed_core::session::Operation::Transform`] says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TransformRequest {
+    pub(crate) sample: SampleId,
+    pub(crate) epoch: Epoch,
+    pub(crate) from: Slot,
+    pub(crate) form: Form,
+    pub(crate) prepared: Option<Slot>,
+    pub(crate) to: Slot,
+}
+
+impl PlaneState {
+    /// Makes a row of a sample.
+    pub(crate) fn transform(
+        &self,
+        answer: Answer,
+        request: &TransformRequest,
+        transforms: &Transforms,
+    ) {
+        let &TransformRequest { sample, epoch, from, form, prepared, to } = request;
+        let store = match self.arena_store(from.rank) {
+            Ok(store) => store,
+            Err(error) => return answer.give(Some(sample), Err(error.into())),
+        };
+        let Allocation::Memory(memory) = store.allocation() else {
+            let error = CopyError::UnknownArena { rank: from.rank };
+            return answer.give(Some(sample), Err(error.into()));
+        };
+        let memory = Arc::clone(memory);
+        let prepared = prepared.map(|slot| Segment {
+            store: Arc::clone(&store),
+            offset: slot.offset,
+            len: slot.len,
+        });
+        forget_sums(prepared.as_slice());
+        let room = prepared.as_ref().map_or(from.len, |prepared| from.len.max(prepared.len));
+        transforms.submit(Task {
+            sample,
+            epoch,
+            memory,
+            slot: Part { offset: from.offset.0, len: room.0 },
+            input_len: from.len.0,
+            form: match form {
+                Form::Stored => InputForm::Stored,
+                Form::Prepared => InputForm::Prepared,
+            },
+            after: match prepared {
+                Some(_) => AfterTransform::Prepared,
+                None => AfterTransform::Unused,
+            },
+            row: Part { offset: to.offset.0, len: to.len.0 },
+            finish: Box::new(move |Finished { outcome, worked }| {
+                if let (Ok(sum), Some(prepared)) = (&outcome, &prepared) {
+                    record_arrival(sample, prepared, *sum);
+                }
+                let outcome = match store.bus_errors() {
+                    0 => outcome.map(|_| ()).map_err(Cause::from),
+                    _ => Err(CopyError::Poisoned { tier: None, chunk: None }.into()),
+                };
+                let worked = u64::try_from(worked.as_nanos()).unwrap_or(u64::MAX);
+                answer.give_worked(Some(sample), outcome, Some(Nanoseconds(worked)));
+            }),
+        });
+    }
+}

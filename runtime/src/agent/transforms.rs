@@ -1,0 +1,30 @@
+//! Starts the processes that make rows of samples.
+
+use std::num::NonZeroUsize;
+
+use tierfeed_prefetcher::{
+    plane::DataPlane,
+    transforms::{GIVEN_MAX, Settings, StartError, Transforms},
+};
+use tierfeed_transform::{worker_process::Program, worker_protocol::Setup};
+use tierfeed_workload_analyzer::Job;
+
+use crate::schedule::transforms;
+
+/// How far workers stand back behind trainers where both want a core.
+const NICENESS: u8 = 5;
+
+/// Starts workers for the transform of the job, if it has one.
+pub(super) fn start(job: &Job, program: Program, plane: &DataPlane) -> Result<(), StartError> {
+    let Some(transform) = &job.transform else { return Ok(()) };
+    let threads = transforms::threads(job);
+    let workers = NonZeroUsize::try_from(threads).unwrap_or(NonZeroUsize::MIN);
+    tracing::info!(threads, quick_modes = ?transform.pipeline.quick_modes(), "transform");
+    let setup = Setup { niceness: NICENESS, ..Setup::of(&transform.pipeline, job.seed) };
+    // The session gives out no more at a time than workers take.
+    let queued_max =
+        workers.saturating_mul(const { NonZeroUsize::new(2 * GIVEN_MAX).expect("4 is not 0") });
+    let settings = Settings { program, setup, workers, cpus: None, queued_max };
+    plane.transform_with(Transforms::start_blocking(settings)?);
+    Ok(())
+}
