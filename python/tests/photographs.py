@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import struct
+import zlib
 from typing import Any
 
 import numpy
 
-import needs
 from tierfeed import transforms
-
-PILLOW = needs.module("PIL.Image")
 
 Pixels = numpy.ndarray[Any, numpy.dtype[numpy.uint8]]
 
@@ -25,29 +25,60 @@ def pixels(number: int) -> Pixels:
     return numpy.clip(noisy, 0, 255).astype(numpy.uint8)
 
 
+def png(number: int) -> bytes:
+    """Without a package for images."""
+    image = pixels(number)
+    height, width, _ = image.shape
+    lines = b"".join(b"\0" + line.tobytes() for line in image)
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines)),
+        (b"IEND", b""),
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+
+
 def encoded(number: int) -> bytes:
-    """As PNG, which loses nothing; every fourth as JPEG."""
+    """As PNG; every fourth as JPEG, which needs Pillow."""
+    if number % 4 != 3:
+        return png(number)
     file = io.BytesIO()
-    kind = {"format": "JPEG", "quality": 90} if number % 4 == 3 else {"format": "PNG"}
-    PILLOW.fromarray(pixels(number)).save(file, **kind)
+    _pillow().fromarray(pixels(number)).save(file, format="JPEG", quality=90)
     return file.getvalue()
 
 
-def row(stored: bytes, transform: transforms.Transform, *, seed: int, epoch: int, sample: int) -> Pixels:
+def row(stored: bytes, transform: transforms.Transform, **drawn_by: int) -> Pixels:
     """What Pillow makes of an image by the draw of the transform: height, width, channels."""
-    image = PILLOW.open(io.BytesIO(stored)).convert("RGB")
-    draw = transforms.replay(
-        transform, seed=seed, epoch=epoch, sample=sample, height=image.height, width=image.width
-    )
+    pillow = _pillow()
+    image = pillow.open(io.BytesIO(stored)).convert("RGB")
+    draw = transforms.replay(transform, height=image.height, width=image.width, **drawn_by)
     for name, numbers in draw.operations:
         match name:
             case "crop":
                 top, left, height, width = numbers
                 image = image.crop((left, top, left + width, top + height))
             case "resize":
-                image = image.resize(numbers[::-1], PILLOW.BILINEAR)
+                image = image.resize(numbers[::-1], pillow.BILINEAR)
             case "flip_horizontal":
-                image = image.transpose(PILLOW.FLIP_LEFT_RIGHT)
+                image = image.transpose(pillow.FLIP_LEFT_RIGHT)
             case _:
                 raise AssertionError(name)
     return numpy.asarray(image)
+
+
+def cut(number: int, transform: transforms.Transform, **drawn_by: int) -> Pixels:
+    """What a crop and a flip make of an image: height, width, channels."""
+    image = pixels(number)
+    height, width, _ = image.shape
+    draw = transforms.replay(transform, height=height, width=width, **drawn_by)
+    assert draw.crop is not None
+    top, left, height, width = draw.crop
+    image = image[top : top + height, left : left + width]
+    return image[:, ::-1] if draw.is_flipped else image
+
+
+def _pillow() -> Any:
+    return importlib.import_module("PIL.Image")

@@ -7,6 +7,10 @@ import os
 import pickle
 import random
 import re
+import signal
+import subprocess
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import numpy
 import pytest
 import torch
 
+import node
 import photographs
 import tierfeed
 import tierfeed.numpy
@@ -216,3 +221,95 @@ def spoil(world: World, sample: int) -> None:
     path, before = world.files[sample], world.files[sample].stat()
     path.write_bytes(b"\x00" * before.st_size)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def rows_of(feed: tierfeed.Feed) -> Iterator[tuple[tuple[int, int], list[int], bytes]]:
+    """Each batch of the job: its place, its samples, the bytes of its rows."""
+    for epoch in range(feed.epochs):
+        for batch in feed.epoch(epoch):
+            yield batch.place, batch.samples, bytes(batch.array())
+            batch.release()
+
+
+@pytest.mark.node
+def test_an_agent_makes_the_rows_of_the_draws(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = photographed(tmp_path, NORMALIZED)
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        feed = tierfeed.connect()
+        loader = tierfeed.numpy.TierLoader(feed)
+        for epoch in range(world.epochs):
+            for step, (array, labels) in enumerate(loader):
+                ids = feed.order.batch(epoch, step, 0)
+                levels = numpy.rint((array * STD + MEAN) * 255)
+                for sample, found in zip(ids, levels, strict=True):
+                    should = expected(world, NORMALIZED, epoch, sample)
+                    assert numpy.abs(found - should).max() <= 1, f"sample {sample}"
+                assert labels.tolist() == [int(world.files[it].parent.name[-1]) for it in ids]
+        assert feed.mode == "agent" and loader.stats()["batches"] == 18
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("taken", [0, 3, 11])
+def test_a_killed_agent_changes_no_row(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    world = photographed(tmp_path, CROPPED)
+    undisturbed = list(rows_of(world.direct()))
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        feed = tierfeed.connect()
+        rows = rows_of(feed)
+        read = [next(rows) for _ in range(taken)]
+        running.agent.send_signal(signal.SIGKILL)
+        running.agent.wait()
+        with pytest.warns(RuntimeWarning, match="reading the rest of the epoch directly"):
+            read += rows
+        assert feed.mode == "direct"
+    assert read == undisturbed
+
+
+@pytest.mark.node
+def test_a_run_from_the_command_line_hands_out_rows(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED)
+    (log,) = node.run(world, "feed")
+    direct = world.direct()
+    for found in log.batches:
+        batch = direct.batch(found["epoch"], found["step"])
+        assert (found["samples"], found["labels"]) == (batch.samples, batch.labels)
+        assert found["crcs"] == [zlib.crc32(sample) for sample in batch]
+        assert found["origin"] == "agent"
+    assert len(log.batches) == 18
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_an_agent_treats_a_broken_image_as_on_error_says(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, on_error: str
+) -> None:
+    world = photographed(tmp_path, CROPPED, on_error=on_error)
+    spoil(world, 9)
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        loader = tierfeed.torch.TierLoader(tierfeed.connect())
+        if on_error == "fail":
+            with pytest.raises(tierfeed.SampleError, match="cannot transform sample 9, .*jpg"):
+                list(loader)
+            return
+        with pytest.warns(RuntimeWarning, match="sample 9, .*jpg, is left out"):
+            counts = [(len(tensor), len(labels)) for tensor, labels in loader]
+        assert sorted(counts) == [(3, 3), (3, 3), *[(4, 4)] * 4]
+        assert [it.sample for it in loader.skipped] == [9]
+
+
+def test_a_job_file_with_a_wrong_step_is_refused_with_its_line(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED)
+    text = world.job.read_text()
+    line = text[: text.index("transform:")].count("\n") + 1
+    world.job.write_text(text.replace('"random_horizontal_flip": 0.5', '"random_horizontal_flip": 5'))
+    done = subprocess.run(
+        node.command("plan", world.job), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    said = f"{line}: transform.steps[1].random_horizontal_flip is `5`; it must be between 0 and 1"
+    assert said in done.stderr
