@@ -70,6 +70,23 @@ def test_a_draw_is_that_of_the_documentation() -> None:
         assert ("resize", (224, 224)) in draw.operations
 
 
+@pytest.mark.node
+def test_the_first_script_of_the_page_trains_on_a_folder(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, samples=5, contents=photographs.png)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text()
+    script = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    assert '"/data/train"' in script
+    found: dict[str, Any] = {}
+    exec(script.replace("/data/train", str(world.job.with_name("data"))), found)
+    images, labels = found["images"], found["labels"]
+    assert (images.shape, images.dtype) == ((5, 3, 224, 224), torch.float32)
+    assert labels.shape == (5,)
+    found["loader"].close()
+
+
 def page() -> dict[str, Any]:
     """What the code of docs/transforms.md under "What is random" defines, and asserts."""
     text = (Path(__file__).parents[2] / "docs" / "transforms.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from records import SEED
 
 import needs
+import node
 import photographs
 import tierfeed
+from conftest import make_world
 from tierfeed import transforms
 
 pytestmark = pytest.mark.node
@@ -127,6 +130,38 @@ def test_tensorflow_knows_shape_and_type_before_the_first_batch(source: str) -> 
     with pytest.raises(ValueError, match="samples= in a job with a transform"):
         dataset(feed, samples="strings")
     data.tierfeed.close()
+
+
+def test_tensorflow_goes_on_with_the_same_rows_when_its_agent_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs.module("tensorflow")
+    from tierfeed.tensorflow import dataset
+
+    # Rows of 210 bytes: with gaps between them in staging, and copied together for TensorFlow.
+    steps = [transforms.random_crop((10, 7)), transforms.random_horizontal_flip(0.5)]
+    transform = json.dumps({"steps": [*steps, transforms.layout("hwc")]})
+    world = make_world(
+        tmp_path, samples=SAMPLES, contents=photographs.png, extra=f"transform: {transform}\n"
+    )
+    number_of = [int(path.stem) for path in world.files]
+    read: list[Any] = []
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        data = dataset()
+        order = data.tierfeed.feed.order
+        for number, (images, _) in enumerate(data):
+            read.append(images.numpy())
+            if number == 4:
+                running.agent.kill()
+    figures = data.tierfeed.figures()
+    assert 0 < figures.read_directly < len(read) == 18 and not figures.is_connected
+    data.tierfeed.close()
+    for number, rows in enumerate(read):
+        epoch, step = divmod(number, 6)
+        for sample, row in zip(order.batch(epoch, step, 0), rows, strict=True):
+            cut = photographs.cut(number_of[sample], steps, seed=SEED, epoch=epoch, sample=sample)
+            assert numpy.array_equal(row, cut), f"sample {sample} of epoch {epoch}"
 
 
 def test_keras_trains_on_rows(source: str) -> None:
