@@ -59,6 +59,7 @@ mod stage;
 mod staging;
 mod stall;
 mod tally;
+mod threads;
 mod transform;
 mod waiting;
 mod waits;
@@ -97,7 +98,6 @@ pub use crate::{
 
 use self::{
     answers::Answers,
-    assignment::{Assignment, Division, Queue},
     deadlines::{BatchNumber, Deadlines},
     jump_budget::JumpBudget,
     look_ahead::Horizon,
@@ -269,8 +269,8 @@ impl Session {
         if !self.is_settled || looks_otherwise || self.is_to_look_further() {
             self.follow_up();
         }
-        if is_delivery && self.settings.windows.assignment == Assignment::Proportional {
-            self.operations.scheduler_mut().divide_in_proportion();
+        if is_delivery {
+            self.divide_threads();
         }
     }
 
@@ -568,23 +568,6 @@ impl Session {
         self.operations.scheduler().cold_window()
     }
 
-    /// What is queued for each rank, and what its next batch needs: all that dividing loader threads
-    /// over ranks asks for ([`crate::session::assignment`]).
-    #[must_use]
-    pub fn queues(&self) -> Vec<Queue> {
-        let next = |staging: &RankStaging| {
-            let mut ahead = staging.staged().values();
-            let next = ahead.find(|staged| staged.is_awaited() && staged.pending > 0);
-            next.map_or((Bytes(0), Bytes(0)), |staged| (staged.local, staged.cold))
-        };
-        let ranks = self.staging.iter().zip(self.operations.scheduler().cold_requests());
-        let queue = |((_, staging), requests): ((Rank, &RankStaging), u64)| {
-            let (local, cold) = next(staging);
-            Queue { requests, local, cold, ..Queue::default() }
-        };
-        ranks.map(queue).collect()
-    }
-
     /// Batches that the trainers of each rank have or were handed.
     pub fn leases(&self) -> impl Iterator<Item = (Rank, usize)> + '_ {
         self.staging.iter().map(|(rank, staging)| (rank, staging.leases()))
@@ -616,13 +599,6 @@ impl Session {
     #[must_use]
     pub fn fetched_ahead(&self) -> usize {
         self.planner.cache().ahead_count()
-    }
-
-    /// Divides reads from the cold store over ranks as loader threads are divided, until told otherwise.
-    /// At first one pool serves all. With [`Assignment::Proportional`] in [`Settings::windows`] the
-    /// session itself divides anew whenever a batch was taken.
-    pub fn divide(&mut self, division: &Division) {
-        self.operations.scheduler_mut().divide(division);
     }
 }
 

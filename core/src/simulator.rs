@@ -236,8 +236,6 @@ fn run<O: Observer>(
                 if trainer.epoch() > last {
                     break;
                 }
-                let division = machine.division(&session, settings.windows);
-                division.iter().for_each(|division| session.divide(division));
                 let revised = manager.revise(&session);
                 revised.into_iter().for_each(|event| session.handle(event, clock.now));
                 react(&mut session, &mut clock, &mut trace, reaction)?;

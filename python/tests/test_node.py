@@ -53,6 +53,23 @@ def test_a_run_feeds_every_batch_in_order_with_its_bytes(tmp_path, mode: str, ra
     assert report["faults"] == []
 
 
+@pytest.mark.parametrize("assignment", ["shared", "proportional", "lobster"])
+def test_every_rule_for_threads_feeds_every_batch(tmp_path, assignment: str) -> None:
+    rule = f"prefetch: {{ assignment: {assignment} }}\n"
+    world = make_world(tmp_path, ranks=2, epochs=4, extra=rule)
+    for rank, log in enumerate(node.run(world, "feed", pace_s=0.002)):
+        log.assert_complete(world, rank)
+        assert {row.get("origin", "agent") for row in log.batches} == {"agent"}
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["self_read_batches"] == 0
+    assert ("threads" in report) == (assignment == "lobster")
+    if assignment == "lobster":
+        # All may read: nothing is transformed.
+        assert len(report["threads"]["loading_by_rank"]) == 2
+        assert report["threads"]["loading"] > 0
+        assert report["threads"]["transforming"] == 0
+
+
 def test_a_tensor_is_the_staging_memory_itself(world: World, running: Node) -> None:
     with tierfeed.connect() as feed:
         assert feed.mode == "agent"

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import needs
 import node
 import tierfeed
 from conftest import make_world
@@ -113,7 +114,7 @@ def test_the_threads_leave_a_processor_to_each_training(monkeypatch: pytest.Monk
 def test_a_training_gets_the_threads_that_it_needs_and_the_report_says_so(
     tmp_path, monkeypatch: pytest.MonkeyPatch, framework: str
 ) -> None:
-    loaders = pytest.importorskip(f"tierfeed.{framework}")
+    loaders = needs.module(f"tierfeed.{framework}")
     world = make_world(tmp_path, samples=320, batch_size=8, epochs=1)
     monkeypatch.setattr(decoding, "cores", lambda: 9)
 

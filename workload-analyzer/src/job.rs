@@ -87,8 +87,8 @@ pub struct Job {
     /// The room of the tiers for samples that are fetched ahead of staging. The default is as much as they
     /// are worth.
     pub look_ahead: LookAhead,
-    /// How reads from the source are divided over the ranks of a node. The default is `shared`; never
-    /// `lobster`.
+    /// How reads from the source, and transforms, are divided over the ranks of a node. The default is
+    /// `shared`.
     pub assignment: Assignment,
     /// What samples become before they are handed out; `None` for nothing, which hands out what is stored.
     pub transform: Option<Transform>,

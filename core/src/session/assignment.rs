@@ -2,8 +2,10 @@
 //!
 //! Our default divides nothing: one pool serves all ranks, earliest deadline first, so a rank that is
 //! late gets every thread and one that is early none ([`crate::session`]). The other rules give each
-//! queue threads of its own, as Lobster does (Liu, Nicolae, Li, ICPP 2022, doi 10.1145/3545008.3545090),
-//! from a prediction of how long its next batch takes.
+//! queue threads of its own: in proportion to its requests, or as Lobster does (Liu, Nicolae, Li, ICPP 2022, doi
+//! 10.1145/3545008.3545090), from a prediction of how long its next batch takes. A thread is an operation in
+//! flight here. What it gets done is observed ([`scaling`]); [`stages`] divides threads between reading and
+//! transforming, and over the queues.
 //!
 //! Invariants, checked by `mod tests`:
 //!
@@ -19,7 +21,7 @@ use core::{fmt, str::FromStr};
 
 pub use lobster::{Costs, Reading, lobster};
 pub use scaling::{COUNTS_MAX, FADES_AFTER, Fit, NEARLY, Scaling};
-pub use stages::{Observations, Stages, Threads, stages};
+pub use stages::{Rates, Stages, Threads, stages};
 
 use crate::units::{Bytes, Nanoseconds};
 
@@ -45,23 +47,6 @@ impl Assignment {
             Self::Shared => "shared",
             Self::Proportional => "proportional",
             Self::Lobster => "lobster",
-        }
-    }
-
-    /// Divides `threads` over the queues of a node's ranks.
-    ///
-    /// What Lobster finds for each queue on its own may be more than there is (its Algorithm 1 starts
-    /// every search from all threads); then the threads are divided in proportion to what it found.
-    #[must_use]
-    pub fn divide(self, queues: &[Queue], costs: &Costs<'_>, threads: u32) -> Division {
-        let requests = queues.iter().map(|queue| queue.requests).collect::<Vec<_>>();
-        match self {
-            Self::Shared => Division::Pool(threads),
-            Self::Proportional => Division::Queues(proportional(&requests, threads)),
-            Self::Lobster => {
-                let found = lobster(queues, costs, threads, Reading::Described);
-                Division::Queues(fitting(found, threads))
-            }
         }
     }
 }
@@ -109,15 +94,6 @@ impl Queue {
     fn stored(&self) -> Bytes {
         Bytes(self.local.0.saturating_add(self.remote.0).saturating_add(self.cold.0))
     }
-}
-
-/// How loader threads are divided over ranks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Division {
-    /// All of so many threads serve every queue.
-    Pool(u32),
-    /// So many threads serve each queue, and no other.
-    Queues(Vec<u32>),
 }
 
 /// Divides `threads` so that the queue with the most load for each of its threads has as little as can

@@ -81,6 +81,11 @@ impl Deadlines {
         Nanoseconds(at.saturating_add(ahead).saturating_sub(behind))
     }
 
+    /// How long ranks work with a batch, on average; `None` before one was observed.
+    pub(super) fn step_time(&self) -> Option<Nanoseconds> {
+        self.step_time
+    }
+
     /// Notes that a rank asks for a batch. If it is the first, or far off what was expected, the
     /// rank jumped there, and the batch is needed now.
     pub(super) fn requested(&mut self, batch: BatchNumber, now: Nanoseconds) {

@@ -3,7 +3,8 @@
 //! A channel is the cold store, all other nodes together, the threads that transform, or one tier. It has a queue for each rank, in the order in which the rank
 //! needs its batches. At most a window of operations runs in a channel at a time, so that a rank that fell
 //! behind or jumped does not wait behind deep prefetch of others. Where threads are divided over ranks
-//! ([`crate::session::assignment`]), each rank has a part of the window of the cold store, and no more.
+//! ([`crate::session::assignment`]), each rank has a part of the windows of the cold store and of the transforms, and
+//! no more.
 //! Deadlines are computed when an operation is given out, not when it is planned: a pace that changes moves
 //! a whole queue at once.
 //!
@@ -16,7 +17,7 @@ use alloc::{collections::VecDeque, vec::Vec};
 use core::num::NonZeroU32;
 
 use super::{
-    assignment::{self, Division},
+    assignment::{Assignment, Stages, proportional},
     cold_window::ColdWindow,
     deadlines::BatchNumber,
     waiting::Waiting,
@@ -48,6 +49,8 @@ struct Queue {
     by_rank: Vec<RankQueue>,
     /// Operations that no batch needs: each is due when it was planned.
     background: VecDeque<(Nanoseconds, OpId)>,
+    /// The threads of each rank, if they are divided.
+    division: Option<Vec<u32>>,
 }
 
 /// The operations that wait for one channel and that one rank needs.
@@ -66,8 +69,8 @@ pub(super) struct EdfScheduler {
     queues: Vec<Queue>,
     /// What sets the window of the cold store, if it is not fixed.
     adaptive: Option<ColdWindow>,
-    /// The threads of each rank, if they are divided.
-    division: Option<Vec<u32>>,
+    /// The largest window of the cold store.
+    cold_max: NonZeroU32,
 }
 
 /// What an operation that ended tells about the throughput of its channel.
@@ -107,15 +110,18 @@ impl EdfScheduler {
             waiting: 0,
             by_rank: (0..ranks).map(|_| RankQueue::default()).collect(),
             background: VecDeque::new(),
+            division: None,
         };
         let adaptive = match windows.adaptation {
+            // Lobster sets the window itself.
+            _ if windows.assignment == Assignment::Lobster => None,
             Adaptation::Fixed => None,
             Adaptation::Measured { max } => Some(ColdWindow::new(windows.cold, max)),
         };
         let tiers = (0..tiers).map(|_| queue(windows.tier));
         let others = [queue(windows.cold), queue(NonZeroU32::MAX), queue(transforms)];
         let queues = others.into_iter().chain(tiers).collect();
-        Self { first, queues, adaptive, division: None }
+        Self { first, queues, adaptive, cold_max: windows.cold_max() }
     }
 
     /// Queues an operation that no other blocks.
@@ -220,7 +226,7 @@ impl EdfScheduler {
         let window = adaptive.window() as usize;
         if window != queue.window {
             queue.window = window;
-            self.apply_division();
+            queue.apply_division();
         }
     }
 
@@ -229,7 +235,7 @@ impl EdfScheduler {
         let queue = &self.queues[index(Channel::Cold)];
         let each_rank_waits =
             || queue.by_rank.iter().all(|rank| rank.waiting.len() >= rank.running_max * windows);
-        queue.waiting >= queue.window * windows && (self.division.is_none() || each_rank_waits())
+        queue.waiting >= queue.window * windows && (queue.division.is_none() || each_rank_waits())
     }
 
     /// How many reads of the cold store may run now.
@@ -237,43 +243,35 @@ impl EdfScheduler {
         self.queues[index(Channel::Cold)].window
     }
 
-    /// Operations of each rank on the cold store, given out or waiting.
-    pub(super) fn cold_requests(&self) -> impl Iterator<Item = u64> + '_ {
-        let ranks = self.queues[index(Channel::Cold)].by_rank.iter();
-        ranks.map(|rank| (rank.waiting.len() + rank.running) as u64)
+    /// Operations of each rank in a channel, given out or waiting.
+    pub(super) fn requests(&self, channel: Channel) -> impl Iterator<Item = u64> + '_ {
+        self.queues[index(channel)].requests()
     }
 
-    /// Divides the window of the cold store in proportion to what each rank has running or queued.
+    /// Divides the windows of the cold store and of the transforms in proportion to what each rank has running or
+    /// queued there.
     pub(super) fn divide_in_proportion(&mut self) {
-        let requests: Vec<u64> = self.cold_requests().collect();
-        let window = self.queues[index(Channel::Cold)].window;
-        let window = u32::try_from(window).unwrap_or(u32::MAX);
-        // Without a request all parts would be zero, and nothing would run.
-        let is_idle = requests.iter().all(|count| *count == 0);
-        let parts = || Division::Queues(assignment::proportional(&requests, window));
-        self.divide(&if is_idle { Division::Pool(window) } else { parts() });
+        for channel in [Channel::Cold, Channel::Transform] {
+            let queue = &mut self.queues[index(channel)];
+            let requests: Vec<u64> = queue.requests().collect();
+            let window = u32::try_from(queue.window).unwrap_or(u32::MAX);
+            // Without a request all parts would be zero, and nothing would run.
+            let is_idle = requests.iter().all(|count| *count == 0);
+            queue.divide((!is_idle).then(|| proportional(&requests, window)));
+        }
     }
 
-    /// Divides the window of the cold store as threads are divided. A rank without a thread may still have
-    /// one operation: threads are divided anew when a rank goes on, so without one it would wait for ever.
-    pub(super) fn divide(&mut self, division: &Division) {
-        self.division = match division {
-            Division::Queues(counts) => Some(counts.clone()),
-            Division::Pool(_) => None,
-        };
-        self.apply_division();
-    }
-
-    fn apply_division(&mut self) {
-        let queue = &mut self.queues[index(Channel::Cold)];
-        let Some(counts) = &self.division else {
-            queue.by_rank.iter_mut().for_each(|rank| rank.running_max = usize::MAX);
-            return;
-        };
-        let threads: usize = counts.iter().map(|count| *count as usize).sum();
-        for (rank, count) in queue.by_rank.iter_mut().zip(counts) {
-            let part = (*count as usize).saturating_mul(queue.window) / threads.max(1);
-            rank.running_max = part.max(1);
+    /// Makes the windows of the cold store and of the transforms as large as there are threads for each, the first
+    /// no larger than it may be, and divides them over ranks.
+    pub(super) fn divide(&mut self, stages: &Stages) {
+        let parts = [
+            (Channel::Cold, stages.loading_all.min(self.cold_max.get()), &stages.loading),
+            (Channel::Transform, stages.transforming_all, &stages.transforming),
+        ];
+        for (channel, window, counts) in parts {
+            let queue = &mut self.queues[index(channel)];
+            queue.window = window.max(1) as usize;
+            queue.divide((!counts.is_empty()).then(|| counts.clone()));
         }
     }
 
@@ -289,6 +287,29 @@ impl Default for RankQueue {
 }
 
 impl Queue {
+    fn requests(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_rank.iter().map(|rank| (rank.waiting.len() + rank.running) as u64)
+    }
+
+    /// Divides the window as threads are divided. A rank without a thread may still have one operation: threads
+    /// are divided anew when a rank goes on, so without one it would wait for ever.
+    fn divide(&mut self, division: Option<Vec<u32>>) {
+        self.division = division;
+        self.apply_division();
+    }
+
+    fn apply_division(&mut self) {
+        let Some(counts) = &self.division else {
+            self.by_rank.iter_mut().for_each(|rank| rank.running_max = usize::MAX);
+            return;
+        };
+        let threads: usize = counts.iter().map(|count| *count as usize).sum();
+        for (rank, count) in self.by_rank.iter_mut().zip(counts) {
+            let part = (*count as usize).saturating_mul(self.window) / threads.max(1);
+            rank.running_max = part.max(1);
+        }
+    }
+
     fn earliest(
         &self,
         first: Rank,
@@ -444,7 +465,7 @@ mod tests {
         let max = NonZeroU32::new(64).unwrap();
         let windows = Windows { adaptation: Adaptation::Measured { max }, ..window(16) };
         let mut scheduler = EdfScheduler::new(windows, NonZeroU32::MIN, 0, Rank(0), 2);
-        scheduler.divide(&Division::Queues(alloc::vec![1, 1]));
+        scheduler.queues[0].divide(Some(alloc::vec![1, 1]));
         let mut now = 0;
         read_in_haste(&mut scheduler, 20_000, &mut now);
         assert_eq!(scheduler.cold_window(), 1);
@@ -474,7 +495,7 @@ mod tests {
                 OpId(op),
             );
         }
-        assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [20; 3]);
+        assert_eq!(scheduler.requests(Channel::Cold).collect::<Vec<_>>(), [20; 3]);
         let given = |scheduler: &mut EdfScheduler| {
             let given = core::iter::from_fn(|| scheduler.next(|batch| Nanoseconds(batch.number)));
             let given: Vec<WindowSlot> = given.map(|(_, given)| given).collect();
@@ -483,11 +504,11 @@ mod tests {
             });
             [0, 1, 2].map(|rank| given.iter().filter(|it| **it == WindowSlot(Some(rank))).count())
         };
-        scheduler.divide(&Division::Queues(alloc::vec![3, 1, 0]));
+        scheduler.queues[0].divide(Some(alloc::vec![3, 1, 0]));
         assert_eq!(given(&mut scheduler), [5, 2, 1], "invariant 2");
-        scheduler.divide(&Division::Queues(alloc::vec![1, 2, 0]));
+        scheduler.queues[0].divide(Some(alloc::vec![1, 2, 0]));
         assert_eq!(given(&mut scheduler), [2, 5, 1], "invariant 2");
-        scheduler.divide(&Division::Pool(4));
+        scheduler.queues[0].divide(None);
         assert_eq!(given(&mut scheduler).iter().sum::<usize>(), 8);
     }
 
@@ -516,7 +537,7 @@ mod tests {
         };
         assert_eq!(given(&mut scheduler), [0, 8], "nothing queued divides nothing");
         scheduler.divide_in_proportion();
-        assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [30, 2]);
+        assert_eq!(scheduler.requests(Channel::Cold).collect::<Vec<_>>(), [30, 2]);
         assert_eq!(given(&mut scheduler), [7, 1]);
     }
 
@@ -531,6 +552,6 @@ mod tests {
         let given = core::iter::from_fn(|| scheduler.next(|_| Nanoseconds(0))).count();
         (2..4).for_each(|op| push(&mut scheduler, Rank(1), op));
         assert_eq!(given, 2);
-        assert_eq!(scheduler.cold_requests().collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(scheduler.requests(Channel::Cold).collect::<Vec<_>>(), [2, 2]);
     }
 }

@@ -14,6 +14,7 @@ use core::num::NonZeroU32;
 use super::{
     Command, Fault, Form, Held, Memory, Operation, Origin, Progress, Retention, Settings, Slot,
     Transform,
+    assignment::{Assignment, Rates},
     deadlines::{BatchNumber, Deadlines},
     dependencies::{Access, Accesses, Dependencies, Mode},
     edf_scheduler::{Channel, EdfScheduler, Transfer, WindowSlot},
@@ -180,6 +181,14 @@ pub(super) struct PendingOp {
     pub(super) is_in_vain: bool,
     /// Why the bytes that it was to read, or the chunk that it was to write to, are not there.
     pub(super) lost: Option<Fault>,
+    began: Began,
+}
+
+/// When an operation was given out, and for how long all operations of its channel together had run until then.
+#[derive(Debug, Clone, Copy, Default)]
+struct Began {
+    at: Nanoseconds,
+    in_flight: Nanoseconds,
 }
 
 /// What became of an operation that nothing blocks any more.
@@ -220,6 +229,8 @@ pub(super) struct Operations {
     chunk: Bytes,
     /// The length of every sample in the cold store.
     stored: Arc<[Bytes]>,
+    /// What operations get done by how many run, if threads are divided by it.
+    rates: Option<Rates>,
 }
 
 impl Operations {
@@ -243,6 +254,7 @@ impl Operations {
             running_max: settings.operations_max(),
             chunk: settings.chunk,
             stored: Arc::clone(settings.stored()),
+            rates: (settings.windows.assignment == Assignment::Lobster).then(Rates::default),
         }
     }
 
@@ -261,6 +273,11 @@ impl Operations {
 
     pub(super) fn scheduler_mut(&mut self) -> &mut EdfScheduler {
         &mut self.scheduler
+    }
+
+    /// What was observed of operations, if threads are divided by it.
+    pub(super) fn rates(&self) -> Option<&Rates> {
+        self.rates.as_ref()
     }
 
     /// Plans an operation for the batch `due`, which gives it its deadline. A copy from staging waits for
@@ -297,7 +314,17 @@ impl Operations {
         let state = State::Blocked;
         self.pending.insert(
             op,
-            PendingOp { work, entry, state, due, waits_for, source, is_in_vain: false, lost: None },
+            PendingOp {
+                work,
+                entry,
+                state,
+                due,
+                waits_for,
+                source,
+                is_in_vain: false,
+                lost: None,
+                began: Began::default(),
+            },
         );
         (op, is_free)
     }
@@ -386,6 +413,7 @@ impl Operations {
             source: None,
             is_in_vain: false,
             lost: None,
+            began: Began::default(),
         };
         let is_apart = next.work.is_apart_from_copies();
         let arrival = core::mem::replace(pending, next);
@@ -443,7 +471,10 @@ impl Operations {
         let pending = self.pending.get_mut(op)?;
         pending.state = State::Running(slot);
         let busy = pending.work.channel().and_then(|channel| progress.busy(channel));
-        busy.into_iter().for_each(|busy| busy.begun(now));
+        if let Some(busy) = busy {
+            busy.begun(now);
+            pending.began = Began { at: now, in_flight: busy.in_flight() };
+        }
         let Work::Run(operation) = &pending.work else { return None };
         Some(Command::Start { op, operation: operation.clone() })
     }
@@ -465,7 +496,16 @@ impl Operations {
                 _ => Transfer::Other,
             };
             self.scheduler.ended(channel, slot, transfer, now);
-            progress.busy(channel).into_iter().for_each(|busy| busy.ended(now));
+            if let Some(busy) = progress.busy(channel) {
+                busy.ended(now);
+                if let (Some(rates), Ok(()), Work::Run(operation)) =
+                    (&mut self.rates, outcome, &pending.work)
+                {
+                    let Began { at, in_flight } = pending.began;
+                    let all = Nanoseconds(busy.in_flight().0.saturating_sub(in_flight.0));
+                    rates.observe(operation, Nanoseconds(now.0.saturating_sub(at.0)), all);
+                }
+            }
         }
         self.running = self.running.saturating_sub(1);
         true
@@ -493,8 +533,9 @@ impl Operations {
         }
         let state = State::Running(WindowSlot::default());
         let (entry, due, source, lost) = (None, None, None, None);
-        let (waits_for, is_in_vain) = (Vec::new(), false);
-        let pending = PendingOp { work, entry, state, due, waits_for, source, is_in_vain, lost };
+        let (waits_for, is_in_vain, began) = (Vec::new(), false, Began::default());
+        let pending =
+            PendingOp { work, entry, state, due, waits_for, source, is_in_vain, lost, began };
         self.pending.insert(op, pending);
         Some(op)
     }

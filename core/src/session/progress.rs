@@ -6,7 +6,7 @@ use crate::{
     id::{BatchId, DatasetId, Epoch, Rank, SampleId, Step, TierId},
     session::{
         Busy, Fault, Form, Place, Refusal, StallBreakdown, StallCause, Tally, TransformCount,
-        Waits, decisions::Decisions, edf_scheduler::Channel,
+        Waits, assignment::Stages, decisions::Decisions, edf_scheduler::Channel,
     },
     units::{Bytes, Nanoseconds},
 };
@@ -231,6 +231,8 @@ pub struct Progress {
     pub cold_busy: Busy,
     /// How busy the link to other nodes was.
     pub peers_busy: Busy,
+    /// How threads were divided last, where Algorithm 1 of Lobster divides them.
+    pub threads: Option<Stages>,
     /// How busy the threads that transform were.
     pub transforms_busy: Busy,
     /// How busy each tier was, copies into it included.
@@ -283,6 +285,7 @@ impl Progress {
             datasets: vec![DatasetProgress::default(); datasets],
             cold_busy: Busy::default(),
             peers_busy: Busy::default(),
+            threads: None,
             transforms_busy: Busy::default(),
             tiers_busy: vec![Busy::default(); tiers],
             tiers,

@@ -166,7 +166,10 @@ impl Session {
                 Work::Run(Operation::Promote { sample, from, to: slot, held })
             }
             (None, _) => Work::Run(match self.peer_of(sample) {
-                Some(from) => Operation::Receive { sample, from, to: slot },
+                Some(from) => {
+                    self.note_remote(entry.batch, slot);
+                    Operation::Receive { sample, from, to: slot }
+                }
                 None => self.fetch_of(entry.batch, sample, slot),
             }),
         };
@@ -212,6 +215,11 @@ impl Session {
     /// Counts what a batch gets from a tier.
     fn note_local(&mut self, batch: BatchId, slot: Slot) {
         self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.local.0 += slot.len.0);
+    }
+
+    /// Counts what a batch gets from another node.
+    fn note_remote(&mut self, batch: BatchId, slot: Slot) {
+        self.staging.batch_mut(batch).into_iter().for_each(|staged| staged.remote.0 += slot.len.0);
     }
 
     /// The other node that is asked for a sample, if one holds it and answers.

@@ -12,6 +12,7 @@ mod look_ahead;
 mod measured;
 mod peers;
 mod scheduled;
+mod threads;
 mod transform;
 mod whole_job;
 
@@ -22,7 +23,12 @@ use alloc::{
 
 use proptest::prelude::*;
 
-use super::{edf_scheduler::Channel, staging::Arena, *};
+use super::{
+    assignment::{Assignment, Stages},
+    edf_scheduler::Channel,
+    staging::Arena,
+    *,
+};
 use crate::{
     batch::{Entry, InPlace},
     id::{ChunkId, NodeId, OpId, Step},

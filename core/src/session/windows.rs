@@ -12,8 +12,7 @@ pub struct Windows {
     pub cold: NonZeroU32,
     /// Copies from or into each tier.
     pub tier: NonZeroU32,
-    /// How reads from the cold store are divided over ranks. [`Assignment::Lobster`] needs rates that the
-    /// session does not know: then the caller divides ([`super::Session::divide`]).
+    /// How reads from the cold store, and transforms, are divided over ranks.
     pub assignment: Assignment,
     /// Whether the window of the cold store follows what is measured.
     pub adaptation: Adaptation,

@@ -8,10 +8,7 @@ use super::Model;
 use crate::{
     latency_quantiles::{Draws, LatencyQuantiles},
     retention::partition::Member,
-    session::{
-        Form, Session, Windows,
-        assignment::{Assignment, Costs, Division},
-    },
+    session::Form,
     throughput::Throughput,
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -128,8 +125,6 @@ pub struct Machine {
     pub pause: Option<Pause>,
     /// Of everything that is drawn at random.
     pub seed: u64,
-    /// How the threads of the cold store are divided over ranks, anew at each step.
-    pub assignment: Assignment,
 }
 
 impl Peers {
@@ -139,29 +134,6 @@ impl Peers {
         let missing = dataset.saturating_sub(room);
         let part = u128::from(demand.0) * u128::from(missing) / u128::from(dataset.max(1));
         Bytes(u64::try_from(part).unwrap_or(u64::MAX))
-    }
-}
-
-/// The part of a step by which loading may miss it before Lobster looks for another division.
-const THRESHOLD: u64 = 20;
-
-impl Machine {
-    /// How threads are divided for what is queued now; `None` if all threads serve all ranks.
-    pub(super) fn division(&self, session: &Session, windows: Windows) -> Option<Division> {
-        if self.assignment == Assignment::Shared {
-            return None;
-        }
-        let training = self.step_time.mean();
-        let memory = Throughput::constant(BytesPerSecond(0));
-        let costs = Costs {
-            local: self.tiers.first().map_or(&memory, |tier| &tier.throughput),
-            remote: &self.cold.throughput,
-            cold: &self.cold.throughput,
-            training,
-            threshold: Nanoseconds(training.0 / THRESHOLD),
-        };
-        let threads = self.cold.threads.unwrap_or(windows.cold).get();
-        Some(self.assignment.divide(&session.queues(), &costs, threads))
     }
 }
 
@@ -175,7 +147,6 @@ impl From<&Model> for Machine {
             step_time: LatencyQuantiles::constant(model.step_time),
             pause: model.pause,
             seed: 0,
-            assignment: Assignment::Shared,
         }
     }
 }

@@ -299,7 +299,6 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
             step_time: step_time.clone(),
             seed,
             pause: None,
-            assignment: Assignment::Shared,
         };
         let epochs = simulate_on(&settings, &machine).epochs;
         assert!(epochs.iter().all(|epoch| epoch.duration == epoch.lower_bound));
@@ -393,7 +392,9 @@ fn however_threads_are_divided_the_same_bytes_are_read() {
     settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 40) }];
     settings.windows = Windows { cold: NonZeroU32::new(8).unwrap(), ..settings.windows };
     let run = |assignment| {
-        let mut machine = Machine { assignment, ..Machine::from(&model(1)) };
+        let mut settings = settings.clone();
+        settings.windows.assignment = assignment;
+        let mut machine = Machine::from(&model(1));
         machine.cold.threads = NonZeroU32::new(8);
         simulate_on(&settings, &machine)
     };
@@ -434,7 +435,6 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
         step_time: LatencyQuantiles::constant(step_time),
         seed: 5,
         pause: None,
-        assignment: Assignment::Shared,
     };
     let mut stalled = |staged_batches| {
         settings.staged_batches = staged_batches;

@@ -38,7 +38,7 @@ use std::{
 use serde::Serialize;
 use tierfeed_core::{
     id::{Rank, SampleId},
-    session::{DatasetProgress, Fault, Progress, Waits},
+    session::{DatasetProgress, Fault, Progress, Waits, assignment::Stages},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::fetcher::ObjectFigures;
@@ -97,6 +97,9 @@ pub struct Report {
     /// The threads that decoded for a rank at last, the most of all ranks; 0 if the training's own threads
     /// did.
     pub decode_threads: u32,
+    /// How threads were divided last; absent unless `prefetch.assignment` is `lobster`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<ThreadsEntry>,
     /// How long the main thread of a training process was runnable without a processor, waiting for data or
     /// not; the mean over processes, absent if they are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,6 +220,30 @@ pub struct FaultEntry {
     pub fault: &'static str,
 }
 
+/// How threads were divided over the ranks of a node: a thread is an operation in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ThreadsEntry {
+    /// Those that read the cold store, all together.
+    pub loading: u32,
+    /// The same by rank, as Algorithm 1 found them.
+    pub loading_by_rank: Vec<u32>,
+    /// Those that transform, all together.
+    pub transforming: u32,
+    /// The same by rank; empty if the job transforms nothing.
+    pub transforming_by_rank: Vec<u32>,
+}
+
+impl ThreadsEntry {
+    fn of(stages: &Stages) -> Self {
+        Self {
+            loading: stages.loading_all,
+            loading_by_rank: stages.loading.clone(),
+            transforming: stages.transforming_all,
+            transforming_by_rank: stages.transforming.clone(),
+        }
+    }
+}
+
 /// What was done for one dataset of the job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DatasetEntry {
@@ -314,6 +341,7 @@ impl Report {
             stall_for_s: facts.stall_for(&facts.causes(), waiting.readers),
             first_stall_s: waiting.first_s,
             decode_threads: progress.decode_threads_max(),
+            threads: progress.threads.as_ref().map(ThreadsEntry::of),
             no_processor_s: waiting.starved_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),

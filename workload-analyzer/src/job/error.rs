@@ -77,12 +77,6 @@ pub enum Reason {
         /// The words that may stand here.
         allowed: &'static str,
     },
-    /// A rule that needs rates which a job file cannot give.
-    #[error(
-        "it divides by rates that were measured with several numbers of threads, which a job does not \
-         have; expected one of shared, proportional"
-    )]
-    NeedsMeasuredRates,
     /// The number is outside of its range.
     #[error("it must be between {min} and {max}")]
     OutOfRange {

@@ -263,13 +263,7 @@ fn an_invalid_value_is_named_with_its_line_and_what_would_be_right() {
     check_line(
         19,
         "prefetch: { assignment: greedy }",
-        "19: prefetch.assignment is `greedy`; expected one of shared, proportional",
-    );
-    check_line(
-        19,
-        "prefetch: { assignment: lobster }",
-        "19: prefetch.assignment is `lobster`; it divides by rates that were measured with several \
-         numbers of threads, which a job does not have; expected one of shared, proportional",
+        "19: prefetch.assignment is `greedy`; expected one of shared, proportional, lobster",
     );
     check_line(20, "on_error: retry", "20: on_error is `retry`; expected one of fail, skip");
     check_line(

@@ -21,6 +21,7 @@ use super::{
     proportional,
 };
 use crate::{
+    session::Operation,
     throughput::Throughput,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -29,18 +30,39 @@ use crate::{
 const THRESHOLD: u64 = 20;
 
 /// What was observed of the places where samples are read, and of transforming them.
-#[derive(Debug, Clone, Copy)]
-pub struct Observations<'a> {
+#[derive(Debug, Clone, Default)]
+pub struct Rates {
     /// Reads from the tiers of the node.
-    pub local: &'a Scaling,
+    pub local: Scaling,
     /// Reads from other nodes.
-    pub remote: &'a Scaling,
+    pub remote: Scaling,
     /// Reads from the cold store.
-    pub cold: &'a Scaling,
+    pub cold: Scaling,
     /// Transforms, by the length of what they read.
-    pub transforms: &'a Scaling,
-    /// What a training step takes.
-    pub training: Nanoseconds,
+    pub transforms: Scaling,
+}
+
+impl Rates {
+    /// Takes note of an operation that took `time`, while all operations of its channel took `all` together.
+    pub(in crate::session) fn observe(
+        &mut self,
+        operation: &Operation,
+        time: Nanoseconds,
+        all: Nanoseconds,
+    ) {
+        let (scaling, len) = match operation {
+            Operation::Fetch { to, .. } => (&mut self.cold, to.len),
+            Operation::Prefetch { len, .. } => (&mut self.cold, *len),
+            Operation::Receive { to, .. } => (&mut self.remote, to.len),
+            Operation::Promote { to, .. } => (&mut self.local, to.len),
+            Operation::Transform { from, .. } => (&mut self.transforms, from.len),
+            _ => return,
+        };
+        // On average so many ran.
+        if let Some(count) = all.0.saturating_add(time.0 / 2).checked_div(time.0) {
+            scaling.observe(u32::try_from(count).unwrap_or(u32::MAX), len, time);
+        }
+    }
 }
 
 /// The threads of a node.
@@ -57,6 +79,8 @@ pub struct Threads {
 pub struct Stages {
     /// Those that load.
     pub loading: Vec<u32>,
+    /// How many load in all: those of the queues may be fewer.
+    pub loading_all: u32,
     /// Those that transform.
     pub transforming: Vec<u32>,
     /// How many transform in all: those of the queues may be fewer.
@@ -65,20 +89,25 @@ pub struct Stages {
 
 /// Divides the threads of a node between loading and transforming, and over the queues of its ranks.
 #[must_use]
-pub fn stages(queues: &[Queue], observations: &Observations<'_>, threads: Threads) -> Stages {
+pub fn stages(queues: &[Queue], rates: &Rates, training: Nanoseconds, threads: Threads) -> Stages {
     let most = threads.transforming_max.min(threads.all.saturating_sub(1));
     let Some(most) = NonZeroU32::new(most) else {
-        let loading = Links::observed(observations, queues, threads.all);
-        let loading = loading.divide(queues, observations.training, threads.all);
-        return Stages { loading, transforming: Vec::new(), transforming_all: 0 };
+        let links = Links::observed(rates, queues, threads.all);
+        let loading = links.divide(queues, training, threads.all);
+        return Stages {
+            loading,
+            loading_all: threads.all,
+            transforming: Vec::new(),
+            transforming_all: 0,
+        };
     };
     let mean = mean_len(queues.iter());
-    let fit = observations.transforms.fit(mean);
+    let fit = rates.transforms.fit(mean);
     let mut transforming = fit.map_or(most, |fit| fit.peak(most)).get();
     loop {
-        let attempt = Attempt::with(queues, observations, threads.all, transforming);
-        if transforming == 1 || !attempt.gains_by_loading(observations.training) {
-            return attempt.stages(observations.training);
+        let attempt = Attempt::with(queues, rates, training, (threads.all, transforming));
+        if transforming == 1 || !attempt.gains_by_loading() {
+            return attempt.stages();
         }
         transforming -= 1;
     }
@@ -99,16 +128,18 @@ struct Attempt {
     /// What the transforming threads get done for each queue, together; `None` if that is not known.
     transforms: Vec<Option<Throughput>>,
     loading: Vec<u32>,
+    loading_all: u32,
     transforming: u32,
+    training: Nanoseconds,
 }
 
 impl Links {
     /// What is read while `threads` read.
-    fn observed(observations: &Observations<'_>, queues: &[Queue], threads: u32) -> Self {
-        let Observations { local, remote, cold, .. } = observations;
+    fn observed(rates: &Rates, queues: &[Queue], threads: u32) -> Self {
+        let Rates { local, remote, cold, .. } = rates;
         let mean = mean_len(queues.iter());
         let among = |scaling: &Scaling| throughput(scaling.fit(mean).as_ref(), threads);
-        let [local, remote, cold] = [local, remote, cold].map(|it| among(it));
+        let [local, remote, cold] = [local, remote, cold].map(among);
         let unlimited = || Throughput::constant(BytesPerSecond(0));
         let or_unlimited = |it: Option<Throughput>| it.unwrap_or_else(unlimited);
         Self { local: or_unlimited(local), remote: or_unlimited(remote), cold: or_unlimited(cold) }
@@ -126,45 +157,45 @@ impl Links {
 }
 
 impl Attempt {
-    /// With so many threads that transform, and all others that load.
+    /// With so many of all threads that transform, while the others load.
     fn with(
         queues: &[Queue],
-        observations: &Observations<'_>,
-        all: u32,
-        transforming: u32,
+        rates: &Rates,
+        training: Nanoseconds,
+        (all, transforming): (u32, u32),
     ) -> Self {
-        let loading = all - transforming;
+        let loading_all = all - transforming;
         let fits = queues.iter().map(|queue| {
-            let fit = observations.transforms.fit(mean_len([queue]));
+            let fit = rates.transforms.fit(mean_len([queue]));
             throughput(fit.as_ref(), transforming)
         });
         let transforms: Vec<Option<Throughput>> = fits.collect();
         let of = queues.iter().zip(&transforms);
-        let alone: Vec<u64> =
-            of.clone().map(|(queue, it)| time(queue, it.as_ref(), transforming).0).collect();
-        let parts = proportional(&alone, transforming);
+        let alone = of.clone().map(|(queue, it)| time(queue, it.as_ref(), transforming).0);
+        let parts = proportional(&alone.collect::<Vec<u64>>(), transforming);
         let with_times = of.zip(parts).map(|((queue, throughput), part)| Queue {
             preprocessing: time(queue, throughput.as_ref(), part.max(1)),
             ..*queue
         });
         let queues: Vec<Queue> = with_times.collect();
-        let links = Links::observed(observations, &queues, loading);
-        let loading = links.divide(&queues, observations.training, loading);
-        Self { links, queues, transforms, loading, transforming }
+        let links = Links::observed(rates, &queues, loading_all);
+        let loading = links.divide(&queues, training, loading_all);
+        Self { links, queues, transforms, loading, loading_all, transforming, training }
     }
 
     /// Whether some queue is late, and more by loading than by transforming.
-    fn gains_by_loading(&self, training: Nanoseconds) -> bool {
-        let costs = self.links.costs(training);
+    fn gains_by_loading(&self) -> bool {
+        let costs = self.links.costs(self.training);
         let queues = self.queues.iter().zip(&self.loading);
         let left = queues.map(|(queue, threads)| (costs.difference(queue, *threads), queue));
         let Some((left, slowest)) = left.min_by_key(|(left, _)| *left) else { return false };
-        let loading = i128::from(training.0) - left - i128::from(slowest.preprocessing.0);
-        left < -i128::from(costs.threshold.0) && loading > i128::from(slowest.preprocessing.0)
+        let preprocessing = i128::from(slowest.preprocessing.0);
+        let loading = i128::from(self.training.0) - left - preprocessing;
+        left < -i128::from(costs.threshold.0) && loading > preprocessing
     }
 
-    fn stages(self, training: Nanoseconds) -> Stages {
-        let Self { links, queues, transforms, loading, transforming } = self;
+    fn stages(self) -> Stages {
+        let Self { links, queues, transforms, loading, loading_all, transforming, training } = self;
         let costs = links.costs(training);
         let requests: Vec<u64> = queues.iter().map(|queue| queue.transforms).collect();
         let initial = proportional(&requests, transforming);
@@ -179,7 +210,7 @@ impl Attempt {
             search(difference, initial[at], transforming, costs.threshold, Reading::Described)
         });
         let found = fitting(found.collect(), transforming);
-        Stages { loading, transforming: found, transforming_all: transforming }
+        Stages { loading, loading_all, transforming: found, transforming_all: transforming }
     }
 }
 

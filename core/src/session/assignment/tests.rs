@@ -108,9 +108,9 @@ fn a_queue_with_nothing_to_load_needs_no_thread() {
         threshold: Nanoseconds(1_000_000),
     };
     let queues = [Queue::default(), Queue { requests: 3, cold: Bytes(1), ..Queue::default() }];
-    let division = Assignment::Proportional.divide(&queues, &costs, 4);
-    assert_eq!(division, Division::Queues(vec![0, 4]));
-    assert_eq!(Assignment::Shared.divide(&queues, &costs, 4), Division::Pool(4));
+    let requests = queues.map(|queue| queue.requests);
+    assert_eq!(proportional(&requests, 4), [0, 4]);
+    assert_eq!(lobster(&queues, &costs, 4, Reading::Described)[0], 0);
 }
 
 #[test]
@@ -134,17 +134,12 @@ fn on_cores(cores: u64, rate: u64, len: u64) -> Scaling {
 /// Batches of 100 samples of 100 kB, read at 1 MB/s a thread from far away, transformed at `rate` by each of
 /// four cores, one for each of two ranks; 12 threads in all.
 fn staged(rate: u64, training_ms: u64) -> Stages {
-    let memory = Scaling::default();
-    let cold = on_cores(64, 1_000_000, 100_000);
-    let transforms = on_cores(4, rate, 100_000);
-    let training = Nanoseconds(training_ms * 1_000_000);
-    let observations = Observations {
-        local: &memory,
-        remote: &memory,
-        cold: &cold,
-        transforms: &transforms,
-        training,
+    let rates = Rates {
+        cold: on_cores(64, 1_000_000, 100_000),
+        transforms: on_cores(4, rate, 100_000),
+        ..Rates::default()
     };
+    let training = Nanoseconds(training_ms * 1_000_000);
     let queue = Queue {
         requests: 100,
         cold: Bytes(10_000_000),
@@ -152,7 +147,7 @@ fn staged(rate: u64, training_ms: u64) -> Stages {
         transforms: 100,
         ..Queue::default()
     };
-    stages(&[queue; 2], &observations, Threads { all: 12, transforming_max: 8 })
+    stages(&[queue; 2], &rates, training, Threads { all: 12, transforming_max: 8 })
 }
 
 fn sum(counts: &[u32]) -> u32 {
@@ -182,15 +177,8 @@ fn where_training_is_slow_nothing_is_taken_from_transforming() {
 
 #[test]
 fn threads_that_transform_serve_the_rank_with_more_to_transform() {
-    let none = Scaling::default();
-    let transforms = on_cores(8, 1_000_000, 100_000);
-    let observations = Observations {
-        local: &none,
-        remote: &none,
-        cold: &none,
-        transforms: &transforms,
-        training: Nanoseconds(1_000_000_000),
-    };
+    let rates = Rates { transforms: on_cores(8, 1_000_000, 100_000), ..Rates::default() };
+    let training = Nanoseconds(1_000_000_000);
     let queue = |samples: u64| Queue {
         cold: Bytes(samples * 100_000),
         samples,
@@ -198,20 +186,17 @@ fn threads_that_transform_serve_the_rank_with_more_to_transform() {
         ..Queue::default()
     };
     let threads = Threads { all: 16, transforming_max: 8 };
-    let found = stages(&[queue(60), queue(20)], &observations, threads);
+    let found = stages(&[queue(60), queue(20)], &rates, training, threads);
     // 6 MB and 2 MB in a second, at 1 MB/s a thread.
     assert_eq!((found.transforming, found.transforming_all), (vec![6, 2], 8));
 }
 
 #[test]
 fn without_transforms_all_threads_load() {
-    let none = Scaling::default();
     let training = Nanoseconds(1_000_000);
-    let observations =
-        Observations { local: &none, remote: &none, cold: &none, transforms: &none, training };
     let queue = Queue { requests: 5, cold: Bytes(1), ..Queue::default() };
     let threads = Threads { all: 6, transforming_max: 0 };
-    let found = stages(&[queue; 3], &observations, threads);
+    let found = stages(&[queue; 3], &Rates::default(), training, threads);
     assert!(found.transforming.is_empty() && sum(&found.loading) <= 6, "{found:?}");
 }
 
@@ -257,10 +242,7 @@ proptest! {
             prop_assert!(difference(printed[at]) >= before, "line 18");
             prop_assert!(described[at] <= all && printed[at] <= all);
         }
-        let Division::Queues(counts) = Assignment::Lobster.divide(&queues, &costs, all) else {
-            panic!("Lobster divides");
-        };
-        prop_assert!(counts.iter().sum::<u32>() <= all, "invariant 2");
+        prop_assert!(sum(&fitting(described, all)) <= all, "invariant 2");
     }
 
     #[test]
@@ -271,15 +253,16 @@ proptest! {
         transforming_max in 0_u32..40,
         training in 0_u64..100_000_000,
     ) {
-        let mut scalings = [(); 4].map(|()| Scaling::default());
+        let mut rates = Rates::default();
         for (at, (count, len, time)) in seen.into_iter().enumerate() {
-            scalings[at % 4].observe(count, Bytes(len), Nanoseconds(time));
+            let Rates { local, remote, cold, transforms } = &mut rates;
+            let scaling = [local, remote, cold, transforms].into_iter().nth(at % 4).unwrap();
+            scaling.observe(count, Bytes(len), Nanoseconds(time));
         }
-        let [local, remote, cold, transforms] = &scalings;
         let training = Nanoseconds(training);
-        let observations = Observations { local, remote, cold, transforms, training };
-        let found = stages(&queues, &observations, Threads { all, transforming_max });
-        prop_assert!(sum(&found.loading) + found.transforming_all <= all, "invariant 2: {found:?}");
+        let found = stages(&queues, &rates, training, Threads { all, transforming_max });
+        prop_assert_eq!(found.loading_all + found.transforming_all, all);
+        prop_assert!(sum(&found.loading) <= found.loading_all, "invariant 2: {:?}", found);
         prop_assert!(sum(&found.transforming) <= found.transforming_all);
     }
 }

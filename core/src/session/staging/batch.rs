@@ -45,6 +45,8 @@ pub(in crate::session) struct StagedBatch {
     pub(in crate::session) number: BatchNumber,
     /// Bytes of it that come from tiers.
     pub(in crate::session) local: Bytes,
+    /// Bytes of it that come from other nodes.
+    pub(in crate::session) remote: Bytes,
     /// Bytes of it that come from the cold store.
     pub(in crate::session) cold: Bytes,
     pub(in crate::session) piece: Piece,

@@ -385,6 +385,7 @@ impl RankStaging {
             inputs,
             number,
             local: Bytes(0),
+            remote: Bytes(0),
             cold: Bytes(0),
             piece,
             pending: 1,

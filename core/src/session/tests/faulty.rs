@@ -78,8 +78,13 @@ proptest! {
                 world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
             }
             prop_assert_eq!(world.session.queues().len(), 2);
-            let division = Division::Queues(vec![chunks_max, u32::from(tier)]);
-            world.session.divide(&division);
+            let stages = Stages {
+                loading: vec![chunks_max, u32::from(tier)],
+                loading_all: 1 + chunks_max,
+                transforming: Vec::new(),
+                transforming_all: 0,
+            };
+            world.session.operations.scheduler_mut().divide(&stages);
             world.tell(Event::Resized { tier: TierId(tier), chunks_max });
         }
         world.play(&picks, 0);

@@ -113,7 +113,7 @@ fn only_what_keeps_the_cold_store_busy_waits_for_it_and_it_reads_until_the_tiers
         world.end_one(0, 0);
         let running = world.plane.running.iter().filter(is_cold).count();
         let scheduler = world.session.operations.scheduler();
-        let waiting = scheduler.cold_requests().sum::<u64>() - running as u64;
+        let waiting = scheduler.requests(Channel::Cold).sum::<u64>() - running as u64;
         let staged = (3 * 16_u64).saturating_sub(ended as u64);
         assert!(waiting <= staged.max(2 * 3), "{waiting} wait after {ended}");
         assert!(waiting > 0 || running == 3 || ended + 3 > full, "idle after {ended}");

@@ -13,7 +13,7 @@ use crate::{
         partition::Member,
         policy::{self, Aim},
     },
-    session::{LookAhead, OnError, Settings, Windows, assignment::Assignment},
+    session::{LookAhead, OnError, Settings, Windows},
     simulator::{LinkModel, Machine, Peers, simulate_on},
     tier::{Buffer, Speed},
     units::BytesPerSecond,
@@ -153,7 +153,6 @@ fn sessions(setting: &Setting) -> Vec<u64> {
             step_time: LatencyQuantiles::constant(setting.step_time),
             pause: setting.pause,
             seed: 0,
-            assignment: Assignment::Shared,
         };
         for (slowest, epoch) in slowest.iter_mut().zip(simulate_on(&settings, &machine).epochs) {
             *slowest = epoch.duration.0.max(*slowest);

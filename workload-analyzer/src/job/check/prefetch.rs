@@ -39,9 +39,8 @@ impl Check<'_> {
         let Some(typed) = typed else { return Ok(Assignment::Shared) };
         let invalid = |reason| self.invalid(&["prefetch", "assignment"], &typed.0, reason);
         match typed.0.parse() {
-            Ok(Assignment::Lobster) => Err(invalid(Reason::NeedsMeasuredRates)),
             Ok(rule) => Ok(rule),
-            Err(_) => Err(invalid(Reason::NotOneOf { allowed: "shared, proportional" })),
+            Err(_) => Err(invalid(Reason::NotOneOf { allowed: "shared, proportional, lobster" })),
         }
     }
 }
