@@ -27,6 +27,7 @@ from conftest import SEED, World, make_world
 from tierfeed import arguments, transforms
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+SMALL = {"chunk": "1 MiB", "tiers": {"main-memory": {"size": "16 MiB"}}}
 CROPPED = transforms.compose(
     transforms.random_resized_crop(32), transforms.random_horizontal_flip(0.5)
 )
@@ -330,3 +331,84 @@ def test_a_job_file_with_a_wrong_step_is_refused_with_its_line(tmp_path) -> None
     assert done.returncode == 2
     said = f"{line}: transform.steps[1].random_horizontal_flip is `5`; it must be between 0 and 1"
     assert said in done.stderr
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("cache", ["stored", "prepared", "auto"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [transforms.resize((40, 30)), transforms.random_horizontal_flip(), transforms.layout("hwc")],
+        [transforms.resize(40), transforms.center_crop(32), transforms.normalize(MEAN, STD)],
+    ],
+)
+def test_rows_are_the_same_in_whichever_form_tiers_keep_samples(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, cache: Any, steps: list[Any]
+) -> None:
+    world = photographed(tmp_path, transforms.compose(*steps, cache=cache))
+    undisturbed = list(rows_of(world.direct()))
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        feed = tierfeed.connect()
+        assert list(rows_of(feed)) == undisturbed
+        assert feed.mode == "agent"
+        hits = running.metric("tierfeed_promotions_total") + running.metric("tierfeed_hits_total")
+        assert hits > 0, "something was kept"
+
+
+@pytest.mark.node
+def test_arrays_come_as_arrays(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data"
+    data.mkdir()
+    generator = numpy.random.default_rng(3)
+    arrays = generator.normal(size=(12, 2, 5, 3)).astype(numpy.float32)
+    for number, array in enumerate(arrays):
+        numpy.savez_compressed(data / f"{number:02}.npz", x=array)
+    given = {"batch_size": 4, "shuffle": False, "epochs": 2, **SMALL}
+    whole = transforms.array((2, 5, 3), "float32", key="x")
+    member = transforms.array((2, 5, 3), "float32")
+    for keys in [
+        {"format": "files", "glob": "*.npz", "transform": whole},
+        {"format": "npz", "transform": member},
+    ]:
+        with tierfeed.numpy.TierLoader(data, **given, **keys) as loader:
+            found = [numpy.array(rows) for rows, _ in loader]
+            assert loader.feed.mode == "agent"
+        assert numpy.array_equal(numpy.concatenate(found), arrays)
+
+
+@pytest.mark.node
+def test_tokens_are_widened_for_an_embedding(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokens = numpy.random.default_rng(4).integers(0, 65536, 10 * 33, numpy.uint16)
+    tokens.tofile("train.bin")
+    with tierfeed.torch.TierLoader(
+        tmp_path / "train.bin",
+        format="raw", dtype="uint16", sequence_length=33, batch_size=5, shuffle=False, epochs=1,
+        transform=[transforms.tokens(33, "uint16"), transforms.dtype("int64")], **SMALL,
+    ) as loader:  # fmt: skip
+        batches = [rows.clone() for rows, _ in loader]
+    assert batches[0].dtype == torch.int64
+    assert numpy.array_equal(torch.cat(batches).numpy(), tokens.reshape(10, 33))
+
+
+@pytest.mark.node
+def test_a_loader_that_goes_on_where_another_one_stopped_gets_the_same_rows(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = photographed(tmp_path, CROPPED, ranks=2)
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        monkeypatch.setenv("TIERFEED_RANK", "1")
+        loader = tierfeed.numpy.TierLoader()
+        whole = [rows.copy() for epoch in range(3) for rows, _ in loader]
+        loader.set_epoch(1)
+        iterator = iter(loader)
+        next(iterator)
+        state = loader.state_dict()
+        loader.close()
+        second = tierfeed.numpy.TierLoader()
+        second.load_state_dict(state)
+        rest = [rows.copy() for rows, _ in second] + [rows.copy() for rows, _ in second]
+    assert numpy.array_equal(numpy.concatenate(rest), numpy.concatenate(whole[4:]))
