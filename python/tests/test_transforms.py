@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,23 @@ def test_torch_gets_one_tensor_over_the_bytes_of_the_batch(tmp_path) -> None:
     # bfloat16 has eight bits.
     should = expected(world, transform, 0, batch.samples[0])
     assert numpy.abs(levels[0] - should).max() <= 2
+
+
+def test_numpy_says_what_bfloat16_needs(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = photographed(
+        tmp_path, transforms.compose(transforms.center_crop(8), transforms.dtype("bfloat16"))
+    )
+    feed = world.direct()
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(tierfeed.Reconfigure, match="with the package ml_dtypes only"):
+        tierfeed.numpy.TierLoader(feed)
+
+
+def test_torch_says_which_type_it_lacks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = photographed(tmp_path, transforms.compose(transforms.center_crop(8))).direct()
+    monkeypatch.delattr(torch, "uint8")
+    with pytest.raises(tierfeed.Reconfigure, match="uint8, which PyTorch .* does not have"):
+        tierfeed.torch.TierLoader(feed)
 
 
 def test_a_data_loader_over_samples_gets_rows(tmp_path) -> None:
