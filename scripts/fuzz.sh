@@ -106,6 +106,8 @@ make_seeds() {
     hdf5) seed_all "$target" "$fixtures"/hdf5/*.index ;;
     webdataset) seed_all "$target" "$fixtures"/webdataset/*.tar ;;
     lmdb) seed_all "$target" "$fixtures"/lmdb/*.mdb ;;
+    image) seed_all "$target" platform/images/tests/fixtures/* ;;
+    array) seed_all "$target" "$fixtures"/npy/*.npy "$fixtures"/npz/*.npz ;;
     ffcv) seed_all "$target" "$fixtures"/ffcv/*.beton ;;
     index_file) seed_all "$target" "$fixtures"/index/*.index ;;
     job_file) seed_all "$target" configs/*.yaml ;;
@@ -136,6 +138,8 @@ make_dictionary() {
     job_file) paths=(workload-analyzer/src/{job,job.rs,job_file,job_file.rs}) ;;
     manifest) paths=("$source/index/choose/manifest.rs") ;;
     peers) paths=(prefetcher/src/peers/wire.rs) ;;
+    image) paths=(platform/images/src) ;;
+    array) paths=("$source"/format/{npy,npy.rs,npz,npz.rs}) ;;
     index_file) paths=("$source"/index/image "$source"/index/image.rs) ;;
     *) for path in "$source/format/$name" "$source/format/$name.rs"; do
         [ ! -e "$path" ] || paths+=("$path")

@@ -5,6 +5,7 @@
 pub mod agents;
 pub mod control_plane;
 pub mod copy;
+pub mod decode;
 pub mod direct;
 pub mod end_to_end;
 pub mod frameworks;

@@ -26,6 +26,8 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Samples through tierfeed under each framework, and in the framework's own ways, warm and from a slow disk.
     Frameworks(BenchFrameworks),
+    /// Photographs decoded, cropped and resized by tierfeed, torchvision, Pillow, DALI and SPDL, turn by turn.
+    Decode(BenchDecode),
     /// Samples from tier to tier through the data plane, and plain copies by as many threads.
     Copy(BenchCopy),
     /// Samples of a tier read in place, and a copy of them in main memory, turn by turn.
@@ -276,6 +278,27 @@ pub(crate) struct BenchFrameworks {
     /// How fast the slow disk is read; `0 B/s` measures warm samples only. The disk needs root.
     #[arg(long, value_name = "RATE", default_value = "200 MB/s")]
     pub(crate) rate: BytesPerSecond,
+    #[command(flatten)]
+    pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchDecode {
+    /// A Python with torchvision and Pillow: target/frameworks/newest/bin/python after
+    /// `make test-frameworks`. DALI and SPDL are measured if it has them (nvidia-dali-cuda120, spdl).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python: PathBuf,
+    /// A folder of photographs (*.JPEG), beside generated ones.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) photographs: Option<PathBuf>,
+    /// How many photographs are taken at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = 256,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(32..=1_000_000))]
+    pub(crate) images: usize,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

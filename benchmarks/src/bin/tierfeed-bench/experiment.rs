@@ -4,9 +4,9 @@ use std::{fs, os::unix::process::CommandExt as _, process::Command, time::Durati
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
-    agents, control_plane, copy, direct, end_to_end, frameworks, handoff, hogged, import, index,
-    io, no_harm, objects, pauses, peers, peers_transport, phases, policies, reader, tiers_accuracy,
-    tiers_contended,
+    agents, control_plane, copy, decode, direct, end_to_end, frameworks, handoff, hogged, import,
+    index, io, no_harm, objects, pauses, peers, peers_transport, phases, policies, reader,
+    tiers_accuracy, tiers_contended,
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -19,17 +19,18 @@ use tierfeed_harness::{
 };
 
 use crate::arguments::{
-    Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDeli, BenchDirect, BenchDlcache,
-    BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits,
-    BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies,
-    BenchReader, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns, ForwardedArguments,
-    IoEngine, TiersSubject,
+    Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDeli, BenchDirect,
+    BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
+    BenchLimits, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases,
+    BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
+    ForwardedArguments, IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Handoff(it) => handoff(it),
         Bench::Frameworks(it) => frameworks(it),
+        Bench::Decode(it) => decode(it),
         Bench::Copy(it) => copy(it),
         Bench::Direct(it) => direct(&it),
         Bench::Policies(it) => policies(it),
@@ -152,6 +153,16 @@ fn frameworks(arguments: BenchFrameworks) -> Result<(), Failure> {
     let outcome = frameworks::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     output.print(&outcome, frameworks::table)?;
+    passed(outcome.judged())
+}
+
+fn decode(arguments: BenchDecode) -> Result<(), Failure> {
+    let BenchDecode { python, photographs, images, rounds, output } = arguments;
+    let folder = output.folder();
+    let settings = decode::Settings { python, photographs, folder, rounds, images_max: images };
+    let outcome = decode::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, decode::table)?;
     passed(outcome.judged())
 }
 

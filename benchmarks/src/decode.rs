@@ -1,0 +1,408 @@
+//! `tierfeed-bench decode`: photographs decoded, cropped and resized by tierfeed, torchvision, Pillow, DALI, SPDL and
+//! the workers of a `DataLoader`, turn by turn.
+//!
+//! A turn is all photographs once, with one thread or two. The peers are processes that live through all turns, so
+//! that no turn pays for an import; the first turn of each is not measured. tierfeed's side is what the transform
+//! worker of an agent does to a sample.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    thread,
+};
+
+use anyhow::{Context as _, anyhow, ensure};
+use nix::sys::resource::UsageWho;
+use serde::{Deserialize, Serialize};
+use tierfeed_harness::{clock::now, files, judgement::Judgement};
+use tierfeed_images::{Decoder, Image, Region, Settings as ImageSettings};
+use tierfeed_transform::{Pipeline, PipelineFile, worker_protocol::InputForm};
+use tierfeed_transform_worker::{Input, Transform};
+
+use crate::{cpu_time::cpu_time, statistics::percentile};
+
+const SCRIPT: &str = include_str!("../peers/decode.py");
+
+/// Generated photographs.
+const GENERATED: usize = 96;
+
+/// Of crops, exact, over torchvision with one thread: two thirds of the goal.
+pub const CROP_RATIO_MIN: f64 = 1.1;
+/// Of whole images over torchvision with one thread.
+pub const WHOLE_RATIO_MIN: f64 = 0.9;
+
+const CROP: &str = r#"{"random_resized_crop": 224}, {"random_horizontal_flip": 0.5}"#;
+
+/// What is done to each photograph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// A random crop of 224 by 224 pixels, mirrored or not.
+    Crop,
+    /// All pixels.
+    Decode,
+}
+
+impl Work {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Crop => "crop",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A Python with torchvision and Pillow, and those of DALI and SPDL that are to be measured.
+    pub python: PathBuf,
+    /// A folder of photographs in JPEG, besides generated ones.
+    pub photographs: Option<PathBuf>,
+    /// Where files are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// Turns of each side.
+    pub rounds: usize,
+    /// How many photographs are taken at most.
+    pub images_max: usize,
+}
+
+/// The outcome of a run, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// One for each set of photographs, work and number of threads.
+    pub comparisons: Vec<Comparison>,
+    /// Peers that are not installed, with the reason.
+    pub absent: Vec<String>,
+}
+
+/// All sides at one work.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// `photographs` or `generated`.
+    pub images: &'static str,
+    /// What was done.
+    pub work: Work,
+    /// With how many threads.
+    pub threads: usize,
+    /// The first is tierfeed's exact mode.
+    pub sides: Vec<Side>,
+}
+
+/// One side, medians over its turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Side {
+    /// Its name.
+    pub name: &'static str,
+    /// Images in a second.
+    pub images_per_s: f64,
+    /// Images in a second of CPU time; not known of workers of a `DataLoader`.
+    pub images_per_cpu_s: Option<f64>,
+    /// tierfeed's images a second over its own.
+    pub ratio: f64,
+}
+
+/// What a side did in a turn.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Turn {
+    seconds: f64,
+    cpu_seconds: f64,
+    images: usize,
+}
+
+impl Outcome {
+    /// Floors for the exact mode over torchvision, with one thread.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let alone = self.comparisons.iter().filter(|it| it.threads == 1);
+        alone.fold(Judgement::default(), |judged, comparison| {
+            let Some(side) = comparison.sides.iter().find(|it| it.name == "torchvision") else {
+                return judged;
+            };
+            let least = match comparison.work {
+                Work::Crop => CROP_RATIO_MIN,
+                Work::Decode => WHOLE_RATIO_MIN,
+            };
+            let what = format!("{} of {}", comparison.work.name(), comparison.images);
+            judged.at_least(&format!("{what}, over torchvision"), side.ratio, least)
+        })
+    }
+}
+
+/// Runs all sides in turns.
+///
+/// # Errors
+///
+/// If photographs cannot be made or read, or a side fails.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    files::in_folder(&settings.folder, |folder| {
+        let script = folder.join("decode.py");
+        fs::write(&script, SCRIPT)?;
+        let python = std::path::absolute(&settings.python)?;
+        let mut outcome = Outcome { comparisons: Vec::new(), absent: Vec::new() };
+        let generated = folder.join("generated");
+        fs::create_dir(&generated)?;
+        step("making photographs");
+        let made = Command::new(&python)
+            .arg(&script)
+            .args(["prepare".as_ref(), generated.as_os_str()])
+            .arg(GENERATED.to_string())
+            .status()?;
+        ensure!(made.success(), "{} could not make photographs", python.display());
+        let mut sets = vec![("generated", generated)];
+        if let Some(photographs) = &settings.photographs {
+            let chosen = folder.join("photographs");
+            link_photographs(photographs, &chosen, settings.images_max)?;
+            sets.insert(0, ("photographs", chosen));
+        }
+        for (images, folder) in sets {
+            let mut sides = Sides::start(&python, &script, &folder)?;
+            for work in [Work::Crop, Work::Decode] {
+                for threads in [1, 2] {
+                    step(&format!("{images}: {} with {threads} threads", work.name()));
+                    let sides = sides.compare(work, threads, settings.rounds)?;
+                    outcome.comparisons.push(Comparison { images, work, threads, sides });
+                }
+            }
+            outcome.absent = sides.absent;
+        }
+        Ok(outcome)
+    })
+}
+
+/// Links photographs, evenly chosen, into a folder.
+fn link_photographs(from: &Path, to: &Path, max: usize) -> anyhow::Result<()> {
+    fs::create_dir(to)?;
+    let paths = photographs(from)?;
+    ensure!(!paths.is_empty(), "{} has no *.JPEG", from.display());
+    let step = paths.len().div_ceil(max);
+    for (number, path) in paths.iter().step_by(step).enumerate() {
+        let path = std::path::absolute(path)?;
+        std::os::unix::fs::symlink(path, to.join(format!("{number:05}.JPEG")))?;
+    }
+    Ok(())
+}
+
+fn photographs(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "JPEG") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A way to decode.
+enum Way {
+    /// tierfeed, with steps before the crop.
+    Ours(&'static str),
+    /// A process.
+    Peer(Peer),
+}
+
+struct Sides {
+    paths: Vec<PathBuf>,
+    ways: Vec<(&'static str, Way)>,
+    absent: Vec<String>,
+}
+
+impl Sides {
+    fn start(python: &Path, script: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let mut ways = vec![
+            ("tierfeed", Way::Ours("")),
+            ("tierfeed, dct: fast", Way::Ours(r#"{"decode": {"dct": "fast"}},"#)),
+            ("tierfeed, scaled: true", Way::Ours(r#"{"decode": {"scaled": true}},"#)),
+        ];
+        let mut absent = Vec::new();
+        for name in ["torchvision", "Pillow", "DALI", "SPDL", "DataLoader"] {
+            match Peer::start(python, script, folder, name)? {
+                Ok(peer) => ways.push((name, Way::Peer(peer))),
+                Err(why) => absent.push(format!("{name} is {why}")),
+            }
+        }
+        Ok(Self { paths: photographs(folder)?, ways, absent })
+    }
+
+    fn compare(&mut self, work: Work, threads: usize, rounds: usize) -> anyhow::Result<Vec<Side>> {
+        let mut turns: Vec<Vec<Turn>> = self.ways.iter().map(|_| Vec::new()).collect();
+        for round in 0..=rounds {
+            for ((name, way), turns) in self.ways.iter_mut().zip(&mut turns) {
+                let turn = match way {
+                    Way::Ours(_) if work == Work::Decode && *name != "tierfeed" => continue,
+                    Way::Ours(steps) => ours(steps, &self.paths, work, threads),
+                    Way::Peer(peer) => peer.turn(work, threads),
+                };
+                let turn = turn.with_context(|| (*name).to_owned())?;
+                if round > 0 && turn.images > 0 {
+                    turns.push(turn);
+                }
+            }
+        }
+        let names = self.ways.iter().map(|it| it.0);
+        let mut sides: Vec<Side> =
+            names.zip(&turns).filter_map(|(name, turns)| side(name, turns)).collect();
+        let exact = sides.first().map_or(f64::NAN, |it| it.images_per_s);
+        for side in &mut sides {
+            side.ratio = exact / side.images_per_s;
+        }
+        Ok(sides)
+    }
+}
+
+fn side(name: &'static str, turns: &[Turn]) -> Option<Side> {
+    let median = |figure: fn(&Turn) -> f64| {
+        let figures: Vec<f64> = turns.iter().map(figure).collect();
+        percentile(&figures, 50)
+    };
+    let images_per_s = median(|it| it.images as f64 / it.seconds)?;
+    let images_per_cpu_s = median(|it| it.images as f64 / it.cpu_seconds)?;
+    let images_per_cpu_s = (name != "DataLoader").then_some(images_per_cpu_s);
+    Some(Side { name, images_per_s, images_per_cpu_s, ratio: 1.0 })
+}
+
+/// tierfeed's turn, each thread with a worker's memory of its own.
+fn ours(steps: &str, paths: &[PathBuf], work: Work, threads: usize) -> anyhow::Result<Turn> {
+    let file: PipelineFile = serde_json::from_str(&format!(r#"{{"steps": [{steps} {CROP}]}}"#))?;
+    let pipeline = Pipeline::try_new(&file)?;
+    let started = now();
+    let cpu = cpu_time(UsageWho::RUSAGE_SELF)?;
+    thread::scope(|scope| {
+        let parts = (0..threads).map(|part| {
+            let paths = paths.iter().enumerate().skip(part).step_by(threads);
+            let pipeline = pipeline.clone();
+            scope.spawn(move || match work {
+                Work::Crop => crops(pipeline, paths),
+                Work::Decode => wholes(paths),
+            })
+        });
+        let parts: Vec<_> = parts.collect();
+        parts
+            .into_iter()
+            .try_for_each(|part| part.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })?;
+    let cpu_seconds = cpu_time(UsageWho::RUSAGE_SELF)?.saturating_sub(cpu).as_secs_f64();
+    Ok(Turn { seconds: started.elapsed().as_secs_f64(), cpu_seconds, images: paths.len() })
+}
+
+fn crops<'a>(
+    pipeline: Pipeline,
+    paths: impl Iterator<Item = (usize, &'a PathBuf)>,
+) -> anyhow::Result<()> {
+    let mut row = vec![0; usize::try_from(pipeline.row_bytes())?];
+    let mut transform = Transform::new(pipeline, 7);
+    let mut bytes = Vec::new();
+    for (sample, path) in paths {
+        read(path, &mut bytes)?;
+        let sample = sample as u64;
+        let input = Input { sample, epoch: 0, form: InputForm::Stored, bytes: &bytes };
+        transform.apply(&input, &mut row, None).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Reads into memory that is used again, as workers read from an arena.
+fn read(path: &Path, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
+    bytes.clear();
+    fs::File::open(path)?.read_to_end(bytes)?;
+    Ok(())
+}
+
+fn wholes<'a>(paths: impl Iterator<Item = (usize, &'a PathBuf)>) -> anyhow::Result<()> {
+    let (mut decoder, mut image) = (Decoder::default(), Image::default());
+    let mut bytes = Vec::new();
+    for (_, path) in paths {
+        read(path, &mut bytes)?;
+        let header = decoder.header(&bytes, u64::MAX)?;
+        let region = Region::whole(header.size);
+        decoder
+            .decode(&bytes, header, region, &ImageSettings::default(), &mut image)
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// A process that decodes when it is told.
+struct Peer {
+    process: Child,
+    turns: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Starts it, or returns why it cannot.
+    fn start(
+        python: &Path,
+        script: &Path,
+        folder: &Path,
+        name: &str,
+    ) -> anyhow::Result<Result<Self, String>> {
+        let mut process = Command::new(python)
+            .arg(script)
+            .args([name.as_ref(), folder.as_os_str()])
+            .args(["-W", "ignore"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{} cannot be started", python.display()))?;
+        let turns = process.stdin.take();
+        let answers = process.stdout.take().context("its output is piped")?;
+        let mut peer = Self { process, turns, answers: BufReader::new(answers) };
+        let said = peer.hear()?;
+        Ok(if said == "ready" { Ok(peer) } else { Err(said) })
+    }
+
+    fn turn(&mut self, work: Work, threads: usize) -> anyhow::Result<Turn> {
+        let turns = self.turns.as_mut().context("it was told to end")?;
+        writeln!(turns, "{}", serde_json::json!([work.name(), threads]))?;
+        let said = self.hear()?;
+        serde_json::from_str(&said).with_context(|| format!("it said '{said}'"))
+    }
+
+    fn hear(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        self.turns = None;
+        _ = self.process.wait();
+    }
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for comparison in &outcome.comparisons {
+        let Comparison { images, work, threads, sides } = comparison;
+        let title = format!("{images}: {}, {threads} threads", work.name());
+        _ = writeln!(text, "{title:<36}{:>10}{:>16}{:>9}", "images/s", "of a CPU second", "ratio");
+        for side in sides {
+            let cpu = side.images_per_cpu_s.map_or("?".to_owned(), |it| format!("{it:.0}"));
+            let Side { name, images_per_s, ratio, .. } = side;
+            _ = writeln!(text, "  {name:<34}{images_per_s:>10.0}{cpu:>16}{ratio:>8.2}x");
+        }
+    }
+    for peer in &outcome.absent {
+        _ = writeln!(text, "{peer}");
+    }
+    text
+}

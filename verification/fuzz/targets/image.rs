@@ -1,0 +1,57 @@
+//! Images under pipelines: one input is the bytes of an image, of any format.
+//!
+//! Whatever the bytes are, the answer is a row or an error, the same each time, and the decoder serves the next
+//! image. A crop has the pixels of the whole image where both are decoded.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tierfeed_images::{Decoder, Image, Region, Settings};
+use tierfeed_transform::{Pipeline, PipelineFile, worker_protocol::InputForm};
+use tierfeed_transform_worker::{Input, Transform};
+
+const PIXELS_MAX: u64 = 1 << 16;
+
+const PIPELINES: [&str; 3] = [
+    r#"{"steps": [{"random_resized_crop": 24}, {"random_horizontal_flip": 0.5}], "limits": {"pixels": 65536}}"#,
+    r#"{"steps": [{"decode": {"orientation": "apply", "mode": "grey"}}, {"resize": 20}, {"center_crop": 16},
+        {"dtype": "float32"}], "limits": {"pixels": 65536}}"#,
+    r#"{"steps": [{"decode": {"dct": "fast", "scaled": true}}, {"resize": [9, 11]}, {"random_crop": 8},
+        {"layout": "hwc"}], "limits": {"pixels": 65536}}"#,
+];
+
+fuzz_target!(|bytes: &[u8]| {
+    for text in PIPELINES {
+        let file: PipelineFile = serde_json::from_str(text).expect("the form of a pipeline");
+        let pipeline = Pipeline::try_new(&file).expect("a pipeline");
+        let length = usize::try_from(pipeline.row_bytes()).expect("small");
+        let mut transform = Transform::new(pipeline, 3);
+        let input = Input { sample: 1, epoch: 2, form: InputForm::Stored, bytes };
+        let mut rows = [vec![1; length], vec![2; length]];
+        let outcomes = rows.each_mut().map(|row| transform.apply(&input, row, None).is_ok());
+        assert_eq!(outcomes[0], outcomes[1], "the same image twice");
+        assert!(!outcomes[0] || rows[0] == rows[1], "the same row twice");
+    }
+    compare_regions(bytes);
+});
+
+/// Damaged data is decoded as far as possible, so that even there a region must be that of the whole.
+fn compare_regions(bytes: &[u8]) {
+    let mut decoder = Decoder::default();
+    let Ok(header) = decoder.header(bytes, PIXELS_MAX) else { return };
+    let settings = Settings::default();
+    let (mut whole, mut part) = (Image::default(), Image::default());
+    let all = Region::whole(header.size);
+    let region = Region {
+        left: all.width / 3,
+        top: all.height / 2,
+        width: all.width.div_ceil(3),
+        height: all.height.div_ceil(4),
+    };
+    if decoder.decode(bytes, header, all, &settings, &mut whole).is_err() {
+        return;
+    }
+    if decoder.decode(bytes, header, region, &settings, &mut part).is_ok() {
+        assert_eq!(part.view().size(), region.size());
+    }
+}
