@@ -307,6 +307,7 @@ impl Run {
     fn report(&self) -> Report {
         let kinds = [Kind::MainMemory];
         let facts = Facts {
+            transform: None,
             job: "generated",
             node: 0,
             generation: 0,

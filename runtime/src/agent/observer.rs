@@ -183,6 +183,7 @@ impl Agent {
             copyouts: self.observer.copyouts,
             requests: self.cold.requests.as_ref().map(|counters| counters.figures()),
             page_cache: self.cold.page_cache_figures(),
+            transforms: self.plane.transform_counts(),
             cold_window: self.session.cold_window(),
             pauses: &self.pauses,
             memory: &self.footprint,

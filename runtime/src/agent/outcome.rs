@@ -13,14 +13,17 @@ use tierfeed_core::{
 use tierfeed_dataset::{Catalog, read::page_cache::PageCacheFigures, source::Location};
 use tierfeed_handoff::Server;
 use tierfeed_numa_memory::Placement;
-use tierfeed_prefetcher::plane::{Counters, DataPlane, Usage, WriteModes};
+use tierfeed_prefetcher::{
+    plane::{Counters, DataPlane, Usage, WriteModes},
+    transforms::Counts,
+};
 use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
 use super::{
     Agent, AgentError, fetcher::Cold, monitor::Monitor, peers::Peers, ranks::Ranks,
     readers::Readers, schedules::Schedules, sockets::Sockets, starvation::Starvation,
-    trainers::TrainingSpan,
+    trainers::TrainingSpan, transforms,
 };
 use crate::{
     layout::{self, Layout, LeftOut, StagingPart, Standing, TierLayout},
@@ -81,6 +84,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         copyouts,
         memory: footprint,
         order_digest: order_digest(&order, &progress.handed, &published, is_in_time),
+        transforms: used.as_ref().and_then(|used| used.transforms),
         used: used.as_ref(),
         scratch,
     };
@@ -114,6 +118,7 @@ struct Known<'a> {
     order_digest: Option<u64>,
     used: Option<&'a Used>,
     scratch: Option<ScratchEntry>,
+    transforms: Option<Counts>,
 }
 
 impl Agent {
@@ -141,6 +146,7 @@ impl Agent {
             order_digest: None,
             used: None,
             scratch: None,
+            transforms: self.plane.transform_counts(),
         };
         known.report()
     }
@@ -183,6 +189,7 @@ impl Known<'_> {
             requests: self.cold.requests.as_ref().map(|counters| counters.figures()),
             peers: self.peers.map(Peers::entries).unwrap_or_default(),
             page_cache: page_cache(job, self.cold.page_cache_figures()),
+            transform: transforms::facts(job, self.transforms),
             copyouts: self.copyouts,
             step_time: job.step_time,
             wall: self.training.map_or(Nanoseconds(0), TrainingSpan::len),
@@ -218,6 +225,7 @@ struct Used {
     write_modes: WriteModes,
     counters: Counters,
     placements: BTreeMap<Rank, Placement>,
+    transforms: Option<Counts>,
 }
 
 /// Ends the threads of hand-off and data plane; returns what the data plane held, if they ended in time.
@@ -229,6 +237,7 @@ async fn end_threads(server: Server, plane: DataPlane) -> Option<Used> {
             write_modes: plane.write_modes(),
             counters: plane.counters(),
             placements: plane.staging_placements(),
+            transforms: plane.transform_counts(),
         };
         plane.shutdown();
         ended

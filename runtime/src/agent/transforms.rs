@@ -4,15 +4,26 @@ use std::num::NonZeroUsize;
 
 use tierfeed_prefetcher::{
     plane::DataPlane,
-    transforms::{GIVEN_MAX, Settings, StartError, Transforms},
+    transforms::{Counts, GIVEN_MAX, Settings, StartError, Transforms},
 };
 use tierfeed_transform::{worker_process::Program, worker_protocol::Setup};
 use tierfeed_workload_analyzer::Job;
 
-use crate::schedule::transforms;
+use crate::{observe::report::TransformFacts, schedule::transforms};
 
 /// How far workers stand back behind trainers where both want a core.
 const NICENESS: u8 = 5;
+
+/// What a report says of the transform of the job, if it has one.
+pub(super) fn facts(job: &Job, counts: Option<Counts>) -> Option<TransformFacts> {
+    let transform = job.transform.as_ref()?;
+    Some(TransformFacts {
+        threads: transforms::threads(job).get(),
+        cached: Some(transforms::cached(transform)),
+        quick_modes: transform.pipeline.quick_modes(),
+        counts: counts.unwrap_or_default(),
+    })
+}
 
 /// Starts workers for the transform of the job, if it has one.
 pub(super) fn start(job: &Job, program: Program, plane: &DataPlane) -> Result<(), StartError> {

@@ -13,6 +13,7 @@ mod peers;
 mod ranks;
 mod scratch;
 mod tier;
+mod transform;
 mod verdict;
 
 pub use advice::Advice;
@@ -27,6 +28,7 @@ pub use peers::PeerEntry;
 pub use ranks::RanksEntry;
 pub use scratch::{HeldBy, ScratchEntry};
 pub use tier::{RankPlacementEntry, StagingEntry, StagingPartEntry, TierEntry, WritersEntry};
+pub use transform::{TransformEntry, TransformFacts};
 pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{
@@ -162,6 +164,9 @@ pub struct Report {
     /// The page cache of the files; absent if the cold store is a bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCacheEntry>,
+    /// The transform; absent if trainers get samples as they are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transform: Option<TransformEntry>,
     /// The requests to a bucket; absent if the cold store is files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_requests: Option<RequestsEntry>,
@@ -318,6 +323,7 @@ impl Report {
             fault: fault.name(),
         };
         let waiting = facts.waiting();
+        let transform = facts.transform_entry();
         Self {
             verdict: waiting.sentence(facts.session_tiers),
             advice: advice::advise(&facts.run_figures(&waiting, &epochs)),
@@ -367,6 +373,7 @@ impl Report {
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
             page_cache: facts.page_cache,
+            transform,
             object_requests: facts.requests.map(RequestsEntry::from),
             lease_copyouts: facts.copyouts,
             peers: facts.peers,
@@ -398,6 +405,7 @@ impl Report {
             )
         }));
         lines.extend(self.page_cache.and_then(|it| it.line(Bytes(self.cold_read_bytes))));
+        lines.extend(self.transform.as_ref().map(TransformEntry::line));
         lines.extend(peers::line(&self.peers, self.peer_missed_samples));
         lines.extend(self.staging.places());
         lines.extend(self.staging.choice());

@@ -13,9 +13,10 @@ use tierfeed_core::{
 use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
-    plane::{Counters, Moves, TierUsage, Traffic, Usage},
+    plane::{Counters, Durations, Moves, TierUsage, Traffic, Usage},
     recorder::Endpoint,
     tier::Medium,
+    transforms::Counts,
 };
 
 use super::*;
@@ -110,7 +111,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     ];
     let pairs = pairs.into_iter().chain([(Endpoint::Staging, tier(0)), (tier(0), tier(1))]);
     let counters = Counters {
-        transform_durations: Default::default(),
+        transform_durations: Durations::default(),
         source: none,
         tiers: vec![],
         moves: pairs.map(|(from, to)| moves(from, to)).collect(),
@@ -133,6 +134,7 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
         batches_max: 6,
         copyouts: 5,
         requests,
+        transforms: Some(Counts { working: 2, ..Counts::default() }),
         page_cache: Some(PageCacheFigures {
             limit: Bytes(500),
             left: Bytes(300),

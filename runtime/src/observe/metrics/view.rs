@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use prometheus_client::registry::Unit;
 use tierfeed_core::{
     id::{Rank, TierId},
-    session::{Busy, EpochProgress, Progress},
+    session::{Busy, EpochProgress, Form, Progress},
     tier::Kind,
-    units::Bytes,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::{
     fetcher::ObjectFigures,
     plane::{Counters, Moves, Usage},
     recorder::Endpoint,
+    transforms::Counts,
 };
 
 use super::{Families, Family, FamilyKind, Labels, Value, seconds};
@@ -44,6 +45,8 @@ pub struct View<'a> {
     pub requests: Option<ObjectFigures>,
     /// What the page cache holds and served; `None` if reads leave nothing there.
     pub page_cache: Option<PageCacheFigures>,
+    /// What the workers that transform did; `None` without a transform.
+    pub transforms: Option<Counts>,
     /// Reads of the cold store that may be in flight now.
     pub cold_window: usize,
     /// The pauses of the agent's loop.
@@ -80,6 +83,7 @@ impl View<'_> {
             self.links(),
             self.requests(),
             self.page_cache(),
+            self.transforms(),
             self.pauses(),
         ];
         Families(groups.into_iter().flatten().collect())
@@ -335,6 +339,34 @@ impl View<'_> {
             gauge("page_cache_left", "What reads left in the page cache", it.left),
             gauge("page_cache_limit", "What they may leave there now", it.limit),
         ]
+    }
+
+    fn transforms(&self) -> Vec<Family> {
+        let Some(counts) = self.transforms else { return Vec::new() };
+        let counter = |name, help| Family::new(name, help, None, FamilyKind::Counter);
+        let mut made = counter("transformed_samples", "Samples that became rows, by what came in");
+        let mut failed = counter("transform_failures", "Samples that became no row");
+        let mut time = seconds_total("transform_work", "Processor time of workers for samples");
+        for form in Form::ALL {
+            let of_form = || self.progress.epochs.iter().map(|it| it.transforms[form as usize]);
+            let labels = || vec![("form", form.name().to_owned())];
+            made.add(labels(), Value::Count(of_form().map(|it| it.samples).sum()));
+            failed.add(labels(), Value::Count(of_form().map(|it| it.failed).sum()));
+            let worked = Nanoseconds(of_form().map(|it| it.time.0).sum());
+            time.add(labels(), Value::Seconds(seconds(worked)));
+        }
+        let help = "The time of a transform, from when it is given out";
+        let mut duration = durations("transform_duration", help);
+        let lasted = &self.counters.transform_durations;
+        duration.add(Labels::new(), Value::durations(&lasted.buckets, lasted.sum));
+        let help = "Workers that take samples now";
+        let mut workers = Family::new("transform_workers", help, None, FamilyKind::Gauge);
+        workers.add(Labels::new(), Value::Count(counts.working as u64));
+        let mut ended = counter("transform_workers_ended", "Workers that had to be replaced");
+        for (reason, count) in [("crashed", counts.crashed), ("timed-out", counts.timed_out)] {
+            ended.add(vec![("reason", reason.to_owned())], Value::Count(count));
+        }
+        vec![made, failed, time, duration, workers, ended]
     }
 
     fn pauses(&self) -> Vec<Family> {

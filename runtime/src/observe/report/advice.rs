@@ -40,7 +40,8 @@ const MARGIN: f64 = 1.1;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `look-ahead`, `look-ahead-room`,
-    /// `faster-tier`, `staging-room`, `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`, `cheaper-decoding` or `order`.
+    /// `faster-tier`, `staging-room`, `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`,
+    /// `cheaper-decoding`, `transform-threads`, `cheaper-transform` or `order`.
     pub change: &'static str,
     /// A sentence with the reason.
     pub text: String,
@@ -106,10 +107,8 @@ impl RunFigures<'_> {
                  or take less staging memory (`prefetch.batches`)",
             )],
             StallCause::Chunk => vec![self.fixed_sizes()],
-            StallCause::Peers
-            | StallCause::Transforming
-            | StallCause::Turn
-            | StallCause::Unanswered => Vec::new(),
+            StallCause::Transforming => self.against_transforming().into_iter().collect(),
+            StallCause::Peers | StallCause::Turn | StallCause::Unanswered => Vec::new(),
             StallCause::HandOff => vec![Candidate::new(
                 Advice::new(
                     "processors",
@@ -334,6 +333,35 @@ impl RunFigures<'_> {
                     TierLoader, which follows it, a sampler that yields exactly this order, or \
                     `shuffle: published` with `tierfeed.torch.announce`";
         Some(Candidate::new(Advice::new("order", text), Premise::Waited(StallCause::SelfRead)))
+    }
+
+    /// Advises more threads while there are processors, and else what costs them less.
+    fn against_transforming(&self) -> Option<Candidate> {
+        let transform = self.transform.as_ref()?;
+        let threads = u64::from(transform.threads);
+        let busy = format!(
+            "transforms kept {:.1} of {threads} threads busy while trainers waited for them",
+            transform.busy_cores
+        );
+        if threads < self.processors {
+            let text = format!(
+                "{busy}: `threads: {}` gives them every core of this node, if trainers leave them",
+                self.processors
+            );
+            let advice = Advice::new("transform-threads", text);
+            let advice = Advice { to_count: Some(self.processors), ..advice };
+            return Some(Candidate::new(advice, Premise::Waited(StallCause::Transforming)));
+        }
+        let cached = match transform.cached {
+            "stored" => "`cache: prepared`, if a step before the first random one fixes the size, ",
+            _ => "",
+        };
+        let text = format!(
+            "{busy}, which are all of this node: {cached}the quicker modes `dct: fast` and `scaled: true` \
+             of `decode`, which are not exact, or smaller images cost less"
+        );
+        let advice = Advice::new("cheaper-transform", text);
+        Some(Candidate::new(advice, Premise::Waited(StallCause::Transforming)))
     }
 
     /// Advises as many threads as decode the demand while the training computes, at most one per processor.

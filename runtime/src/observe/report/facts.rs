@@ -13,7 +13,7 @@ use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{
     ColdStoreEntry, EpochEntry, PageCacheEntry, PeerEntry, RanksEntry, ScratchEntry, StagingEntry,
-    TierEntry,
+    TierEntry, TransformEntry, TransformFacts,
     advice::RunFigures,
     seconds,
     verdict::{self, Batches, ReaderStats, StallSummary},
@@ -73,6 +73,8 @@ pub struct Facts<'a> {
     pub cold_reads_at_a_time: u64,
     /// The page cache; `None` if the cold store is a bucket.
     pub page_cache: Option<PageCacheEntry>,
+    /// The transform of the job, if it has one.
+    pub transform: Option<TransformFacts>,
     /// The traffic with other nodes.
     pub peers: Vec<PeerEntry>,
     /// The requests to a bucket.
@@ -193,6 +195,7 @@ impl Facts<'_> {
             kinds: self.session_tiers,
             adapting: self.tiers.iter().filter(|it| it.adapts).map(|it| it.name).collect(),
             processors: self.processors,
+            transform: self.transform_entry(),
             ranks: self.order.world.ranks_per_node,
             policy: self.policy,
             staged_batches: self.staged_batches,
@@ -202,6 +205,11 @@ impl Facts<'_> {
             cached: Bytes(self.tiers.iter().map(|tier| tier.cache_bytes).sum()),
             minimal_cold: Bytes(last.map_or(0, |epoch| epoch.minimal_cold_bytes)),
         }
+    }
+
+    pub(super) fn transform_entry(&self) -> Option<TransformEntry> {
+        let facts = self.transform.clone()?;
+        Some(TransformEntry::of(facts, self.progress, self.wall))
     }
 
     pub(super) fn by_tier(

@@ -118,6 +118,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         cold_engine: "threads",
         cold_reads_at_a_time: 8,
         page_cache: None,
+        transform: None,
         peers: Vec::new(),
         requests: None,
         copyouts: 0,

@@ -6,7 +6,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 
-use crate::observe::report::verdict::StallSummary;
+use crate::observe::report::{transform::TransformEntry, verdict::StallSummary};
 
 /// The figures of a run.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(in crate::observe::report) struct RunFigures<'a> {
     pub(in crate::observe::report) minimal_cold: Bytes,
     /// Processors of this node, which trainers and agent share.
     pub(in crate::observe::report) processors: u64,
+    /// The transform of the job, if it has one.
+    pub(in crate::observe::report) transform: Option<TransformEntry>,
 }
 
 impl RunFigures<'_> {

@@ -112,6 +112,7 @@ impl Case {
             cached: Bytes(self.settings.tiers.iter().map(|tier| tier.capacity(CHUNK).0).sum()),
             minimal_cold: last.minimal_cold,
             processors: 8,
+            transform: None,
         })
     }
 

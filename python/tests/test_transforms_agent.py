@@ -1,0 +1,110 @@
+"""Samples that an agent transforms: the same rows as without one, also where its workers die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import node
+from conftest import World
+from test_transforms import CROPPED, photographed, spoil
+
+WORKER = b"tierfeed-transform-worker"
+
+
+def assert_rows_without_agent(world: World, logs: list[node.Log]) -> None:
+    """Each rank got every batch from the agent, with the rows that it makes by itself."""
+    for rank, log in enumerate(logs):
+        feed = world.direct(rank)
+        steps = [(epoch, step) for epoch in range(feed.epochs) for step in range(feed.steps_per_epoch)]
+        assert [(row["epoch"], row["step"]) for row in log.batches] == steps
+        for row, (epoch, step) in zip(log.batches, steps, strict=True):
+            batch = feed.batch(epoch, step)
+            assert row["crcs"] == [zlib.crc32(sample) for sample in batch], (rank, epoch, step)
+            assert row["origin"] == "agent"
+
+
+def workers() -> Iterator[int]:
+    """The transform workers of agents."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if arguments.startswith(WORKER):
+            yield int(process.name)
+
+
+def test_rows_of_an_agent_are_those_that_each_rank_makes_by_itself(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED, ranks=2, epochs=2)
+    logs = node.run(world, "feed")
+    assert_rows_without_agent(world, logs)
+    transform = node.report(tmp_path / "run")["transform"]
+    assert transform["cached"] == "stored"
+    assert transform["samples"] == sum(len(it["crcs"]) for log in logs for it in log.batches)
+    assert transform["failed"] == transform["workers_crashed"] == 0
+
+
+def test_tiers_may_hold_what_is_the_same_in_each_epoch(tmp_path) -> None:
+    steps = {"steps": [{"resize": [40, 40]}, {"random_crop": 32}], "cache": "prepared"}
+    world = photographed(tmp_path, steps, epochs=3)
+    assert_rows_without_agent(world, node.run(world, "feed"))
+    report = node.report(tmp_path / "run")
+    assert report["transform"]["cached"] == "prepared"
+    assert sum(report["tier_hits"].values()) > 0
+
+
+def test_workers_that_are_killed_cost_no_row(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED, epochs=4)
+    others = set(workers())
+    line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--")
+    training = subprocess.Popen([*line, *node.trainer(world, "feed", 0.05)])
+    killed = Counter[int]()
+    while training.poll() is None:
+        for worker in set(workers()) - others:
+            if killed.total() < 5:
+                os.kill(worker, signal.SIGKILL)
+                killed[worker] += 1
+        time.sleep(0.1)
+    assert (training.returncode, killed.total()) == (0, 5)
+    assert_rows_without_agent(world, [node.Log.read(node.log_path(world), 0)])
+    assert node.report(tmp_path / "run")["transform"]["workers_crashed"] >= 1
+
+
+def test_an_image_that_is_none_is_left_out_with_skip_and_named(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED, on_error="skip", epochs=1)
+    spoil(world, 9)
+    (log,) = node.run(world, "feed")
+    found = [sample for row in log.batches for sample in row["samples"]]
+    assert 9 not in found
+    report = node.report(tmp_path / "run")
+    assert (report["skipped_samples"], report["transform"]["failed"]) == (1, 1)
+
+
+def test_an_image_that_is_none_ends_training_with_fail_and_is_named(tmp_path) -> None:
+    world = photographed(tmp_path, CROPPED, epochs=1)
+    spoil(world, 9)
+    done = run_in_vain(world)
+    assert "sample 9" in done.stderr and world.files[9].name in done.stderr, done.stderr
+
+
+def test_an_image_larger_than_its_limit_is_refused(tmp_path) -> None:
+    limited: dict[str, Any] = {**CROPPED, "limits": {"pixels": 10}}
+    world = photographed(tmp_path, limited, epochs=1)
+    done = run_in_vain(world)
+    assert "pixels" in done.stderr, done.stderr
+
+
+def run_in_vain(world: World) -> subprocess.CompletedProcess[str]:
+    run_dir = world.job.with_name("run")
+    line = node.command("run", world.job, "--run-dir", run_dir, "--", *node.trainer(world, "feed"))
+    done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert done.returncode != 0
+    return done

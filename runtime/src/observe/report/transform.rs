@@ -1,0 +1,101 @@
+//! The transform in the report: what was made of samples, by how many threads, and in which form tiers held them.
+
+use serde::Serialize;
+use tierfeed_core::{
+    session::{Form, Progress},
+    units::Nanoseconds,
+};
+use tierfeed_prefetcher::transforms::Counts;
+
+use super::seconds;
+
+/// The transform of a job in the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TransformEntry {
+    /// Workers, which have a thread each.
+    pub threads: u32,
+    /// The form in which tiers hold samples: `stored` or `prepared`.
+    pub cached: &'static str,
+    /// The modes of the job that are quicker than exact.
+    pub quick_modes: Vec<&'static str>,
+    /// Samples that became rows, as often as they were read.
+    pub samples: u64,
+    /// Those of them that came in the prepared form.
+    pub prepared_samples: u64,
+    /// Samples that did not become rows.
+    pub failed: u64,
+    /// Bytes that went in.
+    pub read_bytes: u64,
+    /// Bytes of rows.
+    pub row_bytes: u64,
+    /// Processor time that all workers needed for samples.
+    pub thread_s: f64,
+    /// Cores that this time kept busy on average, while the job trained.
+    pub busy_cores: f64,
+    /// Workers that were started: those of the start, and one for each that ended.
+    pub workers_started: u64,
+    /// Workers that ended by themselves, or by another process.
+    pub workers_crashed: u64,
+    /// Workers that were ended because a sample took too long.
+    pub workers_timed_out: u64,
+}
+
+/// What is known of a transform beside its progress.
+#[derive(Debug, Clone, Default)]
+pub struct TransformFacts {
+    /// Workers, which have a thread each.
+    pub threads: u32,
+    /// The form in which tiers hold samples.
+    pub cached: Option<Form>,
+    /// The modes of the job that are quicker than exact.
+    pub quick_modes: Vec<&'static str>,
+    /// What the workers did, if they ended in time.
+    pub counts: Counts,
+}
+
+impl TransformEntry {
+    /// The entry of a job that trained for `wall`.
+    pub(super) fn of(facts: TransformFacts, progress: &Progress, wall: Nanoseconds) -> Self {
+        let TransformFacts { threads, cached, quick_modes, counts } = facts;
+        let transforms = || progress.epochs.iter().flat_map(|epoch| epoch.transforms);
+        let prepared =
+            progress.epochs.iter().map(|epoch| epoch.transforms[Form::Prepared as usize]);
+        let thread_s = seconds(Nanoseconds(transforms().map(|it| it.time.0).sum()));
+        Self {
+            threads,
+            cached: cached.unwrap_or(Form::Stored).name(),
+            quick_modes,
+            samples: transforms().map(|it| it.samples).sum(),
+            prepared_samples: prepared.map(|it| it.samples).sum(),
+            failed: transforms().map(|it| it.failed).sum(),
+            read_bytes: transforms().map(|it| it.read.0).sum(),
+            row_bytes: transforms().map(|it| it.made.0).sum(),
+            thread_s,
+            busy_cores: thread_s / seconds(wall).max(1e-9),
+            workers_started: counts.started,
+            workers_crashed: counts.crashed,
+            workers_timed_out: counts.timed_out,
+        }
+    }
+
+    /// A line of text.
+    pub(super) fn line(&self) -> String {
+        let Self { threads, samples, thread_s, busy_cores, cached, .. } = self;
+        let made = format!(
+            "transform: {samples} samples in {thread_s:.1} s of {threads} threads, {busy_cores:.1} cores busy"
+        );
+        let held = format!("tiers hold {cached} samples");
+        let quick = !self.quick_modes.is_empty();
+        let quick = quick.then(|| format!("not exact: {}", self.quick_modes.join(", ")));
+        let ended = self.workers_crashed + self.workers_timed_out;
+        let ended = (ended > 0).then(|| {
+            let timed_out = self.workers_timed_out;
+            format!(
+                "{ended} workers were replaced, {timed_out} of them for a sample that took too long"
+            )
+        });
+        let failed = (self.failed > 0).then(|| format!("{} samples became no row", self.failed));
+        let parts = [Some(made), Some(held), quick, ended, failed];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+}
