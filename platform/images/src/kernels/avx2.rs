@@ -57,6 +57,11 @@ fn narrow_four(
     let spread = bytemuck::must_cast(WEIGHTS);
     let half = _mm256_set1_epi32(half(weights.precision()));
     let precision = shift(weights.precision());
+    let mut rows = result.chunks_exact_mut(stride);
+    let mut results: [&mut [[u8; 3]]; ROWS] = std::array::from_fn(|_| match rows.next() {
+        Some(row) => row.as_chunks_mut().0,
+        None => &mut [],
+    });
     for (column, taps) in weights.outputs().enumerate() {
         let mut sums = [_mm256_setzero_si256(); ROWS];
         let mut at = (taps.first - first) as usize * 3;
@@ -76,9 +81,18 @@ fn narrow_four(
         let packed = _mm256_packs_epi32(first, second);
         let packed = _mm256_packus_epi16(packed, packed);
         let [zero_two, _, one_three, _] = bytemuck::must_cast::<__m256i, [[u8; 8]; 4]>(packed);
-        let pixels = [&zero_two[..3], &one_three[..3], &zero_two[4..7], &one_three[4..7]];
-        for (row, pixel) in result.chunks_exact_mut(stride).zip(pixels) {
-            row[column * 3..column * 3 + 3].copy_from_slice(pixel);
+        let [red, green, blue, _, red2, green2, blue2, _] = zero_two;
+        let [red1, green1, blue1, _, red3, green3, blue3, _] = one_three;
+        let pixels = [
+            [red, green, blue],
+            [red1, green1, blue1],
+            [red2, green2, blue2],
+            [red3, green3, blue3],
+        ];
+        for (row, pixel) in results.iter_mut().zip(pixels) {
+            if let Some(place) = row.get_mut(column) {
+                *place = pixel;
+            }
         }
     }
 }
