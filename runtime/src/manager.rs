@@ -382,6 +382,8 @@ impl Manager {
         self.counters.count_registration(&assigned);
         match &assigned {
             Ok(it) => {
+                let terms = self.terms.transform.as_mut().zip(it.schedule.transform.as_ref());
+                terms.into_iter().for_each(|(terms, scheduled)| terms.settle(scheduled));
                 self.marker.create();
                 self.available.remove(&it.node);
                 tracing::info!(node = it.node.0, generation = it.generation, "node joined");

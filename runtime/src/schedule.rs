@@ -14,6 +14,7 @@
 
 mod chunk;
 mod depth;
+mod form;
 mod look_ahead;
 mod order;
 mod staging_tiers;
@@ -30,7 +31,7 @@ use tierfeed_core::{
         budget::Staging,
         schedule::{
             Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
-            ScheduledTier, WriteRates,
+            ScheduledTier, TransformSchedule, WriteRates,
         },
     },
     id::Epoch,
@@ -38,7 +39,7 @@ use tierfeed_core::{
         in_place::{Choice, Facts, Lengths, Reason, Verified, Way, Wish, choose},
         policy::{self, Stay},
     },
-    session::{LookAhead, Windows},
+    session::{Form, LookAhead, Windows},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -48,8 +49,11 @@ use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
 use tierfeed_resource_gatherer::classify::RATIO_MAX;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
-pub use self::look_ahead::Phases;
 pub(crate) use self::order::fastest_first;
+pub use self::{
+    form::{Settled, TransformTerms},
+    look_ahead::Phases,
+};
 
 /// Threads that copy from and to each tier, unless a measurement says that one suffices.
 pub(crate) const COPY_THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("2 is not 0");
@@ -95,6 +99,8 @@ pub struct Terms {
     pub look_ahead: LookAhead,
     /// The phases of the training; `None` if the job does not say.
     pub phases: Option<Phases>,
+    /// Of a job with a transform.
+    pub transform: Option<TransformTerms>,
 }
 
 impl Terms {
@@ -124,6 +130,7 @@ impl Terms {
             limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
             look_ahead: job.look_ahead,
             phases: Phases::of(job, demand),
+            transform: TransformTerms::of(job, demand),
         }
     }
 
@@ -198,11 +205,16 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         }
     };
     let tiers: Vec<_> = placed.into_iter().zip(staged).map(tier).collect();
+    let transform = terms.transform.as_ref().map(|terms| form::transform(terms, offer, &tiers));
+    // The cold store does not have the prepared form.
+    let wished = match &transform {
+        Some(TransformSchedule { form: Form::Prepared, .. }) => LookAhead::Off,
+        _ => terms.look_ahead,
+    };
     let caches = tiers.iter().map(|tier: &ScheduledTier| tier.cache.0);
     let capacity = Bytes(caches.fold(0, u64::saturating_add));
     let rate = offer.cold.bandwidth;
-    let (look_ahead, reason) =
-        look_ahead::first_room(terms.look_ahead, terms.phases, rate, capacity, depth);
+    let (look_ahead, reason) = look_ahead::first_room(wished, terms.phases, rate, capacity, depth);
     Ok(Schedule {
         generation: 0,
         first_epoch: Epoch(0),
@@ -215,6 +227,7 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         windows: windows(terms, &offer.cold),
         look_ahead,
         reason,
+        transform,
     })
 }
 

@@ -5,11 +5,14 @@
 //! its number in the offer. Neither grows with the dataset or the number of nodes.
 
 use alloc::{string::String, vec::Vec};
-use core::fmt;
+use core::{fmt, num::NonZeroU32};
 
 use crate::{
     id::{Epoch, NumaNode},
-    retention::in_place::{Choice, Pace, Rates},
+    retention::{
+        form::{Form, SampleTime},
+        in_place::{Choice, Pace, Rates},
+    },
     session::{Adaptation, SetPoints, Windows, assignment::Assignment},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -107,6 +110,17 @@ pub struct FoundTier {
     pub writes: Option<WriteRates>,
 }
 
+/// What a node can give to transforms, and what they cost there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransformOffer {
+    /// Threads that transform.
+    pub threads: NonZeroU32,
+    /// What a thread needs for a sample, as it was measured; `None` if it was not.
+    pub each: Option<SampleTime>,
+    /// Where this time comes from, in words.
+    pub from: String,
+}
+
 /// What a node found for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
@@ -114,6 +128,8 @@ pub struct Offer {
     pub tiers: Vec<FoundTier>,
     /// The speed of the cold store, as this node reads it.
     pub cold: Figures,
+    /// Of a job with a transform.
+    pub transform: Option<TransformOffer>,
 }
 
 /// What a tier is used for.
@@ -199,6 +215,17 @@ impl LinkWindows {
     }
 }
 
+/// How a node transforms samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransformSchedule {
+    /// The form in which its tiers hold samples, the same on all nodes.
+    pub form: Form,
+    /// Threads that transform.
+    pub threads: NonZeroU32,
+    /// Why this form, in a sentence.
+    pub reason: String,
+}
+
 /// What a node works by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -224,6 +251,8 @@ pub struct Schedule {
     pub look_ahead: Bytes,
     /// Why this generation replaced the one before; empty for the first.
     pub reason: String,
+    /// Of a job with a transform.
+    pub transform: Option<TransformSchedule>,
 }
 
 impl Schedule {

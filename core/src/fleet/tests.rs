@@ -46,7 +46,11 @@ fn offer(cxl_chunks: u64) -> Offer {
         writes: None,
     };
     let cxl = tier(Kind::CxlMemory, Bytes(cxl_chunks * CHUNK.0 + 17));
-    Offer { tiers: vec![tier(Kind::MainMemory, Bytes::mib(64)), cxl], cold: Figures::none() }
+    Offer {
+        tiers: vec![tier(Kind::MainMemory, Bytes::mib(64)), cxl],
+        cold: Figures::none(),
+        transform: None,
+    }
 }
 
 /// Uses all tiers of [`offer`].
@@ -72,6 +76,7 @@ fn schedule() -> Schedule {
         windows: LinkWindows { cold: 8, cold_max: 256, cold_threads: 4, tier: 32 },
         look_ahead: Bytes(0),
         reason: String::new(),
+        transform: None,
     }
 }
 

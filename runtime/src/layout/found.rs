@@ -105,7 +105,11 @@ impl Found {
             reads: found.reads,
             writes: found.writes,
         };
-        Offer { tiers: self.tiers.iter().map(tier).collect(), cold: self.cold.clone() }
+        Offer {
+            tiers: self.tiers.iter().map(tier).collect(),
+            cold: self.cold.clone(),
+            transform: None,
+        }
     }
 
     /// What the job uses of it by a schedule that was made of [`Self::offer`].

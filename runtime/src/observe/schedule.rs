@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     fleet::{
         Applied, Origin,
-        schedule::{FoundTier, Offer, Schedule, ScheduledTier},
+        schedule::{FoundTier, Offer, Schedule, ScheduledTier, TransformSchedule},
     },
-    session::SetPoints,
+    session::{Form, SetPoints},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -39,6 +39,62 @@ pub struct ScheduleEntry {
     pub look_ahead_bytes: u64,
     /// Operations at a time.
     pub windows: WindowsEntry,
+    /// Of a job with a transform.
+    #[serde(default)]
+    pub transform: Option<TransformEntry>,
+}
+
+/// How a node transforms samples.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransformEntry {
+    /// The form in which tiers hold samples: `stored` or `prepared`.
+    pub form: String,
+    /// Threads that transform.
+    pub threads: u32,
+    /// Why this form, in a sentence.
+    pub reason: String,
+    /// What a thread needs for a sample until its prepared form; `None` if it was not measured.
+    pub prepare_ns: Option<u64>,
+    /// What it needs from there to the row.
+    pub rest_ns: Option<u64>,
+    /// Where these times come from.
+    pub times_from: String,
+}
+
+impl TransformEntry {
+    fn of(schedule: &TransformSchedule, offer: &Offer) -> Self {
+        let found = offer.transform.as_ref();
+        let each = found.and_then(|found| found.each);
+        Self {
+            form: schedule.form.name().to_owned(),
+            threads: schedule.threads.get(),
+            reason: schedule.reason.clone(),
+            prepare_ns: each.map(|each| each.prepare.0),
+            rest_ns: each.map(|each| each.rest.0),
+            times_from: found.map_or_else(String::new, |found| found.from.clone()),
+        }
+    }
+
+    /// The form in which tiers hold samples; `None` if this version does not know it.
+    #[must_use]
+    pub fn form(&self) -> Option<Form> {
+        Form::ALL.into_iter().find(|form| form.name() == self.form)
+    }
+
+    /// The lines of text.
+    fn lines(&self) -> [String; 2] {
+        let each = match (self.prepare_ns, self.rest_ns) {
+            (Some(prepare), Some(rest)) => format!(
+                "{} until the prepared form and {} from there for each sample, {}",
+                Nanoseconds(prepare),
+                Nanoseconds(rest),
+                self.times_from
+            ),
+            _ => "the time of a transform was not measured".to_owned(),
+        };
+        let Self { form, threads, reason, .. } = self;
+        [format!("tiers hold samples {form}: {reason}"), format!("{threads} threads; {each}")]
+    }
 }
 
 /// What a generation of a schedule changed.
@@ -132,6 +188,7 @@ impl ScheduleEntry {
                 cold_threads: windows.cold_threads,
                 tier: windows.tier,
             },
+            transform: schedule.transform.as_ref().map(|it| TransformEntry::of(it, offer)),
         }
     }
 
@@ -176,6 +233,11 @@ impl ScheduleEntry {
             "windows",
             Bytes(self.chunk_bytes)
         ));
+        if let Some(transform) = &self.transform {
+            let [form, threads] = transform.lines();
+            line(&format!("  {:<12} {form}", "transform"));
+            line(&format!("  {:<12} {threads}", ""));
+        }
         text
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn terms() -> Terms {
         limits_writes: false,
         look_ahead: LookAhead::Auto,
         phases: None,
+        transform: None,
     }
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn found(kind: Kind, mb_per_s: impl Into<Option<u64>>) -> FoundTier {
 pub(crate) fn offer(cold: impl Into<Option<u64>>) -> Offer {
     let rates = [None, Some(15_000), Some(9_000), Some(3_000)];
     let tiers = Kind::ALL.into_iter().zip(rates).map(|(kind, rate)| found(kind, rate));
-    Offer { tiers: tiers.collect(), cold: found(Kind::Storage, cold).figures }
+    Offer { tiers: tiers.collect(), cold: found(Kind::Storage, cold).figures, transform: None }
 }
 
 /// The kinds of tiers in their order, with what each is used for.

@@ -152,5 +152,5 @@ fn offer() -> Offer {
         reads: None,
         writes: None,
     };
-    Offer { tiers: vec![memory], cold: figures() }
+    Offer { tiers: vec![memory], cold: figures(), transform: None }
 }

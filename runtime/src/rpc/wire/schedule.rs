@@ -1,15 +1,20 @@
 //! Converts what a node found and its schedule to and from messages.
 
+use std::num::NonZeroU32;
+
 use tierfeed_core::{
     fleet::{
         Origin,
         schedule::{
             Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
-            ScheduledTier, WriteRates,
+            ScheduledTier, TransformOffer, TransformSchedule, WriteRates,
         },
     },
     id::{Epoch, NumaNode},
-    retention::in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
+    retention::{
+        form::{Form, SampleTime},
+        in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
+    },
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -56,6 +61,7 @@ impl From<&Offer> for pb::Offer {
         Self {
             tiers: offer.tiers.iter().map(Into::into).collect(),
             cold: Some((&offer.cold).into()),
+            transform: offer.transform.as_ref().map(Into::into),
         }
     }
 }
@@ -67,6 +73,57 @@ impl TryFrom<pb::Offer> for Offer {
         Ok(Self {
             tiers: offer.tiers.into_iter().map(FoundTier::try_from).collect::<Result<_, _>>()?,
             cold: missing("offer.cold")(offer.cold)?.into(),
+            transform: offer.transform.map(TransformOffer::try_from).transpose()?,
+        })
+    }
+}
+
+impl From<&TransformOffer> for pb::TransformOffer {
+    fn from(offer: &TransformOffer) -> Self {
+        let each =
+            |each: SampleTime| pb::SampleTime { prepare_ns: each.prepare.0, rest_ns: each.rest.0 };
+        Self { threads: offer.threads.get(), each: offer.each.map(each), from: offer.from.clone() }
+    }
+}
+
+impl TryFrom<pb::TransformOffer> for TransformOffer {
+    type Error = WireError;
+
+    fn try_from(offer: pb::TransformOffer) -> Result<Self, WireError> {
+        Ok(Self {
+            threads: threads("offer.transform.threads", offer.threads)?,
+            each: offer.each.map(|each| SampleTime {
+                prepare: Nanoseconds(each.prepare_ns),
+                rest: Nanoseconds(each.rest_ns),
+            }),
+            from: offer.from,
+        })
+    }
+}
+
+fn threads(field: &'static str, threads: u32) -> Result<NonZeroU32, WireError> {
+    NonZeroU32::new(threads).ok_or_else(|| WireError::Unknown { field, value: "0".to_owned() })
+}
+
+impl From<&TransformSchedule> for pb::TransformSchedule {
+    fn from(schedule: &TransformSchedule) -> Self {
+        Self {
+            form: schedule.form.name().to_owned(),
+            threads: schedule.threads.get(),
+            reason: schedule.reason.clone(),
+        }
+    }
+}
+
+impl TryFrom<pb::TransformSchedule> for TransformSchedule {
+    type Error = WireError;
+
+    fn try_from(schedule: pb::TransformSchedule) -> Result<Self, WireError> {
+        let form = |text: &str| Form::ALL.into_iter().find(|it| it.name() == text).ok_or(());
+        Ok(Self {
+            form: named("schedule.transform.form", &schedule.form, form)?,
+            threads: threads("schedule.transform.threads", schedule.threads)?,
+            reason: schedule.reason,
         })
     }
 }
@@ -151,6 +208,7 @@ impl From<&Schedule> for pb::Schedule {
             }),
             look_ahead_bytes: schedule.look_ahead.0,
             reason: schedule.reason.clone(),
+            transform: schedule.transform.as_ref().map(Into::into),
         }
     }
 }
@@ -186,6 +244,7 @@ impl TryFrom<pb::Schedule> for Schedule {
             },
             look_ahead: Bytes(schedule.look_ahead_bytes),
             reason: schedule.reason,
+            transform: schedule.transform.map(TransformSchedule::try_from).transpose()?,
         })
     }
 }

@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use proptest::prelude::*;
 use prost::Message;
 use tierfeed_core::{
@@ -5,7 +7,7 @@ use tierfeed_core::{
         Applied, Assignment, Direction, Fleet, Origin, Progress, Registration, Settings,
         schedule::{
             Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
-            ScheduledTier, WriteRates,
+            ScheduledTier, TransformOffer, TransformSchedule, WriteRates,
         },
     },
     id::{Epoch, NodeId, NumaNode},
@@ -16,6 +18,7 @@ use tierfeed_core::{
         tf, torch,
     },
     retention::{
+        form::{Form, SampleTime},
         in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
         policy,
     },
@@ -86,8 +89,9 @@ prop_compose! {
     fn any_offer()(
         tiers in prop::collection::vec(any_found(), 0..5),
         cold in any_figures(),
+        transform in prop::option::of(any_transform_offer()),
     ) -> Offer {
-        Offer { tiers, cold }
+        Offer { tiers, cold, transform }
     }
 }
 
@@ -114,6 +118,27 @@ prop_compose! {
     }
 }
 
+fn any_transform() -> impl Strategy<Value = TransformSchedule> {
+    let form = prop::sample::select(Form::ALL.to_vec());
+    (form, 1_u32.., any::<String>()).prop_map(|(form, threads, reason)| TransformSchedule {
+        form,
+        threads: NonZeroU32::new(threads).unwrap(),
+        reason,
+    })
+}
+
+fn any_transform_offer() -> impl Strategy<Value = TransformOffer> {
+    let each = prop::option::of(any::<(u64, u64)>());
+    (each, 1_u32.., any::<String>()).prop_map(|(each, threads, from)| TransformOffer {
+        threads: NonZeroU32::new(threads).unwrap(),
+        each: each.map(|(prepare, rest)| SampleTime {
+            prepare: Nanoseconds(prepare),
+            rest: Nanoseconds(rest),
+        }),
+        from,
+    })
+}
+
 prop_compose! {
     fn any_schedule()(
         (generation, first_epoch) in any::<(u32, u32)>(),
@@ -122,6 +147,7 @@ prop_compose! {
         (chunk, arena, look_ahead) in (1_u64.., any::<u64>(), any::<u64>()),
         (cold, cold_max, cold_threads, tier) in any::<(u32, u32, u32, u32)>(),
         (depth_reason, reason) in any::<(String, String)>(),
+        transform in prop::option::of(any_transform()),
     ) -> Schedule {
         Schedule {
             generation,
@@ -135,6 +161,7 @@ prop_compose! {
             windows: LinkWindows { cold, cold_max, cold_threads, tier },
             look_ahead: Bytes(look_ahead),
             reason,
+            transform,
         }
     }
 }
