@@ -119,6 +119,7 @@ fn sessions(criterion: &mut Criterion) {
         tiers: vec![speed(350, 20_000_000_000)],
         step_time: Nanoseconds(50_000_000),
         pause: None,
+        transforms: None,
     };
     let mut group = criterion.benchmark_group("plan");
     group.throughput(Throughput::Elements(u64::from(SAMPLES * EPOCHS))).sample_size(10);
@@ -154,6 +155,7 @@ fn simulations(criterion: &mut Criterion) {
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(235_000_000),
         pause: None,
+        transforms: None,
     };
     let mut group = criterion.benchmark_group("simulate");
     group.throughput(Throughput::Elements(u64::from(SAMPLES * EPOCHS))).sample_size(10);
@@ -260,12 +262,17 @@ fn registrations(criterion: &mut Criterion) {
         limits_writes: false,
         look_ahead: LookAhead::Auto,
         phases: None,
+        transform: None,
     };
     let agent = |node| Registration {
         node: NodeId(node),
         home: u64::from(node),
         incarnation: u64::from(node),
-        offer: Offer { tiers: Kind::ALL.map(found).to_vec(), cold: Figures::none() },
+        offer: Offer {
+            tiers: Kind::ALL.map(found).to_vec(),
+            cold: Figures::none(),
+            transform: None,
+        },
     };
     let join = || {
         let mut fleet = Fleet::new(settings);

@@ -55,6 +55,8 @@ pub struct Model {
     pub step_time: Nanoseconds,
     /// What the training does between steps now and then, reading nothing.
     pub pause: Option<Pause>,
+    /// What transforms cost, if the job has any.
+    pub transforms: Option<TransformCosts>,
 }
 
 /// What one epoch did.

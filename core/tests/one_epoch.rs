@@ -74,6 +74,7 @@ fn through(settings: &Settings, last: Epoch) -> EpochOutcome {
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(5_000_000),
         pause: None,
+        transforms: None,
     };
     let run = simulate_through(settings, &Machine::from(&model), last, &mut Deaf);
     let ControlFlow::Continue(mut outcome) = run;

@@ -24,7 +24,7 @@ use tierfeed_core::{
     fleet::{
         Infeasible, Origin,
         budget::Staging,
-        schedule::{Figures, LinkWindows, Role, WriteRates},
+        schedule::{Figures, LinkWindows, Role, Transforming, WriteRates},
     },
     id::{NodeId, NumaNode, TierId},
     order::Spec,
@@ -131,6 +131,8 @@ pub struct Layout {
     pub windows: LinkWindows,
     /// Room of the tiers for samples to come, by the first schedule.
     pub first_room: Bytes,
+    /// How samples are transformed, if the job has a transform.
+    pub transforming: Option<Transforming>,
     /// The speed of the cold store below the tiers.
     pub cold: Figures,
 }
@@ -307,8 +309,8 @@ impl Layout {
     }
 
     pub(crate) fn staged(&self) -> Staged {
-        let Self { arena, depth, depth_max, windows, first_room, .. } = *self;
-        Staged { arena, depth, depth_max, windows, first_room }
+        let Self { arena, depth, depth_max, windows, first_room, transforming, .. } = *self;
+        Staged { arena, depth, depth_max, windows, first_room, transforming }
     }
 
     fn buffer(&self, place: &TierLayout, cache: Bytes) -> Buffer {
@@ -333,6 +335,8 @@ pub(crate) struct Staged {
     pub(crate) windows: LinkWindows,
     /// Room for samples to come, by the first schedule.
     pub(crate) first_room: Bytes,
+    /// Of a job with a transform.
+    pub(crate) transforming: Option<Transforming>,
 }
 
 /// The cache tiers of a session.
@@ -348,7 +352,7 @@ pub(crate) fn session(
     job: &Job,
     sizes: Arc<[Bytes]>,
     order: Spec,
-    Staged { arena, depth, depth_max, windows, first_room }: Staged,
+    Staged { arena, depth, depth_max, windows, first_room, transforming }: Staged,
     Cache { tiers, chunk }: Cache,
 ) -> session::Settings {
     let aim = Aim {
@@ -380,7 +384,7 @@ pub(crate) fn session(
         look_ahead: job.look_ahead,
         first_room,
     };
-    schedule::transforms::with_transform(job, settings)
+    schedule::transforms::with_transform(job, transforming, settings)
 }
 
 /// The rate that the job imposes on its source.

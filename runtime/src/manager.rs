@@ -46,7 +46,7 @@ use crate::{
     rpc::{JobText, wire},
     run_dir::{
         memberships::{self, MembershipWriter},
-        schedule_log::{ScheduleLog, ScheduleRecord},
+        schedule_log::{self, ScheduleLog, ScheduleRecord},
         start_marker::{MarkerWriter, StartMarker},
     },
     schedule::{self, Terms},
@@ -184,8 +184,11 @@ impl Manager {
         let patience =
             Patience { lost_after: settings.fleet.lost_after, absent_after: ABSENT_AFTER };
         let begun = StartMarker::new(&settings.job.text, settings.job.index_fingerprint);
+        let mut terms = settings.terms;
         let known = match StartMarker::index_of(&settings.start_marker, &settings.job.text) {
             Some(index) if index == settings.job.index_fingerprint => {
+                let form = schedule_log::held_form(&settings.schedule_log);
+                terms.transform.iter_mut().zip(form).for_each(|(it, form)| it.resume(form));
                 memberships::read(&settings.memberships, begun)
             }
             _ => Vec::new(),
@@ -197,7 +200,7 @@ impl Manager {
             memberships: MembershipWriter::start(settings.memberships, begun, known.clone()),
             applied: BTreeMap::new(),
             fleet: Fleet::new(settings.fleet).resume(known),
-            terms: settings.terms,
+            terms,
             peer_secret: None,
             available: BTreeMap::new(),
             clock: Clock::start(),

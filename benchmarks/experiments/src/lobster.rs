@@ -204,6 +204,7 @@ fn measure(case: Case, base: &Session, dataset_bytes: u64) -> Row {
         tiers: vec![speed(Bytes(needed_per_s.saturating_mul(1000)))],
         step_time: STEP,
         pause: None,
+        transforms: None,
     };
     let mut tally = Tally::default();
     let ControlFlow::Continue(_) = simulate_observed(&session, &Machine::from(&model), &mut tally);

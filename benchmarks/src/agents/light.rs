@@ -157,7 +157,7 @@ fn offer() -> Offer {
     let memory = tier(Kind::MainMemory, Location::Memory, 10_000_000_000);
     let numa = Location::NumaNode(tierfeed_core::id::NumaNode(2));
     let card = tier(Kind::CxlMemory, numa, 5_000_000_000);
-    Offer { tiers: vec![memory, card], cold: figures(1_300_000_000) }
+    Offer { tiers: vec![memory, card], cold: figures(1_300_000_000), transform: None }
 }
 
 fn observed(cycle: Option<Cycle>) -> Observed {

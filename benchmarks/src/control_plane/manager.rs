@@ -60,7 +60,7 @@ impl Peer {
 }
 
 fn agent() -> Registration {
-    let offer = Offer { tiers: Vec::new(), cold: Figures::none() };
+    let offer = Offer { tiers: Vec::new(), cold: Figures::none(), transform: None };
     Registration { node: NodeId(0), home: 1, incarnation: 1, offer }
 }
 
@@ -82,6 +82,7 @@ fn terms() -> Terms {
         limits_writes: false,
         look_ahead: LookAhead::Auto,
         phases: None,
+        transform: None,
     }
 }
 

@@ -226,6 +226,17 @@ pub struct TransformSchedule {
     pub reason: String,
 }
 
+/// How a node transforms samples, and what that costs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transforming {
+    /// The form in which its tiers hold samples.
+    pub form: Form,
+    /// Threads that transform.
+    pub threads: NonZeroU32,
+    /// What a thread needs for a sample; `None` if it was not measured.
+    pub each: Option<SampleTime>,
+}
+
 /// What a node works by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
@@ -260,6 +271,14 @@ impl Schedule {
     #[must_use]
     pub fn points(&self) -> SetPoints {
         SetPoints { room: self.look_ahead, depth: self.depth }
+    }
+
+    /// How the node that made this offer transforms; `None` without a transform.
+    #[must_use]
+    pub fn transforming(&self, offer: &Offer) -> Option<Transforming> {
+        let TransformSchedule { form, threads, .. } = *self.transform.as_ref()?;
+        let each = offer.transform.as_ref().and_then(|found| found.each);
+        Some(Transforming { form, threads, each })
     }
 
     /// The tiers that are used, fastest first, with what was found of each.

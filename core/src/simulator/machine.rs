@@ -7,7 +7,7 @@ use core::num::NonZeroU32;
 use super::Model;
 use crate::{
     latency_quantiles::{Draws, LatencyQuantiles},
-    retention::partition::Member,
+    retention::{form::SampleTime, partition::Member},
     session::Form,
     throughput::Throughput,
     tier::Speed,
@@ -86,6 +86,16 @@ pub struct TransformCosts {
 }
 
 impl TransformCosts {
+    /// Costs of which the mean is known: to prepare a sample costs as much as it has bytes, where the mean sample
+    /// has `stored`.
+    #[must_use]
+    pub fn of_mean(each: SampleTime, stored: Bytes) -> Self {
+        let kib = u128::from(each.prepare.0) * 1024 / u128::from(stored.0.max(1));
+        let kib = Nanoseconds(u64::try_from(kib).unwrap_or(u64::MAX));
+        let prepare = StepCost { each: LatencyQuantiles::constant(Nanoseconds(0)), kib };
+        Self { prepare, rest: LatencyQuantiles::constant(each.rest) }
+    }
+
     /// The time for a sample that arrived in a form, `read` bytes long.
     pub(super) fn draw(&self, form: Form, read: Bytes, draws: &mut Draws) -> Nanoseconds {
         let prepare = match form {
@@ -143,7 +153,7 @@ impl From<&Model> for Machine {
             cold: LinkModel { threads: model.cold_threads, ..model.cold.into() },
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
             peers: None,
-            transforms: None,
+            transforms: model.transforms.clone(),
             step_time: LatencyQuantiles::constant(model.step_time),
             pause: model.pause,
             seed: 0,

@@ -71,6 +71,7 @@ fn model(tiers: usize) -> Model {
         tiers: vec![speed(350, 20_000_000_000); tiers],
         step_time: Nanoseconds(5_000_000),
         pause: None,
+        transforms: None,
     }
 }
 

@@ -149,6 +149,7 @@ mod tests {
             depth_max: 4,
             windows: LinkWindows { cold: 1, cold_max: 1, cold_threads: 1, tier: 1 },
             first_room: Bytes(0),
+            transforming: None,
             cold: Figures::none(),
         };
         let window = NonZeroU32::MIN;

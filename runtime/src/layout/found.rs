@@ -4,9 +4,13 @@ use std::{num::NonZeroUsize, path::Path};
 
 use tierfeed_core::{
     fleet::schedule::{
-        Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, WriteRates,
+        Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, TransformOffer,
+        WriteRates,
     },
-    retention::in_place::{Pace, Rates, Way},
+    retention::{
+        form::SampleTime,
+        in_place::{Pace, Rates, Way},
+    },
     tier::{Kind, Locality},
     units::Bytes,
 };
@@ -23,13 +27,14 @@ use super::{
     direct, figures, staging::parts as staging_parts, staging_min, tier_claims, with_overcommit,
     writers,
 };
-use crate::schedule::{self, COPY_THREADS, copy_threads, staging};
+use crate::schedule::{self, COPY_THREADS, copy_threads, staging, transforms};
 
 /// The tiers of a job that a node has, with their budgets, and the cold store as it reads it.
 #[derive(Debug)]
 pub struct Found {
     tiers: Vec<FoundClaim>,
     cold: Figures,
+    transform: Option<TransformOffer>,
 }
 
 #[derive(Debug)]
@@ -87,7 +92,12 @@ impl Found {
             let report = measured.report(node);
             tiers.push(FoundClaim::of(claim, budget, beside, device, figures, report));
         }
-        Ok(Self { tiers, cold: measured.of_cold_store(job, node) })
+        let transform = job.transform.as_ref().map(|_| TransformOffer {
+            threads: transforms::threads(job),
+            each: None,
+            from: "not measured".to_owned(),
+        });
+        Ok(Self { tiers, cold: measured.of_cold_store(job, node), transform })
     }
 
     /// What the manager gets of it.
@@ -108,13 +118,21 @@ impl Found {
         Offer {
             tiers: self.tiers.iter().map(tier).collect(),
             cold: self.cold.clone(),
-            transform: None,
+            transform: self.transform.clone(),
         }
+    }
+
+    /// With what a thread needs for a sample, as it was measured on this node.
+    #[must_use]
+    pub fn with_sample_time(self, each: SampleTime, from: String) -> Self {
+        let measured = |offer: TransformOffer| TransformOffer { each: Some(each), from, ..offer };
+        Self { transform: self.transform.map(measured), ..self }
     }
 
     /// What the job uses of it by a schedule that was made of [`Self::offer`].
     #[must_use]
     pub fn layout(self, demand: &Demand, node: &Node, schedule: &Schedule) -> Layout {
+        let transforming = schedule.transforming(&self.offer());
         let mut left: Vec<Option<FoundClaim>> = self.tiers.into_iter().map(Some).collect();
         let (mut tiers, mut left_out) = (Vec::new(), Vec::new());
         for scheduled in &schedule.tiers {
@@ -138,6 +156,7 @@ impl Found {
             depth_max: schedule.depth_max,
             windows: schedule.windows,
             first_room: schedule.look_ahead,
+            transforming,
             cold: self.cold,
         }
     }

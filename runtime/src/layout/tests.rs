@@ -291,6 +291,7 @@ fn staged() -> Staged {
         depth_max: 4,
         windows: schedule::usual_windows(),
         first_room: Bytes(0),
+        transforming: None,
     }
 }
 

@@ -1,14 +1,15 @@
 //! The schedule of a node as `plan --schedule` and `status` show it.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     fleet::{
         Applied, Origin,
-        schedule::{FoundTier, Offer, Schedule, ScheduledTier, TransformSchedule},
+        schedule::{FoundTier, Offer, Schedule, ScheduledTier, TransformSchedule, Transforming},
     },
-    session::{Form, SetPoints},
+    retention::form::{Form, SampleTime},
+    session::SetPoints,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -75,10 +76,16 @@ impl TransformEntry {
         }
     }
 
-    /// The form in which tiers hold samples; `None` if this version does not know it.
+    /// What a node works by; `None` if this version does not know the form.
     #[must_use]
-    pub fn form(&self) -> Option<Form> {
-        Form::ALL.into_iter().find(|form| form.name() == self.form)
+    pub fn transforming(&self) -> Option<Transforming> {
+        let form = Form::ALL.into_iter().find(|form| form.name() == self.form)?;
+        let times = self.prepare_ns.zip(self.rest_ns);
+        let each = times.map(|(prepare, rest)| SampleTime {
+            prepare: Nanoseconds(prepare),
+            rest: Nanoseconds(rest),
+        });
+        Some(Transforming { form, threads: NonZeroU32::new(self.threads)?, each })
     }
 
     /// The lines of text.

@@ -10,11 +10,11 @@ use std::{num::NonZeroU32, sync::Arc};
 use tierfeed_core::{
     fleet::{
         budget::{MainMemory, Staging},
-        schedule::{LinkWindows, Role},
+        schedule::{LinkWindows, Role, Transforming},
     },
     order::Spec,
     session,
-    simulator::Model,
+    simulator::{Model, TransformCosts},
     tier::{Buffer, Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -29,7 +29,7 @@ pub use change::{Change, ChangeError, parse_kind};
 use super::{UNLIMITED, rate_of, tier_speed};
 use crate::{
     layout::{self, Cache, Layout, Staged},
-    observe::schedule::{ScheduleEntry, ScheduledTierEntry, WindowsEntry},
+    observe::schedule::{ScheduleEntry, ScheduledTierEntry, TransformEntry, WindowsEntry},
     schedule::{self, fastest_first},
 };
 
@@ -49,6 +49,10 @@ pub struct NodeModel {
     depth: u32,
     windows: LinkWindows,
     first_room: Bytes,
+    /// Of a job with a transform.
+    transforming: Option<Transforming>,
+    /// The mean length of a stored sample.
+    stored: Bytes,
 }
 
 /// A tier of a [`NodeModel`].
@@ -108,6 +112,10 @@ pub enum NodeModelError {
     },
 }
 
+fn mean_len(demand: &Demand) -> Bytes {
+    Bytes(demand.total.0 / u64::from(demand.samples.max(1)))
+}
+
 fn in_words(size: Option<Bytes>) -> String {
     size.map_or_else(|| "none".to_owned(), |size| size.to_string())
 }
@@ -142,6 +150,8 @@ impl NodeModel {
             depth: layout.depth,
             windows: layout.windows,
             first_room: layout.first_room,
+            transforming: layout.transforming,
+            stored: mean_len(demand),
         }
     }
 
@@ -182,6 +192,8 @@ impl NodeModel {
             depth: entry.staged_batches,
             windows: LinkWindows { cold: cold_window, cold_max, cold_threads, tier: tier_window },
             first_room: Bytes(entry.look_ahead_bytes),
+            transforming: entry.transform.as_ref().and_then(TransformEntry::transforming),
+            stored: mean_len(demand),
         })
     }
 
@@ -256,8 +268,8 @@ impl NodeModel {
         let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
         let cache = Cache { tiers, chunk: self.chunk };
         let depth_max = self.staging.batches;
-        let Self { arena, depth, windows, first_room, .. } = *self;
-        let staged = Staged { arena, depth, depth_max, windows, first_room };
+        let Self { arena, depth, windows, first_room, transforming, .. } = *self;
+        let staged = Staged { arena, depth, depth_max, windows, first_room, transforming };
         let mut settings = layout::session(job, sizes, order, staged, cache);
         let known = |tier: &Tier| Some(tier.speed.bandwidth).filter(|rate| rate.0 > 0);
         settings.aim.rates.tiers = self.tiers.iter().map(known).collect();
@@ -269,7 +281,15 @@ impl NodeModel {
     pub fn model(&self, step_time: Nanoseconds) -> Model {
         let tiers = self.tiers.iter().map(|tier| tier.speed).collect();
         let cold_threads = Some(self.cold_threads());
-        Model { cold: self.cold, cold_threads, tiers, step_time, pause: None }
+        let transforms = self.transform_costs();
+        Model { cold: self.cold, cold_threads, tiers, step_time, pause: None, transforms }
+    }
+
+    /// What transforms cost, as far as that was measured.
+    #[must_use]
+    pub fn transform_costs(&self) -> Option<TransformCosts> {
+        let each = self.transforming?.each?;
+        Some(TransformCosts::of_mean(each, self.stored))
     }
 
     /// Reads of the cold store that run at the same time.

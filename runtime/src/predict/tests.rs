@@ -54,7 +54,14 @@ fn settings(samples: u32, nodes: u32, chunks: u32) -> Settings {
 fn model() -> Model {
     let cold = Speed { latency: Nanoseconds(1_000_000), bandwidth: BytesPerSecond(50_000_000) };
     let step_time = Nanoseconds(10_000_000);
-    Model { cold, cold_threads: None, tiers: vec![UNLIMITED], step_time, pause: None }
+    Model {
+        cold,
+        cold_threads: None,
+        tiers: vec![UNLIMITED],
+        step_time,
+        pause: None,
+        transforms: None,
+    }
 }
 
 fn of(settings: &Settings, nodes: Nodes) -> Prediction {

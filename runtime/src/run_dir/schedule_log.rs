@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tierfeed_core::retention::form::Form;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::observe::{observed::ObservedEntry, schedule::ScheduleEntry};
@@ -90,6 +91,18 @@ impl ScheduleLog {
 
 fn append(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
+}
+
+/// The form in which tiers hold samples by the log at `path`, if it says so. A line that cannot be read does not
+/// count: the manager that wrote it may have been killed.
+pub(crate) fn held_form(path: &Path) -> Option<Form> {
+    let lines = BufReader::new(std::fs::File::open(path).ok()?).lines();
+    let scheduled =
+        lines.map_while(Result::ok).filter_map(|line| match serde_json::from_str(&line).ok()? {
+            ScheduleRecord::Scheduled { schedule, .. } => schedule.transform?.transforming(),
+            ScheduleRecord::Applied { .. } => None,
+        });
+    scheduled.last().map(|transforming| transforming.form)
 }
 
 /// Reads the log at `path`.

@@ -70,6 +70,12 @@ impl TransformTerms {
         })
     }
 
+    /// The form in which nodes hold samples that an earlier manager of this job scheduled.
+    pub(crate) fn resume(&mut self, form: Form) {
+        let reason = "as before the manager was restarted".to_owned();
+        self.settled.get_or_insert(Settled { form, reason });
+    }
+
     /// The form that the nodes scheduled from now on have too.
     pub(crate) fn settle(&mut self, scheduled: &TransformSchedule) {
         let TransformSchedule { form, reason, .. } = scheduled;
@@ -87,7 +93,7 @@ pub(super) fn transform(
     let threads = found.map_or(NonZeroU32::MIN, |found| found.threads);
     let stored = |reason: &str| (Form::Stored, reason.to_owned());
     let (form, reason) = match (&terms.settled, terms.prepared, found.and_then(|it| it.each)) {
-        (Some(Settled { form: Form::Prepared, .. }), None, _) | (None, None, _) => {
+        (None | Some(Settled { form: Form::Prepared, .. }), None, _) => {
             stored("nothing comes before the first random step, or it has no fixed length")
         }
         (Some(settled), ..) => (settled.form, settled.reason.clone()),

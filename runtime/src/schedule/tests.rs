@@ -1,9 +1,12 @@
 use proptest::prelude::*;
 use prost::Message as _;
 use tierfeed_core::{
-    fleet::{Origin, schedule::Location},
+    fleet::{
+        Origin,
+        schedule::{Location, TransformOffer},
+    },
     id::NumaNode,
-    retention::in_place::Pace,
+    retention::{form::SampleTime, in_place::Pace},
     session::Cycle,
 };
 
@@ -342,4 +345,67 @@ proptest! {
         prop_assert!(terms.depth_max.is_none_or(|most| schedule.depth <= most));
         prop_assert!(schedule.arena >= terms.batch);
     }
+}
+
+/// A dataset of 100 MB whose samples are six times as long when they are prepared: then a third of them fits into tiers.
+fn transforming() -> Terms {
+    let transform = TransformTerms {
+        settled: None,
+        prepared: Some(Bytes(60_000)),
+        stored: Bytes(10_000),
+        samples: 10_000,
+        reads: 10_000,
+        sharing: 1,
+        compute: None,
+    };
+    Terms { transform: Some(transform), ..terms() }
+}
+
+/// What a node with this time of a thread, in microseconds, and a cold store of so many MB/s gets.
+fn form_of(terms: &Terms, prepare_us: impl Into<Option<u64>>, cold: u64) -> TransformSchedule {
+    let each = prepare_us
+        .into()
+        .map(|us| SampleTime { prepare: Nanoseconds(us * 1000), rest: Nanoseconds(100_000) });
+    let threads = NonZeroU32::new(2).unwrap();
+    let transform = Some(TransformOffer { threads, each, from: String::new() });
+    let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
+    of(terms, &Offer { tiers, transform, ..offer(cold) }).unwrap().transform.unwrap()
+}
+
+#[test]
+fn tiers_hold_the_form_that_saves_what_is_short_and_the_schedule_says_why() {
+    let slow_threads = form_of(&transforming(), 2_000, 100);
+    assert_eq!(slow_threads.form, Form::Prepared);
+    let reason = "an epoch takes 10.50 s with stored samples, which the time of threads sets, and";
+    assert!(slow_threads.reason.starts_with(reason), "{}", slow_threads.reason);
+    assert_eq!(form_of(&transforming(), 10, 1).form, Form::Stored, "the cold store is short");
+    let unknown = form_of(&transforming(), None, 100);
+    assert_eq!(unknown.form, Form::Stored);
+    assert_eq!(unknown.reason, "the time of a transform was not measured");
+    let mut nothing = transforming();
+    nothing.transform.iter_mut().for_each(|it| it.prepared = None);
+    assert_eq!(form_of(&nothing, 2_000, 100).form, Form::Stored);
+}
+
+#[test]
+fn all_nodes_hold_the_form_of_the_first_whatever_they_measured() {
+    let mut terms = transforming();
+    let first = form_of(&terms, 2_000, 100);
+    terms.transform.as_mut().unwrap().settle(&first);
+    let other = form_of(&terms, 10, 1);
+    assert_eq!((other.form, &other.reason), (Form::Prepared, &first.reason));
+}
+
+#[test]
+fn no_room_is_kept_free_for_samples_to_come_where_tiers_hold_prepared_ones() {
+    let mut terms = transforming();
+    terms.look_ahead = LookAhead::Room(Bytes::mib(4));
+    let room = |form| {
+        let mut terms = terms.clone();
+        let settled = Settled { form, reason: String::new() };
+        terms.transform.as_mut().unwrap().settled = Some(settled);
+        let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
+        of(&terms, &Offer { tiers, ..offer(100) }).unwrap().look_ahead
+    };
+    assert_eq!([Form::Stored, Form::Prepared].map(room), [Bytes::mib(4), Bytes(0)]);
 }

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use tierfeed_core::{session, units::Bytes};
+use tierfeed_core::{fleet::schedule::Transforming, retention::form::Form, session, units::Bytes};
 use tierfeed_prefetcher::transforms::auto_threads;
 use tierfeed_workload_analyzer::{
     Job,
@@ -24,17 +24,27 @@ pub(crate) fn threads(job: &Job) -> NonZeroU32 {
 
 /// The settings of a session, with the transform of the job if it has one.
 #[must_use]
-pub(crate) fn with_transform(job: &Job, settings: session::Settings) -> session::Settings {
-    let Some(transform) = &job.transform else { return settings };
+pub(crate) fn with_transform(
+    job: &Job,
+    transforming: Option<Transforming>,
+    settings: session::Settings,
+) -> session::Settings {
+    let Some((transform, how)) = job.transform.as_ref().zip(transforming) else { return settings };
     let row = Bytes(transform.pipeline.row_bytes());
-    settings.with_transform(row, threads(job), prepared(transform))
+    let prepared = match how.form {
+        Form::Stored => None,
+        Form::Prepared => transform.pipeline.prepared().map(|form| Bytes(form.bytes())),
+    };
+    settings.with_transform(row, how.threads, prepared)
 }
 
-/// The length of the form in which tiers keep samples; `None` for the stored one.
+/// The length of the form in which tiers may keep samples; `None` if that is the stored one.
 fn prepared(transform: &Transform) -> Option<Bytes> {
     match transform.cache {
-        CachedForm::Prepared => transform.pipeline.prepared().map(|form| Bytes(form.bytes())),
-        CachedForm::Auto | CachedForm::Stored => None,
+        CachedForm::Auto | CachedForm::Prepared => {
+            transform.pipeline.prepared().map(|form| Bytes(form.bytes()))
+        }
+        CachedForm::Stored => None,
     }
 }
 

@@ -116,6 +116,7 @@ fn simulated(facts: &Facts, form: Form) -> u64 {
         tiers: vec![speed(BytesPerSecond(20_000_000_000))],
         step_time: Nanoseconds(facts.compute.unwrap().0 / steps),
         pause: None,
+        transforms: None,
     };
     let costs = TransformCosts {
         prepare: StepCost {

@@ -1,7 +1,7 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
-    session::{Busy, EpochProgress, LookAhead, Progress, Run, StallBreakdown},
+    session::{Busy, EpochProgress, LookAhead, Progress, Run, StallBreakdown, TransformCount},
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
@@ -42,7 +42,7 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
         misses: cold / 100,
         in_place: Bytes(cxl / 2),
         in_place_samples: cxl / 200,
-        transforms: Default::default(),
+        transforms: [TransformCount::default(); 2],
         ready: Bytes(250),
         late: 3,
         stall: Nanoseconds(stall_ms * 1_000_000),

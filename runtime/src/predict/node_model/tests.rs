@@ -49,6 +49,8 @@ pub(in crate::predict) fn site(job: &Job, chunks: [u64; 3]) -> NodeModel {
         staging,
         windows: schedule::usual_windows(),
         first_room: Bytes(0),
+        transforming: None,
+        stored: Bytes(0),
     }
 }
 

@@ -60,6 +60,7 @@ fn machine() -> Machine {
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(2_000_000),
         pause: None,
+        transforms: None,
     })
 }
 

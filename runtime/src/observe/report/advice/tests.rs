@@ -69,6 +69,7 @@ fn case(samples: u32, cxl: u32, look_ahead: LookAhead) -> Case {
         tiers: vec![speed(350, 20_000_000_000); usize::from(cxl > 0)],
         step_time: Nanoseconds(10 * MS),
         pause: None,
+        transforms: None,
     };
     Case { settings, machine: Machine::from(&model) }
 }
