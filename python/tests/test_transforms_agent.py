@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -59,6 +60,15 @@ def test_tiers_may_hold_what_is_the_same_in_each_epoch(tmp_path) -> None:
     report = node.report(tmp_path / "run")
     assert report["transform"]["cached"] == "prepared"
     assert sum(report["tier_hits"].values()) > 0
+
+
+def test_the_form_that_tiers_hold_follows_from_the_measured_time_of_a_transform(tmp_path) -> None:
+    steps = {"steps": [{"resize": [40, 40]}, {"random_crop": 32}], "cache": "auto"}
+    world = photographed(tmp_path, steps, epochs=2)
+    assert_rows_without_agent(world, node.run(world, "feed"))
+    transform = node.report(tmp_path / "run")["transform"]
+    reason = "an epoch takes .* with stored samples, which .* and .* with prepared ones"
+    assert re.search(reason, transform["cached_because"]), transform
 
 
 def test_workers_that_are_killed_cost_no_row(tmp_path) -> None:

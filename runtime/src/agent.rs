@@ -36,6 +36,7 @@ mod start;
 mod starvation;
 mod tmpfs;
 mod trainers;
+mod transform_cost;
 mod transforms;
 
 pub use calibration::Calibration;

@@ -18,6 +18,7 @@ use tierfeed_core::{
     units::Nanoseconds,
 };
 use tierfeed_dataset::{Catalog, Index};
+use tierfeed_transform::worker_process::Program;
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
@@ -29,7 +30,7 @@ use super::{
     manager_connection::ManagerHandle,
     passed_on::bring_index,
     peers::{self, Applicant, Secret},
-    ram_disk,
+    ram_disk, transform_cost,
 };
 use crate::{
     clock::Clock,
@@ -90,7 +91,11 @@ pub(super) async fn join(
     }
     let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let read = move || read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration);
+    let program = settings.transform_worker.clone();
+    let read = move || {
+        let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
+        Ok::<_, JoinError>(local.with_sample_time(&program))
+    };
     let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
     let LocalJob { job, post, number, catalog, index_path, demand, node, found } = local;
     let agent = Registration {
@@ -273,6 +278,16 @@ struct LocalJob {
     demand: Demand,
     node: Node,
     found: Found,
+}
+
+impl LocalJob {
+    /// With what a thread needs for a sample, if the form in which tiers hold samples depends on it.
+    fn with_sample_time(self, program: &Program) -> Self {
+        match transform_cost::measure_blocking(&self.job, self.catalog.first(), program) {
+            Some((each, from)) => Self { found: self.found.with_sample_time(each, from), ..self },
+            None => self,
+        }
+    }
 }
 
 fn read_job(

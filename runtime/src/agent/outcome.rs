@@ -189,7 +189,7 @@ impl Known<'_> {
             requests: self.cold.requests.as_ref().map(|counters| counters.figures()),
             peers: self.peers.map(Peers::entries).unwrap_or_default(),
             page_cache: page_cache(job, self.cold.page_cache_figures()),
-            transform: transforms::facts(job, self.transforms),
+            transform: transforms::facts(job, &assignment.schedule, self.transforms),
             copyouts: self.copyouts,
             step_time: job.step_time,
             wall: self.training.map_or(Nanoseconds(0), TrainingSpan::len),

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use tierfeed_core::fleet::schedule::{Schedule, TransformSchedule};
 use tierfeed_prefetcher::{
     plane::DataPlane,
     transforms::{Counts, GIVEN_MAX, Settings, StartError, Transforms},
@@ -9,28 +10,41 @@ use tierfeed_prefetcher::{
 use tierfeed_transform::{worker_process::Program, worker_protocol::Setup};
 use tierfeed_workload_analyzer::Job;
 
-use crate::{observe::report::TransformFacts, schedule::transforms};
+use crate::observe::report::TransformFacts;
 
 /// How far workers stand back behind trainers where both want a core.
 const NICENESS: u8 = 5;
 
 /// What a report says of the transform of the job, if it has one.
-pub(super) fn facts(job: &Job, counts: Option<Counts>) -> Option<TransformFacts> {
-    let transform = job.transform.as_ref()?;
+pub(super) fn facts(
+    job: &Job,
+    schedule: &Schedule,
+    counts: Option<Counts>,
+) -> Option<TransformFacts> {
+    let (transform, scheduled) = job.transform.as_ref().zip(schedule.transform.as_ref())?;
     Some(TransformFacts {
-        threads: transforms::threads(job).get(),
-        cached: Some(transforms::cached(transform)),
+        threads: scheduled.threads.get(),
+        cached: scheduled.form,
+        cached_because: scheduled.reason.clone(),
         quick_modes: transform.pipeline.quick_modes(),
         counts: counts.unwrap_or_default(),
     })
 }
 
 /// Starts workers for the transform of the job, if it has one.
-pub(super) fn start(job: &Job, program: Program, plane: &DataPlane) -> Result<(), StartError> {
-    let Some(transform) = &job.transform else { return Ok(()) };
-    let threads = transforms::threads(job);
-    let workers = NonZeroUsize::try_from(threads).unwrap_or(NonZeroUsize::MIN);
-    tracing::info!(threads, quick_modes = ?transform.pipeline.quick_modes(), "transform");
+pub(super) fn start(
+    job: &Job,
+    schedule: &Schedule,
+    program: Program,
+    plane: &DataPlane,
+) -> Result<(), StartError> {
+    let scheduled = job.transform.as_ref().zip(schedule.transform.as_ref());
+    let Some((transform, TransformSchedule { threads, form, reason })) = scheduled else {
+        return Ok(());
+    };
+    let workers = NonZeroUsize::try_from(*threads).unwrap_or(NonZeroUsize::MIN);
+    let quick_modes = transform.pipeline.quick_modes();
+    tracing::info!(threads, cached = form.name(), reason, ?quick_modes, "transform");
     let setup = Setup { niceness: NICENESS, ..Setup::of(&transform.pipeline, job.seed) };
     // The session gives out no more at a time than workers take.
     let queued_max =

@@ -48,15 +48,6 @@ fn prepared(transform: &Transform) -> Option<Bytes> {
     }
 }
 
-/// The form in which tiers keep samples.
-#[must_use]
-pub(crate) fn cached(transform: &Transform) -> session::Form {
-    match prepared(transform) {
-        Some(_) => session::Form::Prepared,
-        None => session::Form::Stored,
-    }
-}
-
 /// Bytes that a sample needs in staging beside its stored ones: its row, and the prepared form, which may be
 /// the longer one.
 #[must_use]

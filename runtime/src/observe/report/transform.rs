@@ -16,6 +16,8 @@ pub struct TransformEntry {
     pub threads: u32,
     /// The form in which tiers hold samples: `stored` or `prepared`.
     pub cached: &'static str,
+    /// Why they hold this form.
+    pub cached_because: String,
     /// The modes of the job that are quicker than exact.
     pub quick_modes: Vec<&'static str>,
     /// Samples that became rows, as often as they were read.
@@ -41,12 +43,14 @@ pub struct TransformEntry {
 }
 
 /// What is known of a transform beside its progress.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct TransformFacts {
     /// Workers, which have a thread each.
     pub threads: u32,
     /// The form in which tiers hold samples.
-    pub cached: Option<Form>,
+    pub cached: Form,
+    /// Why they hold this form.
+    pub cached_because: String,
     /// The modes of the job that are quicker than exact.
     pub quick_modes: Vec<&'static str>,
     /// What the workers did, if they ended in time.
@@ -56,14 +60,15 @@ pub struct TransformFacts {
 impl TransformEntry {
     /// The entry of a job that trained for `wall`.
     pub(super) fn of(facts: TransformFacts, progress: &Progress, wall: Nanoseconds) -> Self {
-        let TransformFacts { threads, cached, quick_modes, counts } = facts;
+        let TransformFacts { threads, cached, cached_because, quick_modes, counts } = facts;
         let transforms = || progress.epochs.iter().flat_map(|epoch| epoch.transforms);
         let prepared =
             progress.epochs.iter().map(|epoch| epoch.transforms[Form::Prepared as usize]);
         let thread_s = seconds(Nanoseconds(transforms().map(|it| it.time.0).sum()));
         Self {
             threads,
-            cached: cached.unwrap_or(Form::Stored).name(),
+            cached: cached.name(),
+            cached_because,
             quick_modes,
             samples: transforms().map(|it| it.samples).sum(),
             prepared_samples: prepared.map(|it| it.samples).sum(),
@@ -84,7 +89,7 @@ impl TransformEntry {
         let made = format!(
             "transform: {samples} samples in {thread_s:.1} s of {threads} threads, {busy_cores:.1} cores busy"
         );
-        let held = format!("tiers hold {cached} samples");
+        let held = format!("tiers hold {cached} samples ({})", self.cached_because);
         let quick = !self.quick_modes.is_empty();
         let quick = quick.then(|| format!("not exact: {}", self.quick_modes.join(", ")));
         let ended = self.workers_crashed + self.workers_timed_out;
