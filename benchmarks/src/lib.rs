@@ -24,6 +24,7 @@ pub mod policies;
 pub mod reader;
 pub mod tiers_accuracy;
 pub mod tiers_contended;
+pub mod transforms;
 
 mod cpu_time;
 mod fio;

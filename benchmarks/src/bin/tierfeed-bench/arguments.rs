@@ -28,6 +28,12 @@ pub(crate) enum Bench {
     Frameworks(BenchFrameworks),
     /// Photographs decoded, cropped and resized by tierfeed, torchvision, Pillow, DALI and SPDL, turn by turn.
     Decode(BenchDecode),
+    /// Epochs whose samples the agent decodes, beside the slowest of computing, decoding and reading.
+    Transforms(BenchTransforms),
+    /// Tiers that hold samples as stored or prepared, beside what the plan chooses.
+    CachedForm(BenchTransforms),
+    /// Samples that are dear to read, then to decode, then to read: ours, Algorithm 1 of Lobster, fixed threads.
+    Balance(BenchTransforms),
     /// Samples from tier to tier through the data plane, and plain copies by as many threads.
     Copy(BenchCopy),
     /// Samples of a tier read in place, and a copy of them in main memory, turn by turn.
@@ -299,6 +305,26 @@ pub(crate) struct BenchDecode {
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub(crate) rounds: usize,
+    #[command(flatten)]
+    pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTransforms {
+    /// A Python with NumPy, Pillow and tierfeed.
+    #[arg(long, value_name = "FILE", default_value = ".venv/bin/python")]
+    pub(crate) python: PathBuf,
+    /// How many images there are, rounded up to a multiple of 24.
+    #[arg(long, value_name = "NUMBER", default_value_t = 960,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(24..=1_000_000))]
+    pub(crate) samples: usize,
+    /// Turns of each side.
+    #[arg(long, value_name = "NUMBER", default_value_t = 5,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub(crate) rounds: usize,
+    /// 240 images and 3 turns.
+    #[arg(long, conflicts_with_all = ["samples", "rounds"])]
+    pub(crate) quick: bool,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

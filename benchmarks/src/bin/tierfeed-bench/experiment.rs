@@ -7,6 +7,7 @@ use tierfeed_benchmarks::{
     agents, control_plane, copy, decode, direct, end_to_end, frameworks, handoff, hogged, import,
     index, io, no_harm, objects, pauses, peers, peers_transport, phases, policies, reader,
     tiers_accuracy, tiers_contended,
+    transforms::{self, Experiment},
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{deli, dlcache, limits, lobster};
@@ -22,8 +23,8 @@ use crate::arguments::{
     Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDeli, BenchDirect,
     BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
     BenchLimits, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases,
-    BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, DlcachePatterns,
-    ForwardedArguments, IoEngine, TiersSubject,
+    BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTransforms,
+    DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -31,6 +32,9 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Handoff(it) => handoff(it),
         Bench::Frameworks(it) => frameworks(it),
         Bench::Decode(it) => decode(it),
+        Bench::Transforms(it) => transforms(Experiment::EndToEnd, it),
+        Bench::CachedForm(it) => transforms(Experiment::CachedForm, it),
+        Bench::Balance(it) => transforms(Experiment::Balance, it),
         Bench::Copy(it) => copy(it),
         Bench::Direct(it) => direct(&it),
         Bench::Policies(it) => policies(it),
@@ -163,6 +167,22 @@ fn decode(arguments: BenchDecode) -> Result<(), Failure> {
     let outcome = decode::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     output.print(&outcome, decode::table)?;
+    passed(outcome.judged())
+}
+
+fn transforms(experiment: Experiment, arguments: BenchTransforms) -> Result<(), Failure> {
+    let BenchTransforms { python, samples, rounds, quick, output } = arguments;
+    let (samples, rounds) = if quick { (240, 3) } else { (samples.next_multiple_of(24), rounds) };
+    let settings = transforms::Settings {
+        tierfeed: Programs::find()?.tierfeed,
+        python,
+        folder: output.folder(),
+        samples,
+        rounds,
+    };
+    let outcome = transforms::run(experiment, &settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, transforms::table)?;
     passed(outcome.judged())
 }
 

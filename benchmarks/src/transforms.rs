@@ -1,0 +1,405 @@
+//! `tierfeed-bench transforms`, `cached-form` and `balance`: trainings whose samples the agent transforms.
+//!
+//! Each turn is a whole `tierfeed run` over generated images on an emulated cold store: a rate that all reads
+//! share, and a latency. All sides of a comparison alternate, and medians count. The training sleeps as a GPU
+//! computes: a network that computes on the processors would take those that decode.
+
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures for people, and rates that are above zero"
+)]
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use tierfeed_core::units::Bytes;
+use tierfeed_harness::{files, judgement::Judgement};
+
+use crate::statistics::percentile;
+
+const SCRIPT: &str = include_str!("../peers/transforms.py");
+
+/// An epoch is to take at most so many times what its slowest part takes.
+pub const OVER_BOUND_MAX: f64 = 1.05;
+/// The form that the plan chooses is to take at most so many times what the better one takes.
+pub const OVER_BETTER_FORM_MAX: f64 = 1.03;
+/// A phase is to take at most so many times what the better number of fixed threads takes.
+pub const OVER_FIXED_MAX: f64 = 1.1;
+
+const BATCH: usize = 8;
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The path of the `tierfeed` binary.
+    pub tierfeed: PathBuf,
+    /// A Python with NumPy, Pillow and the `tierfeed` package.
+    pub python: PathBuf,
+    /// Where the images are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// How many images there are, a multiple of 24.
+    pub samples: usize,
+    /// Turns of each side.
+    pub rounds: usize,
+}
+
+/// What the bench compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Experiment {
+    /// An epoch beside its slowest part.
+    EndToEnd,
+    /// The form in which tiers hold samples.
+    CachedForm,
+    /// Cost that moves from reading to decoding and back.
+    Balance,
+}
+
+/// The outcome of a run, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The medians of all sides.
+    pub rows: Vec<Row>,
+    /// What is promised of them.
+    pub promises: Vec<Promise>,
+}
+
+/// One side.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// Seconds, by what took them.
+    pub seconds: Vec<(String, f64)>,
+}
+
+/// A ratio that is to be small.
+#[derive(Debug, Clone, Serialize)]
+pub struct Promise {
+    /// What it is of.
+    pub what: String,
+    /// The ratio of medians.
+    pub ratio: f64,
+    /// At most so much is promised.
+    pub most: f64,
+    /// How far the turns of either side lie apart, as a share of their median.
+    pub spread: f64,
+}
+
+impl Outcome {
+    /// A ratio is inconclusive if it misses its mark by less than the turns lie apart.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        self.promises.iter().fold(Judgement::default(), |judged, promise| {
+            let Promise { what, ratio, most, spread } = promise;
+            let verdict = match ratio {
+                ratio if ratio <= most => "kept",
+                ratio if *ratio <= most + spread => "inconclusive",
+                _ => "missed",
+            };
+            judged.verdict(format!("{what}: {ratio:.3}, at most {most} is promised"), verdict)
+        })
+    }
+}
+
+/// What one side does otherwise than others.
+#[derive(Debug, Clone)]
+struct Side {
+    name: String,
+    /// Bytes a second of the cold store; 0 for no limit.
+    rate: u64,
+    step_s: f64,
+    threads: u32,
+    assignment: &'static str,
+    cache: &'static str,
+    steps: &'static str,
+    policy: &'static str,
+    room: Bytes,
+    epochs: usize,
+}
+
+/// What the script says of a turn.
+#[derive(Debug, Clone, Deserialize)]
+struct Turn {
+    /// By epoch.
+    seconds: Vec<f64>,
+    /// By epoch and batch.
+    waits: Vec<Vec<f64>>,
+}
+
+struct Bench<'a> {
+    settings: &'a Settings,
+    folder: &'a Path,
+    python: PathBuf,
+}
+
+/// Makes the images, runs all sides in turns, and removes the images.
+///
+/// # Errors
+///
+/// If the folder cannot be written, or a turn fails.
+pub fn run(
+    experiment: Experiment,
+    settings: &Settings,
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Outcome> {
+    files::in_folder(&settings.folder, |folder| {
+        let bench = Bench { settings, folder, python: std::path::absolute(&settings.python)? };
+        fs::write(folder.join("transforms.py"), SCRIPT)?;
+        match experiment {
+            Experiment::EndToEnd => bench.end_to_end(step),
+            Experiment::CachedForm => bench.cached_form(step),
+            Experiment::Balance => bench.balance(step),
+        }
+    })
+}
+
+/// The side on which everything is as fast as it can be, and nothing stays.
+fn unlimited(name: &str) -> Side {
+    Side {
+        name: name.to_owned(),
+        rate: 0,
+        step_s: 0.0,
+        threads: 2,
+        assignment: "shared",
+        cache: "stored",
+        steps: "[{ random_resized_crop: 224 }, { random_horizontal_flip: 0.5 }]",
+        policy: "none",
+        room: Bytes::mib(16),
+        epochs: 2,
+    }
+}
+
+impl Bench<'_> {
+    /// Three trainings: one waits for nothing but the GPU, one for decoding, one for the cold store.
+    fn end_to_end(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+        let bytes = self.make("photos")?;
+        let steps = (self.settings.samples / BATCH) as f64;
+        let alone = self.turns(&[unlimited("decoding alone")], step)?;
+        let decoding = median(&alone[0], |turn| turn.seconds[1])?;
+        let slow = (bytes / (1.5 * decoding)) as u64;
+        let sides = [
+            Side { step_s: 1.5 * decoding / steps, ..unlimited("the GPU is short") },
+            Side {
+                rate: 2 * slow,
+                step_s: 0.5 * decoding / steps,
+                ..unlimited("decoding is short")
+            },
+            Side { rate: slow, step_s: 0.5 * decoding / steps, ..unlimited("the store is short") },
+        ];
+        let turns = self.turns(&sides, step)?;
+        let mut outcome = Outcome { rows: Vec::new(), promises: Vec::new() };
+        for (side, turns) in sides.iter().zip(&turns) {
+            let epoch = median(turns, |turn| turn.seconds[1])?;
+            let cold = if side.rate == 0 { 0.0 } else { bytes / side.rate as f64 };
+            let parts =
+                [("computing", side.step_s * steps), ("decoding", decoding), ("cold", cold)];
+            let bound = parts.iter().map(|(_, part)| *part).fold(0.0, f64::max);
+            let seconds = [("epoch", epoch)].into_iter().chain(parts);
+            outcome.rows.push(row(&side.name, seconds));
+            outcome.promises.push(Promise {
+                what: format!("{}, an epoch over its slowest part", side.name),
+                ratio: epoch / bound,
+                most: OVER_BOUND_MAX,
+                spread: spread(turns, |turn| turn.seconds[1])?
+                    .max(spread(&alone[0], |turn| turn.seconds[1])?),
+            });
+        }
+        Ok(outcome)
+    }
+
+    /// Half of the prepared samples fit. The cold store takes as long as decoding, a third of it, and thrice.
+    fn cached_form(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+        let bytes = self.make("photos")?;
+        let steps = "[{ resize: [256, 256] }, { random_crop: 224 }]";
+        let alone = self.turns(&[Side { steps, ..unlimited("decoding alone") }], step)?;
+        let decoding = median(&alone[0], |turn| turn.seconds[1])?;
+        let room = Bytes((self.settings.samples * 256 * 256 * 3 / 2) as u64);
+        let mut outcome = Outcome { rows: Vec::new(), promises: Vec::new() };
+        for (ratio, name) in [(3.0, "decoding 3 x"), (1.0, "equal"), (1.0 / 3.0, "reading 3 x")] {
+            let side = |cache: &'static str| Side {
+                rate: (ratio * bytes / decoding) as u64,
+                cache,
+                steps,
+                policy: "gap",
+                room,
+                epochs: 4,
+                ..unlimited(&format!("{name}, {cache}"))
+            };
+            let sides = ["stored", "prepared", "auto"].map(side);
+            let turns = self.turns(&sides, step)?;
+            let last = |turn: &Turn| turn.seconds[3];
+            let epochs: Vec<f64> =
+                turns.iter().map(|turns| median(turns, last)).collect::<anyhow::Result<_>>()?;
+            for (side, epoch) in sides.iter().zip(&epochs) {
+                outcome.rows.push(row(&side.name, [("last epoch", *epoch)]));
+            }
+            let spreads = turns.iter().map(|turns| spread(turns, last));
+            outcome.promises.push(Promise {
+                what: format!("{name}, auto over the better form"),
+                ratio: epochs[2] / epochs[0].min(epochs[1]),
+                most: OVER_BETTER_FORM_MAX,
+                spread: spreads
+                    .collect::<anyhow::Result<Vec<_>>>()?
+                    .into_iter()
+                    .fold(0.0, f64::max),
+            });
+        }
+        Ok(outcome)
+    }
+
+    /// Images sorted by cost: a third is read slowly, the next decoded slowly, the last read slowly again.
+    fn balance(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+        self.make("sorted")?;
+        let side = |name: &str, threads, assignment| Side {
+            rate: 10_000_000,
+            step_s: 0.02,
+            threads,
+            assignment,
+            epochs: 1,
+            ..unlimited(name)
+        };
+        let sides = [
+            side("ours", 2, "shared"),
+            side("Algorithm 1", 2, "lobster"),
+            side("1 thread, fixed", 1, "shared"),
+            side("4 threads, fixed", 4, "shared"),
+        ];
+        let turns = self.turns(&sides, step)?;
+        let phases = ["reading", "decoding", "reading again"];
+        let part = |at: usize| {
+            move |turn: &Turn| {
+                let waits = &turn.waits[0];
+                let third = waits.len() / 3;
+                let computing = 0.02 * third as f64;
+                waits[at * third..(at + 1) * third].iter().sum::<f64>() + computing
+            }
+        };
+        let mut outcome = Outcome { rows: Vec::new(), promises: Vec::new() };
+        let mut times = Vec::new();
+        for (side, turns) in sides.iter().zip(&turns) {
+            let seconds: Vec<f64> =
+                (0..3).map(|at| median(turns, part(at))).collect::<anyhow::Result<_>>()?;
+            outcome.rows.push(row(&side.name, phases.into_iter().zip(seconds.iter().copied())));
+            times.push(seconds);
+        }
+        for (at, phase) in phases.into_iter().enumerate() {
+            let spreads = turns.iter().map(|turns| spread(turns, part(at)));
+            outcome.promises.push(Promise {
+                what: format!("{phase}, ours over the better of the fixed"),
+                ratio: times[0][at] / times[2][at].min(times[3][at]),
+                most: OVER_FIXED_MAX,
+                spread: spreads
+                    .collect::<anyhow::Result<Vec<_>>>()?
+                    .into_iter()
+                    .fold(0.0, f64::max),
+            });
+        }
+        Ok(outcome)
+    }
+
+    /// Makes images; returns their bytes.
+    fn make(&self, kind: &str) -> anyhow::Result<f64> {
+        let data = self.folder.join("data");
+        let mut command = Command::new(&self.python);
+        command.arg(self.folder.join("transforms.py")).arg(kind).arg(&data);
+        self.finish(command.arg(self.settings.samples.to_string()))?;
+        let lengths = fs::read_dir(&data)?.map(|entry| Ok(entry?.metadata()?.len()));
+        Ok(lengths.collect::<anyhow::Result<Vec<u64>>>()?.iter().sum::<u64>() as f64)
+    }
+
+    /// The turns of each side, which alternate.
+    fn turns(&self, sides: &[Side], step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Vec<Turn>>> {
+        let mut turns: Vec<Vec<Turn>> = sides.iter().map(|_| Vec::new()).collect();
+        for round in 1..=self.settings.rounds {
+            for (side, turns) in sides.iter().zip(&mut turns) {
+                step(&format!("{}: turn {round} of {}", side.name, self.settings.rounds));
+                turns.push(self.turn(side).with_context(|| side.name.clone())?);
+            }
+        }
+        Ok(turns)
+    }
+
+    fn turn(&self, side: &Side) -> anyhow::Result<Turn> {
+        let (job, result) = (self.folder.join("job.yaml"), self.folder.join("turn.json"));
+        let run_dir = self.folder.join("run");
+        fs::write(&job, self.job(side))?;
+        let mut command = Command::new(&self.settings.tierfeed);
+        command.arg("run").arg(&job).arg("--run-dir").arg(&run_dir).arg("--");
+        command.arg(&self.python).arg(self.folder.join("transforms.py")).arg("train");
+        self.finish(command.arg(&result).arg(side.step_s.to_string()))?;
+        let turn: Turn = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        fs::remove_dir_all(&run_dir)?;
+        Ok(turn)
+    }
+
+    fn job(&self, side: &Side) -> String {
+        let Side { rate, threads, assignment, cache, steps, policy, room, epochs, .. } = side;
+        let emulate = match rate {
+            0 => String::new(),
+            rate => format!(", emulate: {{ latency: 1 ms, bandwidth: {rate} B/s }}"),
+        };
+        format!(
+            "name: bench\n\
+             dataset: {{ source: \"file://{}\", format: files, glob: \"*.*\"{emulate} }}\n\
+             order: {{ shuffle: sequential, epochs: {epochs} }}\n\
+             batch_size: {BATCH}\n\
+             world: {{ nodes: 1, ranks_per_node: 1 }}\n\
+             threads: {threads}\n\
+             policy: {policy}\n\
+             chunk: 1 MiB\n\
+             transform: {{ steps: {steps}, cache: {cache} }}\n\
+             prefetch: {{ assignment: {assignment}, look_ahead: off }}\n\
+             tiers: {{ main-memory: {{ size: {} B }} }}\n",
+            self.folder.join("data").display(),
+            room.0
+        )
+    }
+
+    fn finish(&self, command: &mut Command) -> anyhow::Result<()> {
+        let output = command.env("TIERFEED_EXE", &self.settings.tierfeed).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "a turn failed ({}): {said}", output.status);
+        Ok(())
+    }
+}
+
+fn row<'a>(name: &str, seconds: impl IntoIterator<Item = (&'a str, f64)>) -> Row {
+    let seconds = seconds.into_iter().map(|(what, seconds)| (what.to_owned(), seconds));
+    Row { name: name.to_owned(), seconds: seconds.collect() }
+}
+
+fn median(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> anyhow::Result<f64> {
+    let figures: Vec<f64> = turns.iter().map(figure).collect();
+    percentile(&figures, 50).context("no turn")
+}
+
+/// How far the figures lie apart, as a share of their median.
+fn spread(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> anyhow::Result<f64> {
+    let figures: Vec<f64> = turns.iter().map(&figure).collect();
+    let most = figures.iter().copied().fold(0.0, f64::max);
+    let least = figures.iter().copied().fold(f64::MAX, f64::min);
+    Ok((most - least) / median(turns, figure)?)
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn table(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for Row { name, seconds } in &outcome.rows {
+        let figures = seconds.iter().map(|(what, seconds)| format!("{what} {seconds:.3} s"));
+        _ = writeln!(text, "{name:<28}{}", figures.collect::<Vec<_>>().join(", "));
+    }
+    for Promise { what, ratio, most, spread } in &outcome.promises {
+        let spread = spread * 100.0;
+        _ = writeln!(text, "{what}: {ratio:.3} x, at most {most} (turns apart by {spread:.0} %)");
+    }
+    text
+}
