@@ -3,7 +3,7 @@
 `transforms.py photos FOLDER COUNT`: JPEG images of 640 x 480 with as much detail as photographs have.
 `transforms.py sorted FOLDER COUNT`: thirds in the order of names: many bytes that decode in no time
 (PNG, not compressed), few bytes that take long (large and smooth JPEG images), and many bytes again.
-`transforms.py train RESULT STEP_S`: takes all batches of its rank, and sleeps for each as a GPU computes.
+`transforms.py train RESULT STEP_S`: takes all batches of its rank, and sleeps for each as a GPU does.
 """
 
 import json
