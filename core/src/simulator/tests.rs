@@ -14,9 +14,10 @@ use crate::{
     id::{NodeId, TierId},
     latency_quantiles::{LatencyQuantiles, PerMillion},
     order::{FurtherDataset, FurtherDatasets, Position, Shuffle, Spec, World},
-    retention::policy,
+    retention::{form::SampleTime, policy},
     session::{
-        Adaptation, LookAhead, OnError, StallCause, Windows, assignment::Assignment, staging_depth,
+        Adaptation, Form, LookAhead, OnError, StallCause, Windows, assignment::Assignment,
+        staging_depth,
     },
     throughput::Throughput,
     tier::{Buffer, Kind},
@@ -446,4 +447,27 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
     // 500 steps of 12 ms: one in a thousand may wait, for the longest read at most.
     assert!(stalled(depth.batches) <= 40_000, "{depth:?}: {} us", stalled(depth.batches));
     assert!(stalled(2) > 4 * 40_000, "{} us with two batches", stalled(2));
+}
+
+#[test]
+fn threads_that_are_short_are_what_ranks_wait_for_and_two_wait_half_as_long_as_one() {
+    let run = |threads| {
+        let mut settings = settings(policy::Kind::Gap, 400, 1, Vec::new());
+        settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 150) }];
+        let threads = NonZeroU32::new(threads).unwrap();
+        let settings = settings.with_transform(Bytes(100_000), threads, None);
+        let each = SampleTime { prepare: Nanoseconds(4_000_000), rest: Nanoseconds(1_000_000) };
+        let stored = Bytes(total(&settings) / 400);
+        let transforms = Some(TransformCosts::of_mean(each, stored));
+        simulate(&settings, &Model { transforms, ..model(1) })
+    };
+    let (one, two) = (run(1), run(2));
+    assert_eq!(chief_cause(&one), StallCause::Transforming);
+    // 400 samples of 5 ms each, and steps of 5 ms for 8 of them.
+    let epoch = |outcome: &Outcome| outcome.epochs[2].duration.0 / 1_000_000;
+    assert!((1_990..2_060).contains(&epoch(&one)), "{} ms", epoch(&one));
+    assert!((995..1_060).contains(&epoch(&two)), "{} ms", epoch(&two));
+    let count = one.epochs[2].read.transforms[Form::Stored as usize];
+    assert_eq!((count.samples, count.made), (400, Bytes(40_000_000)));
+    assert!((1_990_000_000..2_010_000_000).contains(&count.time.0), "{count:?}");
 }
