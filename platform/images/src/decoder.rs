@@ -57,6 +57,9 @@ impl Decoder {
             Format::Png => png::size(bytes)?,
             Format::WebP => webp::size(bytes)?,
         };
+        if size.pixels() == 0 {
+            return Err(DecodeError::Empty);
+        }
         if size.pixels() > pixels_max {
             let Size { width, height } = size;
             return Err(DecodeError::TooLarge { width, height, pixels_max });

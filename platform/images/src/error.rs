@@ -7,6 +7,9 @@ pub enum DecodeError {
     /// Not the first bytes of a known format.
     #[error("these bytes are no image: they begin like neither JPEG nor PNG nor WebP")]
     NoImage,
+    /// A header may say so.
+    #[error("the image has no pixels")]
+    Empty,
     /// Refused before it is decoded.
     #[error(
         "the image has {width} x {height} pixels, and {pixels_max} in all are allowed (`limits: {{ pixels }}`)"

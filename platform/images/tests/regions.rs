@@ -125,3 +125,15 @@ fn bytes_that_are_no_image_are_refused() {
         assert!(decoder.header(bytes, PIXELS_MAX).is_err(), "{bytes:?}");
     }
 }
+
+/// An image of no rows passed as one of no pixels, and the draw of a crop panicked (found by the fuzzer).
+#[test]
+fn an_image_without_pixels_is_refused() {
+    let fixtures = fixtures();
+    let (_, bytes) = fixtures.iter().find(|it| it.0.ends_with("lossy.webp")).expect("a fixture");
+    let mut empty = bytes.clone();
+    // The height of a lossy image, behind the code that starts its frame.
+    let code = empty.windows(3).position(|it| it == [0x9D, 0x01, 0x2A]).expect("a frame");
+    empty[code + 5..code + 7].fill(0);
+    assert!(Decoder::default().header(&empty, PIXELS_MAX).is_err());
+}
