@@ -106,7 +106,7 @@ def test_an_image_that_is_none_ends_training_with_fail_and_is_named(tmp_path) ->
 
 
 def test_an_image_larger_than_its_limit_is_refused(tmp_path) -> None:
-    limited: dict[str, Any] = {**CROPPED, "limits": {"pixels": 10}}
+    limited: dict[str, Any] = {**CROPPED, "limits": {"pixels": 32 * 32}}
     world = photographed(tmp_path, limited, epochs=1)
     done = run_in_vain(world)
     assert "pixels" in done.stderr, done.stderr

@@ -9,6 +9,14 @@ pub struct Size {
     pub width: u32,
 }
 
+impl Size {
+    /// Rows times columns.
+    #[must_use]
+    pub fn pixels(self) -> u64 {
+        u64::from(self.height) * u64::from(self.width)
+    }
+}
+
 /// A rectangle of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {

@@ -211,8 +211,16 @@ pub enum Reason {
     /// Arrays are handed out as they are stored.
     #[error("arrays are handed out in the type in which they are stored, which `array` states")]
     ArraysAsStored,
-    /// More bytes than a row may have.
-    #[error("a row has at most {max} bytes")]
+    /// Every image would be refused.
+    #[error("a step makes an image of {height} x {width} pixels of each, which are more")]
+    StepTooLarge {
+        /// Its rows.
+        height: u32,
+        /// Its columns.
+        width: u32,
+    },
+    /// More bytes than a row, or what tiers keep of a sample, may have.
+    #[error("a row has at most {max} bytes, and so has what tiers keep of a sample")]
     RowTooLong {
         /// The most that are allowed.
         max: u64,

@@ -47,7 +47,7 @@ pub(super) fn pipeline(file: &PipelineFile) -> Result<Pipeline, PipelineError> {
     }
     let limits = limits(file.limits.as_ref())?;
     let (work, output, prepared) = match work_of(file)? {
-        Work::Images(images) => images_output(images)?,
+        Work::Images(images) => images_output(images, limits)?,
         Work::Arrays(arrays) => {
             let output = Output { shape: arrays.shape.clone(), dtype: arrays.dtype, layout: None };
             let prepared = whole_output(&output, 0);
@@ -59,18 +59,19 @@ pub(super) fn pipeline(file: &PipelineFile) -> Result<Pipeline, PipelineError> {
             (Work::Tokens(tokens), output, Some(prepared))
         }
     };
-    let row_bytes = row_bytes(&output);
-    if row_bytes > ROW_BYTES_MAX.into() {
+    let kept_bytes = prepared.as_ref().map_or(0, |it| bytes_of(&it.shape, it.dtype));
+    let bytes = bytes_of(&output.shape, output.dtype).max(kept_bytes);
+    if bytes > ROW_BYTES_MAX.into() {
         let reason = Reason::RowTooLong { max: ROW_BYTES_MAX };
-        return Err(error(vec!["steps".into()], &format_args!("{row_bytes} bytes"), reason));
+        return Err(error(vec!["steps".into()], &format_args!("{bytes} bytes"), reason));
     }
     Ok(Pipeline { work, limits, output, prepared })
 }
 
 /// In 128 bits, and saturated: an array may state any dimensions.
-fn row_bytes(output: &Output) -> u128 {
-    let elements = output.shape.iter().fold(1, |all: u128, len| all.saturating_mul((*len).into()));
-    elements.saturating_mul(output.dtype.bytes().into())
+fn bytes_of(shape: &[u32], dtype: Dtype) -> u128 {
+    let elements = shape.iter().fold(1, |all: u128, len| all.saturating_mul((*len).into()));
+    elements.saturating_mul(dtype.bytes().into())
 }
 
 fn error(path: Vec<String>, value: &dyn fmt::Display, reason: Reason) -> PipelineError {
@@ -380,7 +381,10 @@ fn normalized(at: At, file: &NormalizeFile, channels: u32) -> Result<Normalize, 
 }
 
 /// What an image becomes, and what of it can be kept.
-fn images_output(images: Images) -> Result<(Work, Output, Option<Prepared>), PipelineError> {
+fn images_output(
+    images: Images,
+    limits: Limits,
+) -> Result<(Work, Output, Option<Prepared>), PipelineError> {
     let mut size = None;
     let mut before_random = None;
     for (number, step) in images.steps.iter().enumerate() {
@@ -388,6 +392,14 @@ fn images_output(images: Images) -> Result<(Work, Output, Option<Prepared>), Pip
             before_random = Some((number, size));
         }
         size = step.size_after(size);
+        let least = match step {
+            Step::Resize(Resize::ShortSide(short)) => Some(Size { height: *short, width: *short }),
+            _ => size,
+        };
+        if let Some(Size { height, width }) = least.filter(|it| it.pixels() > limits.pixels) {
+            let reason = Reason::StepTooLarge { height, width };
+            return Err(error(vec!["limits".into(), "pixels".into()], &limits.pixels, reason));
+        }
     }
     let channels = images.decode.mode.channels();
     let Some(Size { height, width }) = size else {

@@ -186,19 +186,37 @@ fn a_step_that_is_wrong_is_named_with_what_would_be_right() {
         "steps.1.resize",
         "samples are tokens",
     );
-    check("[{ center_crop: 65500 }]", "steps", "a row has at most");
+    check("[{ center_crop: 9999 }, { dtype: float32 }]", "steps", "a row has at most");
+    check("[{ center_crop: 65500 }]", "limits.pixels", "65500 x 65500");
     let long = format!("[{}]", vec!["{ center_crop: 8 }"; 33].join(", "));
     check(&long, "steps", "at most 32");
 }
 
 #[test]
 fn limits_are_checked() {
-    let of = |pixels: u64| {
-        let text = format!("{{ steps: [{{ center_crop: 8 }}], limits: {{ pixels: {pixels} }} }}");
+    let of = |step: &str, pixels: u64| {
+        let text = format!(
+            "{{ steps: [{{ {step} }}, {{ center_crop: 8 }}], limits: {{ pixels: {pixels} }} }}"
+        );
         Pipeline::try_new(&serde_yaml::from_str(&text).expect("its types are right"))
     };
-    assert_eq!(of(5).expect("it is right").limits(), Limits { pixels: 5 });
-    assert_eq!(of(0).expect_err("it is 0").path, ["limits", "pixels"]);
+    let right = of("center_crop: 8", 64).expect("it is right");
+    assert_eq!(right.limits(), Limits { pixels: 64 });
+    for (step, pixels) in [
+        ("center_crop: 8", 0),
+        ("center_crop: 8", 63),
+        ("resize: 9", 80),
+        ("random_resized_crop: [1, 65]", 64),
+    ] {
+        let error = of(step, pixels).expect_err(step);
+        assert_eq!(
+            (&error.path[..], error.value),
+            (&["limits", "pixels"].map(String::from)[..], pixels.to_string())
+        );
+    }
+    let kept = "{ steps: [{ resize: [30000, 30000] }, { random_crop: 8 }], limits: { pixels: 1000000000 } }";
+    let kept = Pipeline::try_new(&serde_yaml::from_str(kept).expect("its types are right"));
+    assert_eq!(kept.expect_err("2.7 GB are kept").reason, Reason::RowTooLong { max: 1 << 30 });
 }
 
 #[test]

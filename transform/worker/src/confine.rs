@@ -11,6 +11,7 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
     RulesetError, Scope,
 };
+use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use tierfeed_transform::worker_protocol::Setup;
 
@@ -47,6 +48,7 @@ pub(crate) fn to_computing(setup: &Setup) -> Result<(), ConfineError> {
         // Not the address space: arenas of any size are mapped, and they are memory of the starter.
         (Resource::Data, data),
         (Resource::Nofile, FILES_MAX),
+        // A message to a standard error that is a file fails, and ends no process.
         (Resource::Fsize, 0),
         (Resource::Core, 0),
     ];
@@ -56,6 +58,9 @@ pub(crate) fn to_computing(setup: &Setup) -> Result<(), ConfineError> {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(|errno| ConfineError::Limit(errno.into()))?;
     }
+    SigSet::from(Signal::SIGXFSZ)
+        .thread_block()
+        .map_err(|errno| ConfineError::Limit(errno.into()))?;
     close_file_system()
 }
 

@@ -191,7 +191,12 @@ impl<A: Apply> Worker<A> {
                 Err(why) => Outcome::Failed(why),
             },
             Ok(Err(outcome)) => outcome,
-            Err(_) => Outcome::Untransformable("its decoder panicked".to_owned()),
+            Err(panic) => {
+                let message = panic.downcast_ref::<&str>().copied();
+                let message = message.or_else(|| panic.downcast_ref::<String>().map(|it| &**it));
+                let message = message.unwrap_or("with no message");
+                Outcome::Untransformable(format!("its decoder panicked: {message}"))
+            }
         }
     }
 }

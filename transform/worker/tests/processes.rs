@@ -36,7 +36,7 @@ impl Apply for Played {
             Some(b'h') => loop {
                 std::thread::park();
             },
-            Some(b'p') => std::panic::resume_unwind(Box::new("a played panic")),
+            Some(b'p') => panic!("a played panic of {}", input.sample),
             Some(b'e') => return Err("no image".to_owned()),
             Some(b'f') => {
                 let opened = fs::read("/proc/self/status").map(|it| it.len());
@@ -107,7 +107,7 @@ fn bytes_go_in_and_a_row_comes_out_also_after_a_crash_of_another_sample() {
 #[test]
 fn a_sample_that_cannot_be_transformed_costs_no_worker() {
     let mut worker = blocking(setup());
-    for (bytes, why) in [(b"e", "no image"), (b"p", "panicked")] {
+    for (bytes, why) in [(b"e", "no image"), (b"p", "panicked: a played panic of 3")] {
         let error = transform(&mut worker, bytes).unwrap_err();
         assert!(
             matches!(&error, TransformError::Untransformable(it) if it.contains(why)),
@@ -115,6 +115,21 @@ fn a_sample_that_cannot_be_transformed_costs_no_worker() {
         );
     }
     assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+}
+
+#[test]
+fn a_panic_costs_no_worker_where_standard_error_is_a_file() {
+    let path = std::env::temp_dir().join(format!("transform-worker-{}.log", process::id()));
+    let Program { path: test, arguments } = program();
+    let script = r#"log=$1; shift; exec "$@" 2> "$log""#;
+    let head = ["-c", script, "sh"].map(str::to_owned).into_iter();
+    let paths = [&path, &test].map(|it| it.to_str().unwrap().to_owned());
+    let arguments = head.chain(paths).chain(arguments).collect();
+    let program = Program { path: "/bin/sh".into(), arguments };
+    let mut worker = BlockingWorker::new(program, setup(), ROW as u64);
+    let error = transform(&mut worker, b"p").unwrap_err();
+    assert!(error.to_string().contains("a played panic"), "{error}");
+    fs::remove_file(path).unwrap();
 }
 
 #[test]

@@ -54,13 +54,15 @@ const HEADER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Writes the elements of a sample, in the byte order of this machine.
 pub(super) fn apply(steps: &Arrays, bytes: &[u8], row: &mut [u8]) -> Result<(), ArrayError> {
-    if bytes.len() == row.len() {
+    // A file may be as long as a row; elements may begin as an archive does, but do not end as one.
+    let is_row = bytes.len() == row.len();
+    if bytes.starts_with(b"\x93NUMPY") {
+        array(steps, bytes, row)
+    } else if bytes.starts_with(b"PK") && !(is_row && npz::ranges(&bytes, &[]).is_err()) {
+        member(steps, bytes, row)
+    } else if is_row {
         row.copy_from_slice(bytes);
         Ok(())
-    } else if bytes.starts_with(b"PK") {
-        member(steps, bytes, row)
-    } else if bytes.starts_with(b"\x93NUMPY") {
-        array(steps, bytes, row)
     } else {
         Err(ArrayError::NoArray { found: bytes.len(), expected: row.len() })
     }
@@ -171,6 +173,24 @@ mod tests {
     fn rows_without_a_header_are_taken_as_they_are() {
         assert_eq!(read(Dtype::Int8, &[7, 8]).expect("a row"), [7, 8]);
         assert!(matches!(read(Dtype::Int8, &[7, 8, 9]), Err(ArrayError::NoArray { .. })));
+    }
+
+    #[test]
+    fn a_file_as_long_as_a_row_is_read_as_a_file() {
+        let elements = [1; 16];
+        let file = npy("|u1", "(16,)", &elements);
+        let mut row = vec![0; file.len()];
+        let rows =
+            Arrays { shape: vec![u32::try_from(row.len()).expect("short")], ..steps(Dtype::Uint8) };
+        let refused = apply(&rows, &file, &mut row);
+        assert!(matches!(refused, Err(ArrayError::Shape { .. })), "{refused:?}");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../dataset/tests/fixtures/npz/stored.npz");
+        let archive = std::fs::read(path).expect("a fixture");
+        row.resize(archive.len(), 0);
+        let refused = apply(&rows, &archive, &mut row);
+        assert!(matches!(refused, Err(ArrayError::NoKey(4))), "{refused:?}");
+        assert_eq!(read(Dtype::Int8, b"PK").expect("a row"), b"PK");
     }
 
     #[test]
