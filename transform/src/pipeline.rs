@@ -212,7 +212,7 @@ pub enum Reason {
     #[error("arrays are handed out in the type in which they are stored, which `array` states")]
     ArraysAsStored,
     /// Every image would be refused.
-    #[error("a step makes an image of {height} x {width} pixels of each, which are more")]
+    #[error("a step makes {height} x {width} pixels of each image")]
     StepTooLarge {
         /// Its rows.
         height: u32,

@@ -5,7 +5,7 @@
 //! the value here is dropped.
 
 use std::{
-    fmt, io,
+    env, fmt, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::process::{CommandExt as _, ExitStatusExt as _},
@@ -28,6 +28,9 @@ use crate::worker_protocol::{
 
 /// The name that a worker has in lists of processes.
 const NAME: &str = "tierfeed-transform-worker";
+
+/// What a worker gets of the environment of its starter, which may hold keys of a store: where libraries lie.
+const VARIABLES: [&str; 1] = ["LD_LIBRARY_PATH"];
 
 /// How long a process may take to end that has begun to.
 const MOMENT: Duration = Duration::from_millis(200);
@@ -98,6 +101,8 @@ impl WorkerProcess {
         let child = Command::new(&program.path)
             .arg0(NAME)
             .args(&program.arguments)
+            .env_clear()
+            .envs(VARIABLES.iter().filter_map(|name| Some((name, env::var_os(name)?))))
             .stdin(Stdio::from(of_child))
             .stdout(Stdio::null())
             .spawn()

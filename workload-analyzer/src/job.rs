@@ -92,7 +92,7 @@ pub struct Job {
     pub assignment: Assignment,
     /// What samples become before they are handed out; `None` for nothing, which hands out what is stored.
     pub transform: Option<Transform>,
-    /// The threads of an agent for transforms and copies. The default is `auto`.
+    /// The processes of an agent that transform samples. The default is `auto`.
     pub threads: Threads,
     /// The reaction to a sample that cannot be read. The default is `fail`.
     pub on_error: OnError,
@@ -163,7 +163,7 @@ impl CachedForm {
     }
 }
 
-/// The threads of an agent for transforms and copies.
+/// The processes of an agent that transform samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
     /// As many as the cores that the agent may use, less one for each rank of the node, and at least one.

@@ -38,6 +38,10 @@ impl Apply for Played {
             },
             Some(b'p') => panic!("a played panic of {}", input.sample),
             Some(b'e') => return Err("no image".to_owned()),
+            Some(b'v') => {
+                let names: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
+                return Err(format!("variables: {names:?}"));
+            }
             Some(b'f') => {
                 let opened = fs::read("/proc/self/status").map(|it| it.len());
                 return Err(format!("reading a file: {opened:?}"));
@@ -153,6 +157,16 @@ fn a_worker_opens_no_file_where_the_kernel_can_forbid_it() {
     let has_landlock =
         fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|it| it.contains("landlock"));
     assert!(error.contains("PermissionDenied") || !has_landlock, "{error}");
+}
+
+#[test]
+fn a_worker_gets_no_variable_of_its_starter_but_where_libraries_lie() {
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "there is one to be hidden");
+    let error = transform(&mut blocking(setup()), b"v").unwrap_err().to_string();
+    assert!(
+        error.contains("variables: []") || error.contains("variables: [\"LD_LIBRARY_PATH\"]"),
+        "{error}"
+    );
 }
 
 fn wait_for(worker: &mut WorkerProcess) -> FromWorker {

@@ -26,13 +26,13 @@ fn check_refused_for(format: &str, keys: &str, message: &str) {
 #[test]
 fn every_key_of_a_transform_arrives() {
     let job = with(
-        "transform:\n  cache: prepared\n  limits: { pixels: 1000 }\n  steps:\n  - resize: [48, 64]\n  - \
+        "transform:\n  cache: prepared\n  limits: { pixels: 4000 }\n  steps:\n  - resize: [48, 64]\n  - \
          random_crop: 32\n  - layout: hwc\nthreads: 3",
     );
     let transform = job.transform.expect("it was typed");
     assert_eq!(transform.cache, CachedForm::Prepared);
     let pipeline = transform.pipeline;
-    assert_eq!(pipeline.limits().pixels, 1000);
+    assert_eq!(pipeline.limits().pixels, 4000);
     assert_eq!(
         (&pipeline.output().shape[..], pipeline.output().dtype),
         (&[32, 32, 3][..], Dtype::Uint8)
@@ -54,6 +54,10 @@ fn a_wrong_step_is_named_with_its_line() {
     check_refused(
         "transform:\n  steps:\n  - resize: 256\n  - center_crop:\n      0",
         "9: transform.steps[1].center_crop is `0`; it must be between 1 and 65500",
+    );
+    check_refused(
+        "transform:\n  steps:\n  - center_crop: 12000",
+        "6: transform.limits.pixels is `100000000`; a step makes 12000 x 12000 pixels of each image",
     );
     check_refused(
         "transform:\n  steps:\n  - random_resized_crop: 224\n  - rezise: 3",
