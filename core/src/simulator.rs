@@ -203,17 +203,7 @@ fn run<O: Observer>(
             match command {
                 Command::Start { op, operation } => {
                     let read = trace.started(&operation, clock.now);
-                    let (ends_at, due) = if let Operation::Transform { form, from, .. } = &operation
-                    {
-                        let (ends_at, took) = links.transform(*form, from.len, clock.now);
-                        (ends_at, Due::Transformed(op, took, read))
-                    } else {
-                        (links.carry_out(&operation, clock.now), Due::Completed(op, read))
-                    };
-                    match Links::lane(&operation) {
-                        Some(lane) => clock.at_end(lane, ends_at, due),
-                        None => clock.at(ends_at, due),
-                    }
+                    start(op, &operation, read, &mut links, &mut clock);
                 }
                 Command::Free(_) => {}
                 Command::Answer(answer) => {
@@ -256,6 +246,27 @@ fn run<O: Observer>(
         digest: digest.finish(),
         decisions: progress.decisions(),
     })
+}
+
+/// Starts an operation, which ends when its link or its thread has done it.
+fn start(
+    op: OpId,
+    operation: &Operation,
+    read: Option<InFlight>,
+    links: &mut Links,
+    clock: &mut Clock<Due>,
+) {
+    let (ends_at, due) = match operation {
+        Operation::Transform { form, from, .. } => {
+            let (ends_at, took) = links.transform(*form, from.len, clock.now);
+            (ends_at, Due::Transformed(op, took, read))
+        }
+        _ => (links.carry_out(operation, clock.now), Due::Completed(op, read)),
+    };
+    match Links::lane(operation) {
+        Some(lane) => clock.at_end(lane, ends_at, due),
+        None => clock.at(ends_at, due),
+    }
 }
 
 impl Peers {

@@ -206,11 +206,7 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     };
     let tiers: Vec<_> = placed.into_iter().zip(staged).map(tier).collect();
     let transform = terms.transform.as_ref().map(|terms| form::transform(terms, offer, &tiers));
-    // The cold store does not have the prepared form.
-    let wished = match &transform {
-        Some(TransformSchedule { form: Form::Prepared, .. }) => LookAhead::Off,
-        _ => terms.look_ahead,
-    };
+    let wished = wished_look_ahead(terms, transform.as_ref());
     let caches = tiers.iter().map(|tier: &ScheduledTier| tier.cache.0);
     let capacity = Bytes(caches.fold(0, u64::saturating_add));
     let rate = offer.cold.bandwidth;
@@ -229,6 +225,14 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
         reason,
         transform,
     })
+}
+
+/// What the job wants of look-ahead, as far as there is any: the cold store does not have the prepared form.
+fn wished_look_ahead(terms: &Terms, transform: Option<&TransformSchedule>) -> LookAhead {
+    match transform {
+        Some(TransformSchedule { form: Form::Prepared, .. }) => LookAhead::Off,
+        _ => terms.look_ahead,
+    }
 }
 
 /// The indices of tiers with these figures, fastest first after main memory.

@@ -4,7 +4,7 @@
 //! late gets every thread and one that is early none ([`crate::session`]). The other rules give each
 //! queue threads of its own: in proportion to its requests, or as Lobster does (Liu, Nicolae, Li, ICPP 2022, doi
 //! 10.1145/3545008.3545090), from a prediction of how long its next batch takes. A thread is an operation in
-//! flight here. What it gets done is observed ([`scaling`]); [`stages`] divides threads between reading and
+//! flight here. What it gets done is observed ([`scaling`]); [`mod@stages`] divides threads between reading and
 //! transforming, and over the queues.
 //!
 //! Invariants, checked by `mod tests`:

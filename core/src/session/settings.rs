@@ -47,7 +47,7 @@ pub struct Settings {
     pub order: Spec,
     /// The node that the session works for.
     pub node: NodeId,
-    /// The length of every sample in tiers and on other nodes, by [`SampleId`](crate::id::SampleId).
+    /// The length of every sample in tiers and on other nodes, by [`SampleId`].
     pub sizes: Arc<[Bytes]>,
     /// The cache tiers of this node, fastest first.
     pub tiers: Vec<Buffer>,

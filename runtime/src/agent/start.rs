@@ -15,7 +15,7 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::Catalog;
-use tierfeed_handoff::{ClientEvent, Limits as ClientLimits, Server, SharedTier};
+use tierfeed_handoff::{Briefing, ClientEvent, Limits as ClientLimits, Server, SharedTier};
 use tierfeed_numa_memory::RegionPart;
 use tierfeed_prefetcher::{
     plane::{DataPlane, Settings as PlaneSettings, Verify},
@@ -74,10 +74,9 @@ pub(super) async fn agent(
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
     let (mut session, limits_of_tiers) = session(&job, &catalog, &layout, &assignment);
-    let (order, ahead) = (assignment.order, layout.depth);
-    let briefing = briefing::of(&job, Rank(0), order, &catalog, index_path.clone(), ahead);
+    let briefing = first_briefing(&job, &assignment, &catalog, &index_path, &layout);
     let socket = run_dir.agent_socket();
-    let (server, clients) = listen(&socket, order, post, plane.shared_tiers())?;
+    let (server, clients) = listen(&socket, assignment.order, post, plane.shared_tiers())?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
@@ -267,6 +266,17 @@ fn with_ram_disk(
 
 fn footprint(layout: &Layout, node: &Node) -> Footprint {
     Footprint { budget_bytes: layout.memory_budget(node).0, ..Footprint::default() }
+}
+
+/// What trainers are told, but for the rank of each.
+fn first_briefing(
+    job: &Job,
+    assignment: &Assignment,
+    catalog: &Catalog,
+    index_path: &Path,
+    layout: &Layout,
+) -> Briefing {
+    briefing::of(job, Rank(0), assignment.order, catalog, index_path.to_owned(), layout.depth)
 }
 
 /// Where each rank is staged until its trainer comes.

@@ -225,6 +225,12 @@ pub struct FaultEntry {
     pub fault: &'static str,
 }
 
+impl FaultEntry {
+    fn of((sample, fault): (SampleId, Fault), object_name: impl Fn(SampleId) -> String) -> Self {
+        Self { sample: sample.0, object: object_name(sample), fault: fault.name() }
+    }
+}
+
 /// How threads were divided over the ranks of a node: a thread is an operation in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ThreadsEntry {
@@ -317,13 +323,7 @@ impl Report {
         let progress = facts.progress;
         let epochs: Vec<_> = facts.epochs().collect();
         let sum = |of: fn(&EpochEntry) -> u64| epochs.iter().map(of).sum::<u64>();
-        let fault_entry = |(sample, fault): &(SampleId, Fault)| FaultEntry {
-            sample: sample.0,
-            object: object_name(*sample),
-            fault: fault.name(),
-        };
         let waiting = facts.waiting();
-        let transform = facts.transform_entry();
         Self {
             verdict: waiting.sentence(facts.session_tiers),
             advice: advice::advise(&facts.run_figures(&waiting, &epochs)),
@@ -348,6 +348,7 @@ impl Report {
             first_stall_s: waiting.first_s,
             decode_threads: progress.decode_threads_max(),
             threads: progress.threads.as_ref().map(ThreadsEntry::of),
+            transform: facts.transform_entry(),
             no_processor_s: waiting.starved_s,
             tier_hits: facts.by_tier(|epoch, tier| epoch.hits[tier]),
             tier_read_bytes: facts.by_tier(|epoch, tier| epoch.from_tier[tier].0),
@@ -365,7 +366,7 @@ impl Report {
             decisions_digest: format!("{:016x}", facts.progress.decisions()),
             order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
             generations: facts.generations,
-            faults: progress.faults.iter().map(fault_entry).collect(),
+            faults: progress.faults.iter().map(|it| FaultEntry::of(*it, &object_name)).collect(),
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
             cold_store_emulated: facts.cold_store_emulated,
@@ -373,7 +374,6 @@ impl Report {
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
             page_cache: facts.page_cache,
-            transform,
             object_requests: facts.requests.map(RequestsEntry::from),
             lease_copyouts: facts.copyouts,
             peers: facts.peers,

@@ -4,7 +4,7 @@
 //!
 //! Lobster, section 4.1, in two steps: as many threads transform as get the most done; then, as long as some rank is
 //! late and transforming is not what delays it, one thread after the other is taken from transforming and loads.
-//! With each number Algorithm 1 ([`super::lobster`]) divides those that load. Left open by the paper, and read so:
+//! With each number Algorithm 1 ([`super::lobster()`]) divides those that load. Left open by the paper, and read so:
 //!
 //! - Which ranks the threads that transform serve: those for which Algorithm 1 finds them in the same way, with
 //!   loading as it is.
