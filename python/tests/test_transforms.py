@@ -335,7 +335,8 @@ def test_an_agent_treats_a_broken_image_as_on_error_says(
         with pytest.warns(RuntimeWarning, match="sample 9, .*jpg, is left out"):
             counts = [(len(tensor), len(labels)) for tensor, labels in loader]
         assert sorted(counts) == [(3, 3), (3, 3), *[(4, 4)] * 4]
-        assert [it.sample for it in loader.skipped] == [9]
+        left_out = [(it.sample, it.reason) for it in loader.skipped]
+        assert left_out == [(9, "unreadable or untransformable")]
 
 
 def test_a_job_file_with_a_wrong_step_is_refused_with_its_line(tmp_path) -> None:

@@ -119,6 +119,21 @@ fn an_image_of_too_many_pixels_is_refused_by_its_header() {
 }
 
 #[test]
+fn a_png_of_16_bits_gives_its_upper_8() {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, 2, 1);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Sixteen);
+    let mut writer = encoder.write_header().expect("memory takes it");
+    writer
+        .write_image_data(&[1, 255, 2, 0, 3, 128, 253, 127, 254, 255, 255, 255])
+        .expect("2 pixels");
+    writer.finish().expect("memory takes it");
+    let image = decode(&mut Decoder::default(), &bytes, Settings::default(), None);
+    assert_eq!(rows(&image.view()), [[1, 2, 3, 253, 254, 255]]);
+}
+
+#[test]
 fn bytes_that_are_no_image_are_refused() {
     let mut decoder = Decoder::default();
     for bytes in [&b""[..], b"GIF89a", b"\xFF\xD8\xFF", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBP"] {

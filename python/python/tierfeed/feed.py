@@ -335,8 +335,12 @@ class Feed:
         self._skipped.add(sample, reason, self.file_of)
 
     def _note_unreadable(self, batch: Batch) -> None:
+        if not batch.skipped:
+            return
+        # The table of a batch tells which samples are missing, not why.
+        reason = "unreadable" if self.transform is None else "unreadable or untransformable"
         for sample in batch.skipped:
-            self.leave_out(sample, "unreadable")
+            self.leave_out(sample, reason)
 
     def publish(self, epoch: int, samples: Iterable[int]) -> None:
         """Hands over what this rank will read in `epoch`, for a job with `shuffle: published`."""

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use landlock::{AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _};
 use tierfeed_core::fleet::schedule::{Schedule, TransformSchedule};
 use tierfeed_prefetcher::{
     plane::DataPlane,
@@ -45,6 +46,11 @@ pub(super) fn start(
     let workers = NonZeroUsize::try_from(*threads).unwrap_or(NonZeroUsize::MIN);
     let quick_modes = transform.pipeline.quick_modes();
     tracing::info!(threads, cached = form.name(), reason, ?quick_modes, "transform");
+    if !has_landlock() {
+        tracing::warn!(
+            "this kernel has no Landlock: transform workers can open files and connections"
+        );
+    }
     let setup = Setup { niceness: NICENESS, ..Setup::of(&transform.pipeline, job.seed) };
     // The session gives out no more at a time than workers take.
     let queued_max =
@@ -52,4 +58,10 @@ pub(super) fn start(
     let settings = Settings { program, setup, workers, cpus: None, queued_max };
     plane.transform_with(Transforms::start_blocking(settings)?);
     Ok(())
+}
+
+/// Whether the kernel lets a process give up files.
+fn has_landlock() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset.handle_access(AccessFs::Execute).and_then(Ruleset::create).is_ok()
 }
