@@ -84,7 +84,7 @@ pub const fn code_of(fault: Fault) -> u8 {
         Fault::Changed => 2,
         Fault::Truncated => 3,
         // A reader has no chunks, and transforms nothing.
-        Fault::Io | Fault::Poisoned(..) | Fault::Untransformable => 4,
+        Fault::Io | Fault::Poisoned(..) | Fault::Untransformable | Fault::NoWorker => 4,
         Fault::Corrupt => 5,
         Fault::NoSpace => 6,
         Fault::Denied => 7,

@@ -12,15 +12,16 @@ const UNREADABLE: u32 = 1;
 const TOO_LARGE: u32 = 2;
 
 /// Refusals without a value, by their code on the wire.
-const PLAIN: [(u32, Refusal); 5] = [
+const PLAIN: [(u32, Refusal); 6] = [
     (3, Refusal::NotInOrder),
     (4, Refusal::NotPublished),
     (5, Refusal::AlreadyTaken),
     (6, Refusal::NoRoom),
     (7, Refusal::TooManyJumps),
+    (8, Refusal::NoWorker),
 ];
 
-const FAULTS: [(u32, Fault); 8] = [
+const FAULTS: [(u32, Fault); 9] = [
     (1, Fault::Vanished),
     (2, Fault::Changed),
     (3, Fault::Truncated),
@@ -29,6 +30,7 @@ const FAULTS: [(u32, Fault); 8] = [
     (6, Fault::NoSpace),
     (7, Fault::Denied),
     (8, Fault::Untransformable),
+    (9, Fault::NoWorker),
 ];
 
 /// A refusal in a ring entry: a code and two words.
@@ -51,7 +53,8 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
         | Refusal::NotPublished
         | Refusal::AlreadyTaken
         | Refusal::NoRoom
-        | Refusal::TooManyJumps => Encoded { code: code_of(&PLAIN, refusal), words: [0; 2] },
+        | Refusal::TooManyJumps
+        | Refusal::NoWorker => Encoded { code: code_of(&PLAIN, refusal), words: [0; 2] },
     }
 }
 
@@ -109,6 +112,7 @@ impl fmt::Display for Explained {
             Refusal::TooManyJumps => f.write_str(
                 "this rank asked too often for epochs far from the one before; ask for one after the other",
             ),
+            Refusal::NoWorker => f.write_str("no transform worker of the agent makes rows of it"),
         }
     }
 }
@@ -123,6 +127,7 @@ fn fault_sentence(fault: Fault) -> &'static str {
         Fault::Corrupt => "its bytes came back changed",
         Fault::Untransformable => "no row could be made of its bytes",
         Fault::NoSpace => "there was no memory left for it",
+        Fault::NoWorker => "no transform worker made a row of it",
     }
 }
 
@@ -150,20 +155,31 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn no_words_make_decoding_panic(code in 0_u32..9, words in any::<[u64; 2]>()) {
+        fn no_words_make_decoding_panic(code in 0_u32..10, words in any::<[u64; 2]>()) {
             let _ = decode(Encoded { code, words });
         }
     }
 
     #[test]
     fn every_value_without_fields_has_a_code() {
-        use Fault::{Changed, Corrupt, Denied, Io, NoSpace, Truncated, Untransformable, Vanished};
         use Refusal::{AlreadyTaken, NoRoom, NotInOrder, NotPublished, TooManyJumps};
 
-        for refusal in [NotInOrder, NotPublished, AlreadyTaken, NoRoom, TooManyJumps] {
+        let plain =
+            [NotInOrder, NotPublished, AlreadyTaken, NoRoom, TooManyJumps, Refusal::NoWorker];
+        for refusal in plain {
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }
-        for fault in [Vanished, Changed, Truncated, Denied, Io, Corrupt, NoSpace, Untransformable] {
+        for fault in [
+            Fault::Vanished,
+            Fault::Changed,
+            Fault::Truncated,
+            Fault::Denied,
+            Fault::Io,
+            Fault::Corrupt,
+            Fault::NoSpace,
+            Fault::Untransformable,
+            Fault::NoWorker,
+        ] {
             let refusal = Refusal::Unreadable(SampleId(1), fault);
             assert_eq!(decode(encode(refusal)), Some(refusal));
         }

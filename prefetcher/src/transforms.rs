@@ -25,7 +25,10 @@ use std::{
     time::Duration,
 };
 
-use tierfeed_core::id::{Epoch, SampleId};
+use tierfeed_core::{
+    id::{Epoch, SampleId},
+    session::Fault,
+};
 use tierfeed_numa_memory::Region;
 use tierfeed_transform::{
     worker_process::Program,
@@ -111,6 +114,20 @@ pub enum TransformError {
     /// No worker starts.
     #[error("no transform worker starts: {0}")]
     NoWorker(String),
+}
+
+impl TransformError {
+    /// The fault that is reported to the session.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Untransformable(_) | Self::Crashed(_) | Self::TimedOut(_) => {
+                Fault::Untransformable
+            }
+            // The sample is good: the trainer can make its row.
+            Self::Interrupted(_) | Self::Failed(_) | Self::NoWorker(_) => Fault::NoWorker,
+        }
+    }
 }
 
 /// Why a pool does not start.

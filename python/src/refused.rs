@@ -34,8 +34,8 @@ impl Refused {
         self.batch.step.0
     }
 
-    /// The kind of refusal. Reading directly helps against `"no-room"`, `"too-large"`,
-    /// `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
+    /// The kind of refusal. Reading directly helps against `"no-room"`, `"no-worker"`,
+    /// `"too-large"`, `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
     #[getter]
     fn reason(&self) -> &'static str {
         match self.refusal {
@@ -46,6 +46,7 @@ impl Refused {
             Refusal::AlreadyTaken => "already-taken",
             Refusal::NoRoom => "no-room",
             Refusal::TooManyJumps => "too-many-jumps",
+            Refusal::NoWorker => "no-worker",
         }
     }
 

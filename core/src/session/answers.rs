@@ -116,8 +116,9 @@ impl Answers {
         if let Some((sample, fault)) = staged.unreadable {
             staging.vacate(batch);
             let reason = match fault {
-                // The trainer can read it: what is missing is memory here.
+                // The trainer can read it: what is missing is memory or a worker here.
                 Fault::NoSpace => Refusal::NoRoom,
+                Fault::NoWorker => Refusal::NoWorker,
                 fault => Refusal::Unreadable(sample, fault),
             };
             return Some(Answer::Refuse { connection, batch, reason });

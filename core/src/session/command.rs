@@ -87,6 +87,8 @@ pub enum Refusal {
     NoRoom,
     /// Its epoch is far from those that the node works on, and the rank asked for such too often.
     TooManyJumps,
+    /// No worker makes rows of its samples, which are readable.
+    NoWorker,
 }
 
 /// What went wrong with an operation.
@@ -110,6 +112,8 @@ pub enum Fault {
     Poisoned(TierId, ChunkId),
     /// The bytes are there, but no row could be made of them.
     Untransformable,
+    /// No worker made a row of the bytes, for no fault of theirs.
+    NoWorker,
 }
 
 impl Fault {
@@ -126,6 +130,7 @@ impl Fault {
             Self::NoSpace => "no-space",
             Self::Poisoned(..) => "poisoned",
             Self::Untransformable => "untransformable",
+            Self::NoWorker => "no-worker",
         }
     }
 }

@@ -304,8 +304,10 @@ impl Session {
         let EntryRef { batch, index } = entry;
         let Some(staged) = self.staging.batch_mut(batch) else { return };
         match self.settings.on_error {
-            // With `NoSpace` the sample is readable, only the memory for it is missing.
-            OnError::Skip if fault != Fault::NoSpace => staged.batch.entries[index].len = None,
+            // The sample is good, only the memory or the worker for it is missing.
+            OnError::Skip if !matches!(fault, Fault::NoSpace | Fault::NoWorker) => {
+                staged.batch.entries[index].len = None;
+            }
             OnError::Skip | OnError::Fail => {
                 staged.unreadable.get_or_insert((sample, fault));
             }

@@ -131,6 +131,8 @@ pub struct Refusals {
     pub no_room: u64,
     /// Refused with [`Refusal::TooManyJumps`].
     pub too_many_jumps: u64,
+    /// Refused with [`Refusal::NoWorker`].
+    pub no_worker: u64,
 }
 
 impl Refusals {
@@ -143,6 +145,7 @@ impl Refusals {
             Refusal::AlreadyTaken => &mut self.already_taken,
             Refusal::NoRoom => &mut self.no_room,
             Refusal::TooManyJumps => &mut self.too_many_jumps,
+            Refusal::NoWorker => &mut self.no_worker,
         };
         *count += 1;
     }

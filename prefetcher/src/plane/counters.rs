@@ -147,7 +147,7 @@ pub const DURATION_BOUNDS: [Nanoseconds; 19] = [
 ];
 
 /// One of each kind, at [`slot_of`] it.
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault::Vanished,
     Fault::Changed,
     Fault::Truncated,
@@ -157,6 +157,7 @@ const FAULTS: [Fault; 9] = [
     Fault::NoSpace,
     Fault::Poisoned(TierId(0), ChunkId(0)),
     Fault::Untransformable,
+    Fault::NoWorker,
 ];
 
 /// Where a kind of fault is counted, wherever it happened.
@@ -171,6 +172,7 @@ const fn slot_of(fault: Fault) -> usize {
         Fault::NoSpace => 6,
         Fault::Poisoned(..) => 7,
         Fault::Untransformable => 8,
+        Fault::NoWorker => 9,
     }
 }
 

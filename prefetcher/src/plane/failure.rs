@@ -84,7 +84,7 @@ impl Cause {
         match self {
             Self::Read(error) => error.fault(),
             Self::Copy(error) => error.fault(),
-            Self::Transform(_) => Fault::Untransformable,
+            Self::Transform(error) => error.fault(),
             Self::Chunk { source, .. } | Self::Arena { source, .. } => source.fault(),
             Self::Abandoned => Fault::Io,
         }

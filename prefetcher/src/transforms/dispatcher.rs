@@ -35,8 +35,8 @@ const PAUSE_MIN: Nanoseconds = Nanoseconds(10_000_000);
 /// The longest pause.
 const PAUSE_MAX: Nanoseconds = Nanoseconds(5_000_000_000);
 
-/// Workers in a row that do not start, after which tasks are refused as long as there is no worker.
-const FAILED_STARTS_MAX: u32 = 5;
+/// How long tasks wait while no worker starts; then they are refused until one does.
+const WITHOUT_WORKER_MAX: Nanoseconds = Nanoseconds(10_000_000_000);
 
 /// The state of the thread.
 pub(super) struct Dispatcher {
@@ -54,6 +54,8 @@ pub(super) struct Dispatcher {
     /// Workers in a row that ended without an answer.
     idle_ends: u32,
     failed_starts: u32,
+    /// When a worker was last ready.
+    ready_at: Nanoseconds,
     last_failure: String,
 }
 
@@ -91,6 +93,7 @@ impl Dispatcher {
             requests_made: 0,
             idle_ends: 0,
             failed_starts: 0,
+            ready_at: Nanoseconds(0),
             last_failure: String::new(),
         }
     }
@@ -169,8 +172,11 @@ impl Dispatcher {
 
     /// Ends tasks that no worker will take.
     fn refuse_without_workers(&mut self) {
-        let is_working = self.seats.iter().any(|seat| seat.worker().is_some_and(|it| it.is_ready));
-        if is_working || self.failed_starts < FAILED_STARTS_MAX {
+        let now = self.clock.now();
+        if self.seats.iter().any(|seat| seat.worker().is_some_and(|it| it.is_ready)) {
+            self.ready_at = now;
+        }
+        if self.failed_starts == 0 || now.0 - self.ready_at.0 < WITHOUT_WORKER_MAX.0 {
             return;
         }
         let returned = self.returned.drain(..).map(|given| given.task);

@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::PermissionsExt as _},
     path::PathBuf,
     process,
     sync::mpsc::{Receiver, Sender, channel},
@@ -197,6 +197,51 @@ fn workers_that_are_killed_cost_no_sample() {
     }
     rig.check_rows(&rig.ended(300), 's');
     assert!(rig.pool.counts().crashed >= 1, "{:?}", rig.pool.counts());
+}
+
+#[test]
+fn samples_wait_while_no_worker_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let [program, gone, starts] = ["program", "gone", "starts"].map(|name| dir.path().join(name));
+    let mut settings = settings(1);
+    let script = format!(
+        "#!/bin/sh\n[ ! -e {gone} ] || {{ echo >> {starts}; exit 1; }}\nexec {real} \"$@\"\n",
+        gone = gone.display(),
+        starts = starts.display(),
+        real = settings.program.path.display(),
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    settings.program.path = program;
+    let rig = Rig::start(settings);
+    fs::write(&gone, "").unwrap();
+    workers().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+    (0..10).for_each(|sample| rig.submit('s', sample));
+    while fs::read(&starts).map_or(0, |lines| lines.len()) < 7 {
+        thread::yield_now();
+    }
+    fs::remove_file(&gone).unwrap();
+    rig.check_rows(&rig.ended(10), 's');
+    assert_eq!(rig.pool.counts().lost, 0);
+}
+
+#[test]
+fn what_is_no_fault_of_a_sample_is_not_reported_as_one() {
+    let why = String::new;
+    for error in [
+        TransformError::NoWorker(why()),
+        TransformError::Failed(why()),
+        TransformError::Interrupted(why()),
+    ] {
+        assert_eq!(error.fault(), Fault::NoWorker, "{error}");
+    }
+    for error in [
+        TransformError::Untransformable(why()),
+        TransformError::Crashed(why()),
+        TransformError::TimedOut(PATIENCE),
+    ] {
+        assert_eq!(error.fault(), Fault::Untransformable, "{error}");
+    }
 }
 
 #[test]

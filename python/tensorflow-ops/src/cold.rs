@@ -240,7 +240,7 @@ impl ColdReader {
             | Fault::Corrupt
             | Fault::Untransformable
             | Fault::Poisoned(..) => Code::DataLoss,
-            Fault::Io => Code::Unavailable,
+            Fault::Io | Fault::NoWorker => Code::Unavailable,
         };
         let object = self.index.object_name(SampleId(id));
         let what = if fault == Fault::Untransformable { "transform" } else { "read" };

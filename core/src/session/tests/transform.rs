@@ -247,21 +247,30 @@ fn a_tier_takes_the_stored_form_while_its_row_is_still_made() {
     assert!(!kept(Form::Prepared), "the prepared form is there when the row is");
 }
 
+impl Play {
+    /// Lets operations end until one is a transform, and takes that.
+    fn take_transform(&mut self) -> (OpId, SampleId) {
+        loop {
+            let running = &mut self.plane.running;
+            let mut transforms = running.iter().enumerate().filter_map(|(at, (_, it))| match it {
+                Operation::Transform { sample, .. } => Some((at, *sample)),
+                _ => None,
+            });
+            if let Some((at, sample)) = transforms.next() {
+                return (running.swap_remove(at).0, sample);
+            }
+            self.end_one(0, 0);
+        }
+    }
+}
+
 #[test]
 fn a_sample_that_cannot_be_transformed_is_skipped_or_refuses_its_batch_by_name() {
     for (on_error, form) in [(OnError::Skip, Form::Stored), (OnError::Fail, Form::Prepared)] {
         let settings = transforming(settings(policy::Kind::Lru, 4, 1, on_error), 1, form);
         let mut world = Play::new(&settings);
         world.ask(0);
-        let is_transform = |(_, it): &(OpId, Operation)| matches!(it, Operation::Transform { .. });
-        let at = loop {
-            if let Some(at) = world.plane.running.iter().position(is_transform) {
-                break at;
-            }
-            world.end_one(0, 0);
-        };
-        let (op, operation) = world.plane.running.swap_remove(at);
-        let Operation::Transform { sample, .. } = operation else { unreachable!() };
+        let (op, sample) = world.take_transform();
         let outcome = Err(Fault::Untransformable);
         world.tell(Event::Transformed { op, outcome, took: Nanoseconds(7) });
         world.play(&[3, 5, 7], 0);
@@ -277,5 +286,22 @@ fn a_sample_that_cannot_be_transformed_is_skipped_or_refuses_its_batch_by_name()
             }
         }
         assert_eq!(transforms(&world.session)[0].failed, 1);
+    }
+}
+
+#[test]
+fn a_batch_without_a_worker_is_refused_so_that_the_trainer_makes_its_rows() {
+    for (on_error, form) in [(OnError::Skip, Form::Stored), (OnError::Fail, Form::Prepared)] {
+        let settings = transforming(settings(policy::Kind::Lru, 4, 1, on_error), 1, form);
+        let mut world = Play::new(&settings);
+        world.ask(0);
+        let (op, _) = world.take_transform();
+        let outcome = Err(Fault::NoWorker);
+        world.tell(Event::Transformed { op, outcome, took: Nanoseconds(0) });
+        world.play(&[3, 5, 7], 0);
+        let refused = &world.trainers[0].refused;
+        assert_eq!(world.skipped, 0, "{on_error:?}");
+        assert_eq!(refused.len(), 1);
+        assert_eq!(refused[0].1, Refusal::NoWorker, "{on_error:?}");
     }
 }

@@ -146,6 +146,7 @@ impl View<'_> {
             ("already-taken", refusals.already_taken),
             ("no-room", refusals.no_room),
             ("too-many-jumps", refusals.too_many_jumps),
+            ("no-worker", refusals.no_worker),
         ] {
             family.add(vec![("reason", reason.to_owned())], Value::Count(count));
         }

@@ -324,7 +324,7 @@ impl RunFigures<'_> {
             return Some(self.more_room(StallCause::SelfRead));
         }
         let refused = refusals.too_large + refusals.unreadable + refusals.already_taken;
-        if refused + refusals.not_published > 0
+        if refused + refusals.not_published + refusals.no_worker > 0
             || self.waiting.seconds_for(StallCause::Unanswered) > 0.5
         {
             return None;
