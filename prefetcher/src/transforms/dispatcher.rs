@@ -316,7 +316,7 @@ impl Dispatcher {
             FromWorker::Ready => Some(End::Confused),
             FromWorker::Unfit(why) => Some(End::Unfit(why)),
             FromWorker::Replacing { id } => match worker.given.front_mut() {
-                Some(given) if given.id == id => {
+                Some(given) if given.id == id && given.may_be_replaced() => {
                     given.is_replacing = true;
                     None
                 }

@@ -4,7 +4,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use tierfeed_core::units::Nanoseconds;
-use tierfeed_transform::{worker_process::WorkerProcess, worker_protocol::ArenaId};
+use tierfeed_transform::{
+    worker_process::WorkerProcess,
+    worker_protocol::{AfterTransform, ArenaId},
+};
 
 use super::{GIVEN_MAX, Task};
 
@@ -43,6 +46,14 @@ pub(super) struct Given {
     pub(super) ended: u32,
     /// Whether its input is being replaced.
     pub(super) is_replacing: bool,
+}
+
+impl Given {
+    /// Whether its worker may say that it replaces the input: once, if it was asked to. So a worker has two
+    /// packets at most for each of its tasks.
+    pub(super) fn may_be_replaced(&self) -> bool {
+        !self.is_replacing && self.task.after == AfterTransform::Prepared
+    }
 }
 
 impl Worker {

@@ -10,6 +10,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tierfeed_core::{tier::Locality, units::Bytes};
 use tierfeed_numa_memory::{Pages, Request as RegionRequest};
+use tierfeed_transform::worker_protocol::{FromWorker, send};
 use tierfeed_transform_worker::{Apply, Input, serve};
 
 use super::*;
@@ -31,6 +32,11 @@ impl Apply for Played {
         match input.bytes.first() {
             Some(b'a') => process::abort(),
             Some(b'e') => return Err("no image".to_owned()),
+            Some(b'r') => {
+                let packet = FromWorker::Replacing { id: 1 }.encode();
+                while send(io::stdin().as_fd(), &packet, None).is_ok() {}
+                process::exit(1);
+            }
             Some(b'h') => loop {
                 thread::park();
             },
@@ -272,6 +278,17 @@ fn a_sample_that_never_ends_is_refused_and_the_next_is_transformed() {
     let mut ended = rig.ended(2);
     let error = ended.remove(&0).unwrap().outcome.unwrap_err();
     assert!(error.to_string().contains("took longer than"), "{error}");
+    rig.check_rows(&ended, 's');
+}
+
+#[test]
+fn a_worker_that_repeats_itself_without_end_is_replaced() {
+    let rig = Rig::start(settings(1));
+    rig.submit('r', 0);
+    rig.submit('s', 1);
+    let mut ended = rig.ended(2);
+    let error = ended.remove(&0).unwrap().outcome.unwrap_err();
+    assert!(error.to_string().contains("answered what it was not asked"), "{error}");
     rig.check_rows(&ended, 's');
 }
 
