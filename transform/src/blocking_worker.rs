@@ -188,7 +188,8 @@ impl BlockingWorker {
             Arrival::Packet(FromWorker::Ready, _) => Ok(Running { process, memory: None }),
             Arrival::Packet(FromWorker::Unfit(why), _) => Err(TransformError::Unfit(why)),
             Arrival::Packet(..) | Arrival::Nothing | Arrival::End => {
-                Err(TransformError::Crashed(format!("{} at its start", process.end_by_itself())))
+                let ending = process.end_by_itself();
+                Err(StartError::Ended { path: self.program.path.clone(), ending }.into())
             }
         }
     }

@@ -145,6 +145,17 @@ fn a_worker_that_hangs_ends_itself_and_is_replaced() {
 }
 
 #[test]
+fn a_worker_that_ends_at_its_start_is_no_fault_of_the_sample() {
+    // It ends after its setup came.
+    let arguments = ["-c", "head -c 1 > /dev/null; exit 3"].map(str::to_owned).to_vec();
+    let program = Program { path: "/bin/sh".into(), arguments };
+    let mut worker = BlockingWorker::new(program, setup(), ROW as u64);
+    let error = transform(&mut worker, b"1").unwrap_err();
+    assert!(matches!(error, TransformError::Start(_)), "{error}");
+    assert!(error.to_string().contains("code 3 at its start"), "{error}");
+}
+
+#[test]
 fn a_worker_that_cannot_apply_its_pipeline_says_why() {
     let mut worker = blocking(Setup { pipeline: "unfit".to_owned(), ..setup() });
     let error = transform(&mut worker, b"1").unwrap_err();
