@@ -52,8 +52,6 @@ pub struct Settings {
     pub setup: Setup,
     /// How many workers there are.
     pub workers: NonZeroUsize,
-    /// The CPUs on which workers run; `None` for those of this process.
-    pub cpus: Option<Vec<usize>>,
     /// Tasks that wait for a worker; more are refused.
     pub queued_max: NonZeroUsize,
 }
@@ -63,7 +61,7 @@ pub type Finish = Box<dyn FnOnce(Finished) + Send>;
 
 /// A sample to transform.
 pub struct Task {
-    /// The sample.
+    /// The number of the sample in the dataset, which keys its draws.
     pub sample: SampleId,
     /// The epoch that reads it.
     pub epoch: Epoch,
@@ -134,7 +132,7 @@ impl TransformError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The system refused.
+    /// The thread that serves the workers did not start.
     #[error("cannot start the thread of the transform workers: {0}")]
     System(#[from] io::Error),
     /// The first worker does not work.

@@ -74,7 +74,7 @@ class PlayedConnection:
         self.rank = rank
         self.requests = Requests()
         self.order = agent.order
-        self.briefing = "played"
+        self.briefing = "{}"
         self.fingerprint = 1
         self.batches_ahead = 4
         self.leases = 0

@@ -14,7 +14,7 @@
 //!
 //! **Invariants**
 //! 1. A region that is cut out lies in the image, and is not empty.
-//! 2. A step draws the same whatever the other steps are, at the same number.
+//! 2. What a step draws depends on its own parameters and its number in the list, not on the other steps.
 
 use crate::{
     geometry::{Region, Size},

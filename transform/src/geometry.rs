@@ -3,9 +3,9 @@
 /// The size of an image in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Rows.
+    /// The number of rows.
     pub height: u32,
-    /// Columns.
+    /// The number of columns.
     pub width: u32,
 }
 

@@ -166,9 +166,9 @@ pub struct RandomResizedCropFile {
     expecting = "a mapping such as `{ mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] }`"
 )]
 pub struct NormalizeFile {
-    /// One a channel.
+    /// The mean of each channel, as a part of 1.
     pub mean: Vec<f64>,
-    /// One a channel.
+    /// The standard deviation of each channel, as a part of 1.
     pub std: Vec<f64>,
 }
 

@@ -180,9 +180,9 @@ pub struct RandomResizedCrop {
 /// A shift and a scale for each channel: `(level / 255 - mean) / std`, computed in `float32`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalize {
-    /// One a channel.
+    /// The mean of each channel, as a part of 1.
     pub mean: Vec<f64>,
-    /// One a channel.
+    /// The standard deviation of each channel, as a part of 1.
     pub std: Vec<f64>,
 }
 

@@ -10,21 +10,15 @@
 //! an offset counts only after it was compared with the length of the memory
 //! ([`Request::check`]). All numbers are little-endian.
 
-use std::{
-    io::{IoSlice, IoSliceMut},
-    mem::MaybeUninit,
-    os::fd::{BorrowedFd, OwnedFd},
-    time::Duration,
-};
+mod bytes;
+mod socket;
 
-use rustix::{
-    io::Errno,
-    net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-    },
-};
+use std::time::Duration;
 
+use rustix::io::Errno;
+
+use self::bytes::{Reader, Writer, cut, nanoseconds};
+pub use self::socket::{Arrival, receive, send};
 use crate::Pipeline;
 
 /// The version of these packets. Starter and worker are one program, unless it was replaced meanwhile.
@@ -266,20 +260,9 @@ pub enum PacketError {
         /// Its length, or the least that it has.
         len: usize,
     },
-    /// The system refused.
+    /// A call of the kernel on the socket failed.
     #[error("the socket of a transform worker: {0}")]
     Socket(#[from] Errno),
-}
-
-/// One attempt to receive.
-#[derive(Debug)]
-pub enum Arrival<T> {
-    /// A packet, with the descriptor that came with it.
-    Packet(T, Option<OwnedFd>),
-    /// None is there yet.
-    Nothing,
-    /// The other side has closed its end.
-    End,
 }
 
 const SETUP: u8 = 1;
@@ -392,174 +375,6 @@ impl FromWorker {
             Some(Ok(packet)) if rest.0.is_empty() => Ok(packet),
             _ => Err(malformed),
         }
-    }
-}
-
-/// Sends one packet, with a descriptor if one is given. Never waits: a side that leaves dozens of packets
-/// unread is broken.
-///
-/// # Errors
-///
-/// [`PacketError::TooLong`] and [`PacketError::Socket`].
-pub fn send(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    descriptor: Option<BorrowedFd<'_>>,
-) -> Result<(), PacketError> {
-    if bytes.len() > PACKET_BYTES_MAX {
-        return Err(PacketError::TooLong { len: bytes.len() });
-    }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let rights = descriptor.as_slice();
-    if !rights.is_empty() {
-        // The space is made for one.
-        let _ = control.push(SendAncillaryMessage::ScmRights(rights));
-    }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => (),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-/// Receives one packet if one is there, into `buffer`, and reads it with `decode`.
-///
-/// # Errors
-///
-/// [`PacketError::TooLong`] and [`PacketError::Socket`], and those of `decode`.
-pub fn receive<T>(
-    socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
-    decode: impl FnOnce(&[u8]) -> Result<T, PacketError>,
-) -> Result<Arrival<T>, PacketError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
-            Ok(received) => break received,
-            // A side that closes with unread packets resets the connection, which is told once.
-            Err(Errno::INTR | Errno::CONNRESET) => (),
-            Err(Errno::AGAIN) => return Ok(Arrival::Nothing),
-            Err(errno) => return Err(errno.into()),
-        }
-    };
-    // Those beyond the first are closed here.
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
-    });
-    if received.flags.contains(ReturnFlags::TRUNC) {
-        return Err(PacketError::TooLong { len: buffer.len() + 1 });
-    }
-    if received.bytes == 0 {
-        return Ok(Arrival::End);
-    }
-    Ok(Arrival::Packet(decode(&buffer[..received.bytes])?, descriptor))
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A message, at most as long as a packet may carry it.
-fn cut(message: &str) -> &str {
-    let end =
-        (0..=message.len().min(MESSAGE_BYTES_MAX)).rev().find(|at| message.is_char_boundary(*at));
-    &message[..end.unwrap_or(0)]
-}
-
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn new(kind: u8) -> Self {
-        Self(vec![kind])
-    }
-
-    fn u8(mut self, value: u8) -> Self {
-        self.0.push(value);
-        self
-    }
-
-    fn u32(mut self, value: u32) -> Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn u64(mut self, value: u64) -> Self {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    /// The rest of the packet.
-    fn text(mut self, value: &str) -> Self {
-        self.0.extend(value.as_bytes());
-        self
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*array)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    /// The rest of the packet, if it is UTF-8 of at most `bytes_max`.
-    fn text(&mut self, bytes_max: usize) -> Option<String> {
-        let bytes = std::mem::take(&mut self.0);
-        let text = str::from_utf8(bytes).ok().filter(|text| text.len() <= bytes_max);
-        text.map(str::to_owned)
-    }
-
-    fn setup(&mut self) -> Option<Setup> {
-        Some(Setup {
-            parent: self.u32()?,
-            seed: self.u64()?,
-            pixels_max: self.u64()?,
-            time_limit: Duration::from_nanos(self.u64()?),
-            niceness: self.u8().filter(|it| *it <= 19)?,
-            pipeline: self.text(PIPELINE_BYTES_MAX)?,
-        })
-    }
-
-    fn part(&mut self) -> Option<Part> {
-        Some(Part { offset: self.u64()?, len: self.u64()? })
-    }
-
-    fn request(&mut self) -> Option<Request> {
-        let (id, arena, slot, input_len) =
-            (self.u64()?, ArenaId(self.u32()?), self.part()?, self.u64()?);
-        let form = match self.u8()? {
-            0 => InputForm::Stored,
-            1 => InputForm::Prepared,
-            _ => return None,
-        };
-        let after = match self.u8()? {
-            0 => AfterTransform::Unused,
-            1 => AfterTransform::Prepared,
-            _ => return None,
-        };
-        let (row, sample, epoch) = (self.part()?, self.u64()?, self.u32()?);
-        Some(Request { id, arena, slot, input_len, form, after, row, sample, epoch })
     }
 }
 

@@ -113,7 +113,7 @@ pub struct FoundTier {
 /// What a node can give to transforms, and what they cost there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransformOffer {
-    /// Threads that transform.
+    /// The samples that the node transforms at a time, one in each transform worker.
     pub threads: NonZeroU32,
     /// What a thread needs for a sample, as it was measured; `None` if it was not.
     pub each: Option<SampleTime>,
@@ -220,7 +220,7 @@ impl LinkWindows {
 pub struct TransformSchedule {
     /// The form in which its tiers hold samples, the same on all nodes.
     pub form: Form,
-    /// Threads that transform.
+    /// The samples that the node transforms at a time, one in each transform worker.
     pub threads: NonZeroU32,
     /// Why this form, in a sentence.
     pub reason: String,
@@ -231,7 +231,7 @@ pub struct TransformSchedule {
 pub struct Transforming {
     /// The form in which its tiers hold samples.
     pub form: Form,
-    /// Threads that transform.
+    /// The samples that the node transforms at a time, one in each transform worker.
     pub threads: NonZeroU32,
     /// What a thread needs for a sample; `None` if it was not measured.
     pub each: Option<SampleTime>,

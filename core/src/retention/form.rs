@@ -84,7 +84,7 @@ pub struct Facts {
     pub cold: Option<BytesPerSecond>,
     /// The times of a thread.
     pub each: SampleTime,
-    /// Threads that transform.
+    /// The samples that a node transforms at a time.
     pub threads: NonZeroU32,
     /// What the trainer computes in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,

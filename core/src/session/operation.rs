@@ -116,7 +116,7 @@ pub enum Operation {
     },
     /// Turns a staged sample into a row of its batch. It has the name of the operation that brought the sample.
     Transform {
-        /// The sample.
+        /// The sample to transform.
         sample: SampleId,
         /// The epoch that reads it, on which random steps depend.
         epoch: Epoch,

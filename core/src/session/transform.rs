@@ -22,7 +22,7 @@ use crate::{
 pub struct Transform {
     /// The length of a transformed sample: one row of a batch.
     pub row: Bytes,
-    /// Threads that transform.
+    /// The samples that a node transforms at a time.
     pub threads: NonZeroU32,
     /// The form in which tiers and other nodes hold samples; [`super::Settings::sizes`] are the lengths in it.
     pub cached: Form,

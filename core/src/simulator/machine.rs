@@ -57,7 +57,7 @@ pub struct Pause {
 /// What a thread needs for a part of a transform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepCost {
-    /// For each sample, whatever its length.
+    /// The fixed part for a sample, which is added to the part for its bytes.
     pub each: LatencyQuantiles,
     /// For each KiB of it, as it is stored.
     pub kib: Nanoseconds,

@@ -21,7 +21,7 @@ pub enum Format {
 pub struct Header {
     /// The format.
     pub format: Format,
-    /// The size of the pixels as they are stored, whatever the orientation.
+    /// The size of the image as it is stored, before its orientation is applied.
     pub size: Size,
 }
 

@@ -15,9 +15,9 @@ pub enum DecodeError {
         "the image has {width} x {height} pixels, and {pixels_max} in all are allowed (`limits: {{ pixels }}`)"
     )]
     TooLarge {
-        /// Columns.
+        /// Its width in pixels.
         width: u32,
-        /// Rows.
+        /// Its height in pixels.
         height: u32,
         /// The limit.
         pixels_max: u64,

@@ -10,7 +10,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tierfeed_core::units::Nanoseconds;
 use tierfeed_dataset::pace::Pace;
-use tierfeed_numa_memory::{Region, affinity::pin_current_thread};
+use tierfeed_numa_memory::Region;
 use tierfeed_transform::{
     worker_process::WorkerProcess,
     worker_protocol::{ArenaId, Arrival, FromWorker, Outcome, PacketError, Request, ToWorker},
@@ -100,12 +100,6 @@ impl Dispatcher {
 
     /// Works until the orders are closed.
     pub(super) fn run(mut self) {
-        if let Some(cpus) = &self.settings.cpus
-            && let Err(error) = pin_current_thread(cpus)
-        {
-            // Workers run on any CPU then, which is slower at most.
-            tracing::warn!(%error, ?cpus, "transform workers are not pinned");
-        }
         while !self.orders.is_closed() {
             self.forget_arenas();
             self.fill_seats();

@@ -77,7 +77,6 @@ fn settings(workers: usize) -> Settings {
             pipeline: "played".to_owned(),
         },
         workers: NonZeroUsize::new(workers).unwrap(),
-        cpus: None,
         queued_max: NonZeroUsize::new(1000).unwrap(),
     }
 }

@@ -110,7 +110,6 @@ impl Bench {
             program: program.clone(),
             setup: Setup::of(pipeline, job.seed),
             workers: NonZeroUsize::MIN,
-            cpus: None,
             queued_max: NonZeroUsize::MIN,
         })?;
         Ok(Self { workers, source, index: Arc::clone(index), memory, row_len, prepared })

@@ -55,7 +55,7 @@ pub(super) fn start(
     // The session gives out no more at a time than workers take.
     let queued_max =
         workers.saturating_mul(const { NonZeroUsize::new(2 * GIVEN_MAX).expect("4 is not 0") });
-    let settings = Settings { program, setup, workers, cpus: None, queued_max };
+    let settings = Settings { program, setup, workers, queued_max };
     plane.transform_with(Transforms::start_blocking(settings)?);
     Ok(())
 }

@@ -50,7 +50,7 @@ pub struct ScheduleEntry {
 pub struct TransformEntry {
     /// The form in which tiers hold samples: `stored` or `prepared`.
     pub form: String,
-    /// Threads that transform.
+    /// The samples that the node transforms at a time, one in each transform worker.
     pub threads: u32,
     /// Why this form, in a sentence.
     pub reason: String,

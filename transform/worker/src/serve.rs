@@ -83,7 +83,7 @@ pub enum ServeError {
     /// There are too many arenas, or one came without its memory.
     #[error("arena {}: no descriptor came with it, or there are {ARENAS_MAX} others", .0.0)]
     Arena(ArenaId),
-    /// The system refused.
+    /// The worker could not wait for its socket and its starter.
     #[error("a transform worker cannot wait for packets: {0}")]
     System(#[from] io::Error),
     /// The process could not be confined.

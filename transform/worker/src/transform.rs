@@ -42,9 +42,9 @@ pub enum TransformError {
         "a step would make an image of {width} x {height} pixels of it, and {pixels_max} in all are allowed (`limits: {{ pixels }}`)"
     )]
     TooLarge {
-        /// Columns.
+        /// Its width in pixels.
         width: u32,
-        /// Rows.
+        /// Its height in pixels.
         height: u32,
         /// The limit.
         pixels_max: u64,

@@ -1,7 +1,7 @@
 //! Images under pipelines: one input is the bytes of an image, of any format.
 //!
-//! Whatever the bytes are, the answer is a row or an error, the same each time, and the decoder serves the next
-//! image. A crop has the pixels of the whole image where both are decoded.
+//! For any bytes the decoder returns a row or an error, the same on each call, and can decode the next image
+//! afterwards. A crop has the pixels of the whole image where both are decoded.
 
 #![no_main]
 

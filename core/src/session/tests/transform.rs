@@ -1,4 +1,5 @@
-//! Sessions of jobs with a transform: batches are rows, whichever form tiers hold and whatever ends first.
+//! Sessions of jobs with a transform hand out rows: in both forms that tiers can hold, and in every order in
+//! which operations can end.
 
 use super::*;
 
