@@ -49,6 +49,9 @@ impl JobFile {
     /// What the file leaves out of its world is that of `default`.
     pub(crate) fn read_with(path: &Path, default: World) -> Result<Self, Failure> {
         let (job, text) = Job::load_with(path, default).map_err(Failure::input)?;
+        if let Some(warning) = job.unused_threads() {
+            tracing::warn!(file = %path.display(), "{warning}");
+        }
         Ok(Self { job: Arc::new(job), path: path.to_owned(), text })
     }
 

@@ -70,6 +70,12 @@ fn decoded_batch(job: &Job, demand: &Demand) -> Option<Bytes> {
 }
 
 fn warnings(job: &Job, demand: &Demand) -> Vec<String> {
+    let mut warnings = of_native_cache(job, demand);
+    warnings.extend(job.unused_threads().map(str::to_owned));
+    warnings
+}
+
+fn of_native_cache(job: &Job, demand: &Demand) -> Vec<String> {
     match &job.trainer.cache {
         NativeCache::None => Vec::new(),
         NativeCache::Memory => vec![format!(

@@ -354,6 +354,16 @@ impl Job {
         if self.described.is_none() { Ok(()) } else { Err(OnlyDescribed) }
     }
 
+    /// What to tell the user about threads that the job names and nothing uses.
+    #[must_use]
+    pub fn unused_threads(&self) -> Option<&'static str> {
+        let is_unused = self.transform.is_none() && self.threads != Threads::Auto;
+        is_unused.then_some(
+            "threads is without effect in a job without transform; remove it, or name the steps of a \
+             transform",
+        )
+    }
+
     /// Whether a scratch tier leaves its RAM disk to the agent.
     #[must_use]
     pub fn has_own_ram_disk(&self) -> bool {

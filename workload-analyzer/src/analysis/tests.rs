@@ -125,6 +125,14 @@ fn a_cache_of_the_framework_gives_a_warning() {
 }
 
 #[test]
+fn threads_that_nothing_uses_give_a_warning() {
+    assert!(analysed(1, 0, "threads: auto").warnings.is_empty());
+    assert!(analysed(1, 0, "threads: 3").warnings[0].contains("without transform"));
+    let transform = "threads: 3\ntransform: { steps: [{ random_resized_crop: 224 }] }";
+    assert!(analysed(1, 0, transform).warnings.is_empty());
+}
+
+#[test]
 fn the_table_shows_the_analysis() {
     let analysis = analysed(
         10,

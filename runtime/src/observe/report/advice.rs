@@ -378,8 +378,9 @@ impl RunFigures<'_> {
         let count = wanted.clamp(threads + 1, self.processors.max(threads + 1));
         let text = format!(
             "training waited {} of {} for samples to be decoded, by {}: `decode_threads={count}` of \
-             TierLoader (or `num_workers` of a DataLoader); threads help where the decode function \
-             releases Python's lock, as Pillow and torchvision do",
+             TierLoader, or `decode_threads=\"auto\"`, with which it finds their number itself (or \
+             `num_workers` of a DataLoader); threads help where the decode function releases Python's \
+             lock, as Pillow and torchvision do",
             super::verdict::time(decoding),
             super::verdict::time(self.waiting.wall_s),
             match threads {

@@ -418,6 +418,8 @@ fn decoding_on_the_training_s_own_thread_wants_threads_and_all_threads_less_deco
     );
     assert_eq!(changes(&alone), ["decode-threads"]);
     assert_eq!(alone.advice[0].to_count, Some(4));
+    let text = &alone.advice[0].text;
+    assert!(["=4`", "=\"auto\"`"].iter().all(|it| text.contains(it)), "{text}");
     // Two threads decode for the whole time what training takes in a quarter of it.
     assert_eq!(of(2).advice[0].to_count, Some(8), "as many processors as there are");
     assert_eq!(changes(&of(8)), ["cheaper-decoding"]);
