@@ -1,8 +1,8 @@
 //! Recognises the format of an image and decodes a region of it.
 
 use crate::{
-    Channels, Dct, DecodeError, Image, Orientation, Region, Scale, Size, exif, jpeg::Decompressor,
-    png, webp,
+    Channels, Dct, DecodeError, Entropy, Image, Orientation, Region, Scale, Size, exif,
+    jpeg::Decompressor, png, webp,
 };
 
 /// A format that a [`Decoder`] reads.
@@ -34,6 +34,8 @@ pub struct Settings {
     pub dct: Dct,
     /// The scale of JPEG; other formats are decoded as they are.
     pub scale: Scale,
+    /// What decodes the Huffman codes of JPEG.
+    pub entropy: Entropy,
 }
 
 /// Decodes images, one after another.
@@ -85,12 +87,12 @@ impl Decoder {
         settings: &Settings,
         image: &mut Image,
     ) -> Result<(), DecodeError> {
-        let Settings { channels, dct, scale } = *settings;
+        let Settings { channels, dct, scale, entropy } = *settings;
         let scale = if header.format == Format::Jpeg { scale } else { Scale::WHOLE };
         let size = scale.size(header.size);
         assert!(region.is_within(size), "{region:?} is not within {size:?}");
         match header.format {
-            Format::Jpeg => self.jpeg.decode(bytes, region, (channels, dct, scale), image),
+            Format::Jpeg => self.jpeg.decode(bytes, region, (channels, dct, scale, entropy), image),
             Format::Png => png::decode(bytes, header.size, region, channels, image),
             Format::WebP => {
                 webp::decode(bytes, header.size, region, channels, &mut self.whole, image)

@@ -2,9 +2,10 @@
 //!
 //! Rows above the region are entropy-decoded but not transformed, columns beside it are not transformed,
 //! and nothing is decoded below it. Inverse DCT and upsampling are the accurate ones, which torchvision
-//! and Pillow use too. CMYK and YCCK become RGB as they convert it. Damaged data is decoded as far as the
+//! and Pillow use too. Huffman codes of baseline images are decoded by [`scan`]. CMYK and YCCK become RGB as they convert it. Damaged data is decoded as far as the
 //! library can, as they do; a truncated file is an error.
 
+mod scan;
 #[expect(unsafe_code, reason = "calls of C")]
 mod shim;
 
@@ -21,6 +22,16 @@ pub enum Dct {
     Exact,
     /// With less precision: pixels differ by some levels.
     Fast,
+}
+
+/// What decodes the Huffman codes of baseline images; both give the same pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Entropy {
+    /// The code of this crate, and the library's where the data is damaged.
+    #[default]
+    Quick,
+    /// The library's, which is slower.
+    Library,
 }
 
 /// At which size an image is decoded, in eighths of its size.
@@ -94,10 +105,10 @@ impl Decompressor {
         &mut self,
         bytes: &[u8],
         region: Region,
-        (channels, dct, scale): (Channels, Dct, Scale),
+        (channels, dct, scale, entropy): (Channels, Dct, Scale, Entropy),
         image: &mut Image,
     ) -> Result<(), DecodeError> {
-        let request = shim::Request {
+        let mut request = shim::Request {
             left: region.left,
             top: region.top,
             width: region.width,
@@ -109,15 +120,23 @@ impl Decompressor {
             },
             has_fast_dct: u32::from(dct == Dct::Fast),
             scans_max: SCANS_MAX,
+            has_library_entropy: u32::from(entropy == Entropy::Library),
         };
         let failed = |message| DecodeError::Jpeg { message };
-        let running = self.shim()?.begin(bytes, &request).map_err(failed)?;
-        let rows = running.rows();
-        let size = Size { width: rows.width, height: region.height };
-        let (pixels, _) = image.reset(size, channels);
-        running.read(pixels).map_err(failed)?;
-        image.crop(Region { left: rows.left, top: 0, ..region });
-        Ok(())
+        loop {
+            let running = self.shim()?.begin(bytes, &request).map_err(failed)?;
+            let rows = running.rows();
+            let size = Size { width: rows.width, height: region.height };
+            let (pixels, _) = image.reset(size, channels);
+            match running.read(pixels) {
+                Ok(()) => {
+                    image.crop(Region { left: rows.left, top: 0, ..region });
+                    return Ok(());
+                }
+                Err(shim::Failure::Message(message)) => return Err(failed(message)),
+                Err(shim::Failure::Unsound) => request.has_library_entropy = 1,
+            }
+        }
     }
 
     fn shim(&mut self) -> Result<&mut shim::Decompressor, DecodeError> {
@@ -130,7 +149,69 @@ impl Decompressor {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// The pixels of the upper left corner.
+    fn corner(bytes: &[u8], has_library_entropy: u32) -> Result<Vec<u8>, shim::Failure> {
+        let mut decompressor = shim::Decompressor::try_new().expect("memory");
+        let request = shim::Request {
+            left: 0,
+            top: 0,
+            width: 9,
+            height: 50,
+            eighths: 8,
+            colour: shim::COLOUR_RGB,
+            has_fast_dct: 0,
+            scans_max: SCANS_MAX,
+            has_library_entropy,
+        };
+        let running = decompressor.begin(bytes, &request).expect("sound headers");
+        let mut pixels = vec![0; running.rows().width as usize * 50 * 3];
+        running.read(&mut pixels).map(|()| pixels)
+    }
+
+    fn baseline_images() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+        ["baseline-2x2", "baseline-4x1", "restart-2x2", "grey", "ycck"]
+            .map(|it| (it, fs::read(format!("{folder}/{it}.jpeg")).expect("a fixture")))
+            .into_iter()
+    }
+
+    #[test]
+    fn the_codes_of_sound_baseline_images_are_decoded_here() {
+        for (name, bytes) in baseline_images() {
+            assert!(corner(&bytes, 0).is_ok(), "{name}");
+            let start = bytes.windows(2).position(|it| it == [0xFF, 0xDA]).expect("a scan");
+            let without_data = [&bytes[..start + 16], &[0xFF, 0xD9]].concat();
+            let outcome = corner(&without_data, 0);
+            assert!(matches!(outcome, Err(shim::Failure::Unsound)), "{name} is the library's");
+            assert!(corner(&without_data, 1).is_ok(), "{name} is not the library's");
+        }
+    }
+
+    /// No encoder writes symbols that have a run of less than 15 zeros and no value, but for that of no run.
+    #[test]
+    fn each_symbol_without_a_value_ends_a_block_as_it_does_in_the_library() {
+        for (name, bytes) in baseline_images() {
+            for symbol in [0x10, 0x50, 0xE0] {
+                let mut changed = bytes.clone();
+                let mut at = 2;
+                while bytes[at..at + 2] != [0xFF, 0xDA] {
+                    let length = usize::from(u16::from_be_bytes([bytes[at + 2], bytes[at + 3]]));
+                    if bytes[at + 1] == 0xC4 && bytes[at + 4] >= 0x10 {
+                        let ends = (at + 21..at + 2 + length).filter(|it| bytes[*it] == 0);
+                        ends.for_each(|it| changed[it] = symbol);
+                    }
+                    at += 2 + length;
+                }
+                assert_ne!(changed, bytes, "{name} has no code of that class");
+                let [ours, library] = [0, 1].map(|it| corner(&changed, it).ok());
+                assert_eq!(ours, library, "{name} with {symbol:#x}");
+            }
+        }
+    }
 
     #[test]
     fn a_scaled_region_is_never_smaller_than_its_target() {

@@ -48,6 +48,6 @@ pub use decoder::{Decoder, Format, Header, Settings};
 pub use error::DecodeError;
 pub use geometry::{Region, Size};
 pub use image::{Channels, Image, View};
-pub use jpeg::{Dct, Scale};
+pub use jpeg::{Dct, Entropy, Scale};
 pub use orientation::Orientation;
 pub use resize::{Resizer, Section};

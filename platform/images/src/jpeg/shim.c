@@ -15,8 +15,27 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
+// What jpegint.h declares of the entropy decoder has been the same since libjpeg 6b, and is what lets
+// another one take its place. Where it is not installed, the library decodes all.
+#if defined(__has_include)
+#if __has_include(<jpegint.h>)
+#include <jpegint.h>
+#define HAS_ENTROPY_DECODER 1
+#endif
+#endif
+
+#if JPEG_LIB_VERSION >= 70
+#define DCT_SCALED_SIZE DCT_h_scaled_size
+#define MIN_DCT_SCALED_SIZE min_DCT_h_scaled_size
+#else
+#define DCT_SCALED_SIZE DCT_scaled_size
+#define MIN_DCT_SCALED_SIZE min_DCT_scaled_size
+#endif
+
 // As platform/images/src/jpeg/shim.rs has them.
 enum { COLOUR_RGB = 0, COLOUR_GREY = 1 };
+enum { NEEDED_NOTHING = 0, NEEDED_MEAN = 1, NEEDED_ALL = 2 };
+enum { DONE = 0, FAILED = 1, UNSOUND = 2 };
 
 // Upsampling looks at neighbours: with this many columns more on each side, a region has the pixels of
 // the whole image. One is enough for the filter, but it is replaced by another for narrow images, and
@@ -29,12 +48,35 @@ struct request {
   uint32_t colour;
   uint32_t has_fast_dct;
   uint32_t scans_max;
+  uint32_t has_library_entropy;
 };
 
 struct rows {
   uint32_t left;   // Column of the first pixel that is wanted, in each row that is written.
   uint32_t width;  // Pixels in each row that is written.
 };
+
+// A scan as scan.rs decodes it.
+struct component {
+  const uint8_t *first_counts, *first_symbols;    // The code of first coefficients, and its number.
+  const uint8_t *others_counts, *others_symbols;  // The code of the others.
+  uint32_t first, others;
+  uint32_t blocks;
+  uint32_t needed;
+};
+
+struct plan {
+  struct component components[MAX_COMPS_IN_SCAN];
+  uint32_t components_count;
+  uint32_t columns;
+  uint32_t needed_begin, needed_end;
+  uint32_t restart_interval;
+};
+
+struct scan;
+int tierfeed_jpeg_scan_begin(struct scan *scan, const struct plan *plan);
+int tierfeed_jpeg_scan_decode(struct scan *scan, const uint8_t *bytes, size_t length,
+                              int16_t *const *blocks);
 
 struct decompressor {
   struct jpeg_decompress_struct jpeg;
@@ -45,18 +87,19 @@ struct decompressor {
   char message[JMSG_LENGTH_MAX];
   const uint8_t *end;
   struct request request;
+  struct scan *scan;
 };
 
 static struct decompressor *of(j_common_ptr jpeg) { return jpeg->client_data; }
 
 static _Noreturn void fail(struct decompressor *this, const char *message) {
   snprintf(this->message, sizeof this->message, "%s", message);
-  longjmp(this->on_error, 1);
+  longjmp(this->on_error, FAILED);
 }
 
 static void on_error(j_common_ptr jpeg) {
   jpeg->err->format_message(jpeg, of(jpeg)->message);
-  longjmp(of(jpeg)->on_error, 1);
+  longjmp(of(jpeg)->on_error, FAILED);
 }
 
 // Warnings are of damaged data that is decoded nevertheless, as torchvision does.
@@ -88,7 +131,7 @@ static int start(struct decompressor *this) {
   this->jpeg.client_data = this;
   if (setjmp(this->on_error)) {
     jpeg_destroy_decompress(&this->jpeg);
-    return 1;
+    return FAILED;
   }
   jpeg_create_decompress(&this->jpeg);
   // Not what JPEGMEM says: the caller limits the pixels.
@@ -103,13 +146,13 @@ static int start(struct decompressor *this) {
   this->jpeg.src = &this->source;
   this->progress.progress_monitor = on_progress;
   this->jpeg.progress = &this->progress;
-  return 0;
+  return DONE;
 }
 
 // Returns NULL if there is no memory.
 struct decompressor *tierfeed_jpeg_create(void) {
   struct decompressor *this = calloc(1, sizeof *this);
-  if (this != NULL && start(this) != 0) {
+  if (this != NULL && start(this) != DONE) {
     free(this);
     return NULL;
   }
@@ -135,20 +178,21 @@ int tierfeed_jpeg_measure(struct decompressor *this, const uint8_t *bytes, size_
                           uint32_t *width, uint32_t *height) {
   if (setjmp(this->on_error)) {
     jpeg_abort_decompress(&this->jpeg);
-    return 1;
+    return FAILED;
   }
   read_header(this, bytes, length);
   *width = this->jpeg.image_width;
   *height = this->jpeg.image_height;
   jpeg_abort_decompress(&this->jpeg);
-  return 0;
+  return DONE;
 }
 
 static int is_cmyk(const struct decompressor *this) {
   return this->jpeg.jpeg_color_space == JCS_CMYK || this->jpeg.jpeg_color_space == JCS_YCCK;
 }
 
-static void choose_columns(struct decompressor *this, struct rows *rows) {
+// Returns the first column that is written.
+static JDIMENSION choose_columns(struct decompressor *this, struct rows *rows) {
   const struct request *request = &this->request;
   JDIMENSION right = request->left + request->width + MARGIN_COLUMNS;
   if (right > this->jpeg.output_width) right = this->jpeg.output_width;
@@ -158,17 +202,73 @@ static void choose_columns(struct decompressor *this, struct rows *rows) {
   jpeg_crop_scanline(&this->jpeg, &left, &width);
   rows->left = request->left - left;
   rows->width = width;
+  return left;
 }
+
+#ifdef HAS_ENTROPY_DECODER
+
+static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+  struct decompressor *this = of((j_common_ptr)jpeg);
+  int16_t *coefficients[D_MAX_BLOCKS_IN_MCU];
+  for (int block = 0; blocks != NULL && block < jpeg->blocks_in_MCU; block++)
+    coefficients[block] = blocks[block][0];
+  // The bytes are those from the beginning of the scan on: nothing else reads of them during the scan.
+  if (!tierfeed_jpeg_scan_decode(this->scan, this->source.next_input_byte,
+                                 this->source.bytes_in_buffer, blocks ? coefficients : NULL))
+    longjmp(this->on_error, UNSOUND);
+  return TRUE;
+}
+
+static uint32_t needed(const jpeg_component_info *component) {
+  if (!component->component_needed) return NEEDED_NOTHING;
+  return component->DCT_SCALED_SIZE > 1 ? NEEDED_ALL : NEEDED_MEAN;
+}
+
+// Lets scan.rs decode the Huffman codes of a baseline image that has one scan.
+static void replace_entropy_decoder(struct decompressor *this, const struct rows *rows,
+                                    uint32_t left) {
+  struct jpeg_decompress_struct *jpeg = &this->jpeg;
+  int is_baseline = !jpeg->arith_code && !jpeg->progressive_mode && jpeg->data_precision == 8;
+  if (!is_baseline || jpeg->comps_in_scan != jpeg->num_components || jpeg->unread_marker != 0) return;
+  JDIMENSION width = jpeg->MIN_DCT_SCALED_SIZE;
+  if (jpeg->num_components > 1) width *= jpeg->max_h_samp_factor;
+  struct plan plan = {
+      .components_count = jpeg->comps_in_scan,
+      .columns = jpeg->MCUs_per_row,
+      .needed_begin = left / width,
+      .needed_end = (left + rows->width + width - 1) / width,
+      .restart_interval = jpeg->restart_interval,
+  };
+  for (int i = 0; i < jpeg->comps_in_scan; i++) {
+    const jpeg_component_info *component = jpeg->cur_comp_info[i];
+    const JHUFF_TBL *first = jpeg->dc_huff_tbl_ptrs[component->dc_tbl_no];
+    const JHUFF_TBL *others = jpeg->ac_huff_tbl_ptrs[component->ac_tbl_no];
+    plan.components[i] = (struct component){
+        .first_counts = first->bits,
+        .first_symbols = first->huffval,
+        .others_counts = others->bits,
+        .others_symbols = others->huffval,
+        .first = component->dc_tbl_no,
+        .others = component->ac_tbl_no,
+        .blocks = component->MCU_blocks,
+        .needed = needed(component),
+    };
+  }
+  if (tierfeed_jpeg_scan_begin(this->scan, &plan)) jpeg->entropy->decode_mcu = decode_mcu;
+}
+
+#endif
 
 // Starts to decode. `bytes` must stay where they are until the rows are read.
 int tierfeed_jpeg_begin(struct decompressor *this, const uint8_t *bytes, size_t length,
-                        const struct request *request, struct rows *rows) {
+                        const struct request *request, struct scan *scan, struct rows *rows) {
   struct jpeg_decompress_struct *jpeg = &this->jpeg;
   if (setjmp(this->on_error)) {
     jpeg_abort_decompress(jpeg);
-    return 1;
+    return FAILED;
   }
   this->request = *request;
+  this->scan = scan;
   read_header(this, bytes, length);
   if (is_cmyk(this))
     jpeg->out_color_space = JCS_CMYK;
@@ -183,8 +283,13 @@ int tierfeed_jpeg_begin(struct decompressor *this, const uint8_t *bytes, size_t 
       (uint64_t)request->left + request->width > jpeg->output_width ||
       (uint64_t)request->top + request->height > jpeg->output_height)
     fail(this, "the region is not within the image");
-  choose_columns(this, rows);
-  return 0;
+  JDIMENSION left = choose_columns(this, rows);
+#ifdef HAS_ENTROPY_DECODER
+  if (!request->has_library_entropy) replace_entropy_decoder(this, rows, left);
+#else
+  (void)left;
+#endif
+  return DONE;
 }
 
 // As Pillow and torchvision convert: the samples are inverted, and black multiplies.
@@ -242,13 +347,20 @@ static void read_rows(struct decompressor *this, uint8_t *pixels, size_t length)
   if (!has_end(this)) fail(this, "the file is truncated");
 }
 
-// Writes the rows of the region, one after another, each `width` pixels of what begin returned.
+// Writes the rows of the region, one after another, each `width` pixels of what begin returned. If it
+// returns UNSOUND, the image must be begun again with the entropy decoder of the library.
 int tierfeed_jpeg_rows(struct decompressor *this, uint8_t *pixels, size_t length) {
-  if (setjmp(this->on_error)) {
-    jpeg_abort_decompress(&this->jpeg);
-    return 1;
+  switch (setjmp(this->on_error)) {
+    case 0:
+      break;
+    case UNSOUND:
+      jpeg_abort_decompress(&this->jpeg);
+      return UNSOUND;
+    default:
+      jpeg_abort_decompress(&this->jpeg);
+      return FAILED;
   }
   read_rows(this, pixels, length);
   jpeg_abort_decompress(&this->jpeg);
-  return 0;
+  return DONE;
 }

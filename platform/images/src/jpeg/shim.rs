@@ -1,9 +1,12 @@
 //! The calls of `shim.c`, made safe: a decompressor that owns what it allocated.
 
 use std::{
-    ffi::{CStr, c_char, c_int},
+    ffi::{CStr, c_char, c_int, c_void},
     ptr::NonNull,
+    slice,
 };
+
+use super::scan::{BLOCKS_MAX, Block, Component, Definition, Needed, Plan, Scan};
 
 /// The values of [`Request::colour`].
 pub(super) const COLOUR_RGB: u32 = 0;
@@ -21,7 +24,20 @@ pub(super) struct Request {
     pub(super) colour: u32,
     pub(super) has_fast_dct: u32,
     pub(super) scans_max: u32,
+    pub(super) has_library_entropy: u32,
 }
+
+/// Why there are no rows.
+pub(super) enum Failure {
+    /// What the library says.
+    Message(String),
+    /// The library's entropy decoder must decode the image.
+    Unsound,
+}
+
+/// The outcomes of the calls.
+const DONE: c_int = 0;
+const UNSOUND: c_int = 2;
 
 /// How the rows lie that are written.
 #[derive(Clone, Copy, Default)]
@@ -31,6 +47,112 @@ pub(super) struct Rows {
     pub(super) left: u32,
     /// Pixels of a row.
     pub(super) width: u32,
+}
+
+/// The values of [`ComponentOfC::needed`].
+const NEEDED_NOTHING: u32 = 0;
+const NEEDED_MEAN: u32 = 1;
+
+/// A component of a scan. Each pointer is to the numbers of symbols by the lengths of their codes, 17, or
+/// to the symbols, 256.
+#[repr(C)]
+struct ComponentOfC {
+    first_counts: *const [u8; 17],
+    first_symbols: *const [u8; 256],
+    others_counts: *const [u8; 17],
+    others_symbols: *const [u8; 256],
+    first: u32,
+    others: u32,
+    blocks: u32,
+    needed: u32,
+}
+
+#[repr(C)]
+struct PlanOfC {
+    components: [ComponentOfC; 4],
+    components_count: u32,
+    columns: u32,
+    needed_begin: u32,
+    needed_end: u32,
+    restart_interval: u32,
+}
+
+/// Begins a scan, and says whether it can be decoded here.
+///
+/// # Safety
+///
+/// - `scan` and `plan` are valid, and nothing else uses them during the call.
+/// - The pointers of as many components as the plan counts are valid for reads of what they point to.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tierfeed_jpeg_scan_begin(scan: *mut Scan, plan: *const PlanOfC) -> c_int {
+    // SAFETY: the caller promises that the pointer is valid and the access exclusive.
+    let scan = unsafe { &mut *scan };
+    // SAFETY: the caller promises that the pointer is valid.
+    let plan = unsafe { &*plan };
+    let mut components = Vec::new();
+    let count = plan.components_count as usize;
+    for component in plan.components.iter().take(count) {
+        // SAFETY: the caller promises that the pointer is valid.
+        let counts = unsafe { *component.first_counts };
+        // SAFETY: as before.
+        let symbols = unsafe { *component.first_symbols };
+        let first = scan.define_first(component.first, &Definition { counts, symbols });
+        // SAFETY: as before.
+        let counts = unsafe { *component.others_counts };
+        // SAFETY: as before.
+        let symbols = unsafe { *component.others_symbols };
+        let others = scan.define_others(component.others, &Definition { counts, symbols });
+        if first.and(others).is_err() {
+            return 0;
+        }
+        components.push(Component {
+            first: component.first,
+            others: component.others,
+            blocks: component.blocks,
+            needed: match component.needed {
+                NEEDED_NOTHING => Needed::Nothing,
+                NEEDED_MEAN => Needed::Mean,
+                _ => Needed::All,
+            },
+        });
+    }
+    let plan = Plan {
+        components: &components,
+        columns: plan.columns,
+        needed: (plan.needed_begin, plan.needed_end),
+        restart_interval: plan.restart_interval,
+    };
+    c_int::from(scan.begin(&plan).is_ok())
+}
+
+/// Decodes an MCU, or says that it cannot. It passes the MCU if `blocks` is null.
+///
+/// # Safety
+///
+/// - `scan` is valid, began, and nothing else uses it during the call.
+/// - `bytes` is valid for reads of `length`.
+/// - `blocks` is null, or points to as many pointers as the plan has blocks, each to a block that is valid
+///   for reads and writes, all different.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tierfeed_jpeg_scan_decode(
+    scan: *mut Scan,
+    bytes: *const u8,
+    length: usize,
+    blocks: *const *mut Block,
+) -> c_int {
+    // SAFETY: the caller promises that the pointer is valid and the access exclusive.
+    let scan = unsafe { &mut *scan };
+    // SAFETY: the caller promises that the pointer is valid for that length.
+    let bytes = unsafe { slice::from_raw_parts(bytes, length) };
+    if blocks.is_null() {
+        return c_int::from(scan.decode(bytes, None).is_ok());
+    }
+    let count = scan.blocks().min(BLOCKS_MAX);
+    // SAFETY: the caller promises as many valid pointers to different blocks, and a reference to a block
+    // is in memory what a pointer to it is.
+    let blocks =
+        unsafe { slice::from_raw_parts_mut(blocks.cast::<&mut Block>().cast_mut(), count) };
+    c_int::from(scan.decode(bytes, Some(blocks)).is_ok())
 }
 
 #[repr(C)]
@@ -54,6 +176,7 @@ unsafe extern "C" {
         bytes: *const u8,
         length: usize,
         request: *const Request,
+        scan: *mut c_void,
         rows: *mut Rows,
     ) -> c_int;
     fn tierfeed_jpeg_rows(this: *mut Opaque, pixels: *mut u8, length: usize) -> c_int;
@@ -62,9 +185,11 @@ unsafe extern "C" {
 /// libjpeg-turbo's decompressor, whose tables and memory serve one image after another.
 pub(super) struct Decompressor {
     opaque: NonNull<Opaque>,
+    /// Of a box. The C code has the pointer while an image is decoded.
+    scan: NonNull<Scan>,
 }
 
-// SAFETY: the C code keeps no state outside of what `opaque` points to, and asks for no thread.
+// SAFETY: the C code keeps no state outside of what the pointers point to, and asks for no thread.
 unsafe impl Send for Decompressor {}
 
 impl Decompressor {
@@ -72,7 +197,9 @@ impl Decompressor {
     pub(super) fn try_new() -> Option<Self> {
         // SAFETY: the call has no precondition.
         let opaque = unsafe { tierfeed_jpeg_create() };
-        NonNull::new(opaque).map(|opaque| Self { opaque })
+        let opaque = NonNull::new(opaque)?;
+        let scan = NonNull::from(Box::leak(Box::<Scan>::default()));
+        Some(Self { opaque, scan })
     }
 
     /// The width and the height of an image.
@@ -107,12 +234,14 @@ impl Decompressor {
         // - `bytes` is readable for its length as long as the result lives, which alone lets the C code
         //   read more of it; the next image replaces what it keeps.
         // - `request` and `rows` are valid for one read and one write.
+        // - `scan` is valid until drop, and used only by the C code.
         let status = unsafe {
             tierfeed_jpeg_begin(
                 self.opaque.as_ptr(),
                 bytes.as_ptr(),
                 bytes.len(),
                 request,
+                self.scan.as_ptr().cast(),
                 &raw mut rows,
             )
         };
@@ -121,7 +250,7 @@ impl Decompressor {
     }
 
     fn outcome(&self, status: c_int) -> Result<(), String> {
-        if status == 0 {
+        if status == DONE {
             return Ok(());
         }
         // SAFETY: `opaque` is valid until drop.
@@ -147,7 +276,7 @@ impl Running<'_> {
     }
 
     /// Writes the rows of the region, one after another.
-    pub(super) fn read(self, pixels: &mut [u8]) -> Result<(), String> {
+    pub(super) fn read(self, pixels: &mut [u8]) -> Result<(), Failure> {
         // SAFETY:
         // - `opaque` is valid and the access exclusive, as in `begin`, which succeeded.
         // - The bytes of the image are borrowed by `self`.
@@ -155,7 +284,10 @@ impl Running<'_> {
         let status = unsafe {
             tierfeed_jpeg_rows(self.decompressor.opaque.as_ptr(), pixels.as_mut_ptr(), pixels.len())
         };
-        self.decompressor.outcome(status)
+        if status == UNSOUND {
+            return Err(Failure::Unsound);
+        }
+        self.decompressor.outcome(status).map_err(Failure::Message)
     }
 }
 
@@ -163,5 +295,7 @@ impl Drop for Decompressor {
     fn drop(&mut self) {
         // SAFETY: `create` returned the pointer, and nothing uses it after this.
         unsafe { tierfeed_jpeg_destroy(self.opaque.as_ptr()) };
+        // SAFETY: it is the pointer of a box, and nothing uses it after this.
+        drop(unsafe { Box::from_raw(self.scan.as_ptr()) });
     }
 }

@@ -147,7 +147,7 @@ impl Canvas {
             steps::Dct::Exact => Dct::Exact,
             steps::Dct::Fast => Dct::Fast,
         };
-        let settings = Settings { channels: program.channels(), dct, scale };
+        let settings = Settings { channels: program.channels(), dct, scale, ..Settings::default() };
         let stored = orientation.stored_region(scale.size(header.size), needed);
         self.decoder.decode(bytes, header, stored, &settings, &mut self.image)?;
         if orientation != Orientation::Upright {
