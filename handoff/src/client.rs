@@ -69,8 +69,10 @@ pub struct Client {
     completions: Mutex<Consumer>,
     wakeup: OwnedFd,
     agent_wakeup: OwnedFd,
-    /// Whether the ring holds requests for which the agent was not woken.
+    /// Whether the ring holds entries for which the agent was not woken.
     has_unannounced: AtomicBool,
+    /// Whether a thread waits for an answer.
+    is_waited_for: AtomicBool,
 }
 
 /// An answer to a request.
@@ -164,6 +166,7 @@ impl Client {
             wakeup,
             agent_wakeup,
             has_unannounced: AtomicBool::new(false),
+            is_waited_for: AtomicBool::new(false),
         })
     }
 
@@ -235,7 +238,7 @@ impl Client {
         let outcome = self.flow().request(&*self.rings, batch);
         match outcome {
             Ok(()) => {
-                self.has_unannounced.store(true, Ordering::Relaxed);
+                self.announce_later();
                 Ok(true)
             }
             Err(flow::RequestError::TooMany { .. }) => Ok(false),
@@ -259,19 +262,26 @@ impl Client {
         if let Some(reply) = self.take(&mut completions)? {
             return Ok(reply);
         }
-        if self.has_unannounced.load(Ordering::Relaxed) {
+        self.is_waited_for.store(true, Ordering::SeqCst);
+        if self.has_unannounced.load(Ordering::SeqCst) {
             self.wake_agent();
         }
+        let reply = self.wait(&mut completions, &deadline);
+        self.is_waited_for.store(false, Ordering::SeqCst);
+        reply
+    }
+
+    fn wait(&self, completions: &mut Consumer, deadline: &Deadline) -> Result<Reply, NextError> {
         loop {
             // Drained before the ring is read: an entry that comes after the read wakes again.
             wake::drain_wakeups(&self.wakeup);
-            if let Some(reply) = self.take(&mut completions)? {
+            if let Some(reply) = self.take(completions)? {
                 return Ok(reply);
             }
             if let Some(disconnected) = self.connection.end_reason() {
                 return Err(disconnected.into());
             }
-            match self.connection.wait(self.wakeup.as_fd(), &deadline) {
+            match self.connection.wait(self.wakeup.as_fd(), deadline) {
                 connection::Wait::Readable => (),
                 // Records the reason of the end; then one more read, for entries that were pushed
                 // before it.
@@ -299,7 +309,8 @@ impl Client {
     /// Tells the agent that the trainer starts to use a batch, and when it waited for it, on the
     /// clock of the host ([`monotonic_now`](super::monotonic_now)).
     ///
-    /// The agent reads this with the next request or release, because only its report uses it.
+    /// The agent reads this with the next request or release, or when this process waits: the agent
+    /// may have no room for the next batch, and must know that this one does not come back before.
     ///
     /// # Errors
     ///
@@ -307,6 +318,7 @@ impl Client {
     pub fn deliver(&self, lease: LeaseId, wait: Wait) -> Result<(), ReleaseError> {
         self.connection.check_process()?;
         let delivered = self.flow().deliver(&*self.rings, lease, wait);
+        self.announce_later();
         self.lease_result(lease, delivered)
     }
 
@@ -395,9 +407,17 @@ impl Client {
         memory::free(&self.connection, grant)
     }
 
+    /// Leaves an entry in the ring until the agent is woken for another, or a thread waits.
+    fn announce_later(&self) {
+        self.has_unannounced.store(true, Ordering::SeqCst);
+        if self.is_waited_for.load(Ordering::SeqCst) {
+            self.wake_agent();
+        }
+    }
+
     fn wake_agent(&self) {
-        // Before the wake-up: a request that another thread makes meanwhile counts as unannounced.
-        self.has_unannounced.store(false, Ordering::Relaxed);
+        // Before the wake-up: an entry that another thread makes meanwhile counts as unannounced.
+        self.has_unannounced.store(false, Ordering::SeqCst);
         wake::wake_agent(&self.agent_wakeup);
     }
 
@@ -477,5 +497,9 @@ impl Client {
     /// Makes the client behave as in a forked process, without a fork.
     pub(super) fn pretend_to_be_created_by(&mut self, process: u32) {
         self.connection.creator = process;
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.is_waited_for.load(Ordering::SeqCst)
     }
 }

@@ -111,6 +111,43 @@ fn a_request_for_later_is_read_with_the_next_release_or_wait() {
 }
 
 #[test]
+fn a_delivery_is_read_when_the_trainer_waits_for_the_next_batch() {
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    client.request(batch_id(1)).unwrap();
+    client.request(batch_id(2)).unwrap();
+    assert_eq!(test_agent.requested(), (connection, batch_id(1)));
+    assert_eq!(test_agent.requested(), (connection, batch_id(2)));
+    test_agent.lease(connection, 1);
+    assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+    client.deliver(LeaseId(1), wait(5)).unwrap();
+    assert_eq!(client.next(Duration::from_millis(1)).unwrap_err(), NextError::TimedOut);
+    assert!(matches!(test_agent.event(), ClientEvent::Delivered { lease: LeaseId(1), .. }));
+}
+
+#[test]
+fn a_delivery_is_read_while_another_thread_waits() {
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    client.request(batch_id(1)).unwrap();
+    assert_eq!(test_agent.requested(), (connection, batch_id(1)));
+    test_agent.lease(connection, 1);
+    assert!(matches!(client.next(PATIENCE), Ok(Reply::Batch(_))));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| client.next(PATIENCE));
+        while !client.is_waited_for() {
+            std::thread::yield_now();
+        }
+        client.deliver(LeaseId(1), wait(5)).unwrap();
+        assert!(matches!(test_agent.event(), ClientEvent::Delivered { lease: LeaseId(1), .. }));
+        client.request(batch_id(2)).unwrap();
+        assert_eq!(test_agent.requested(), (connection, batch_id(2)));
+        test_agent.lease(connection, 2);
+        assert!(matches!(waits.join().unwrap(), Ok(Reply::Batch(_))));
+    });
+}
+
+#[test]
 fn a_refusal_reaches_the_client_with_its_sample() {
     let test_agent = TestAgent::new();
     let (client, connection) = test_agent.attach();

@@ -13,9 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import node
+import tierfeed
 from conftest import World
 from test_transforms import CROPPED, photographed, spoil
+from tierfeed.feed import PATIENCE_S
 
 WORKER = b"tierfeed-transform-worker"
 
@@ -51,6 +55,43 @@ def test_rows_of_an_agent_are_those_that_each_rank_makes_by_itself(tmp_path) -> 
     assert transform["cached"] == "stored"
     assert transform["samples"] == sum(len(it["crcs"]) for log in logs for it in log.batches)
     assert transform["failed"] == transform["workers_crashed"] == 0
+
+
+def narrow(root: Path, size: str = "96 KiB") -> World:
+    """A world whose main memory has room for hardly more than a batch, of at most 84 KiB."""
+    world = photographed(root, CROPPED, epochs=2)
+    text = world.job.read_text().replace("chunk: 1 MiB", "chunk: 64 KiB")
+    world.job.write_text(text.replace("size: 16 MiB", f"size: {size}"))
+    return world
+
+
+def test_memory_for_one_batch_costs_no_waits(tmp_path) -> None:
+    world = narrow(tmp_path)
+    [log] = node.run(world, "feed")
+    feed = world.direct()
+    steps = [(epoch, step) for epoch in range(feed.epochs) for step in range(feed.steps_per_epoch)]
+    should = [[zlib.crc32(sample) for sample in feed.batch(*step)] for step in steps]
+    assert [row["crcs"] for row in log.batches] == should
+    assert node.report(tmp_path / "run")["stall_for_s"]["unanswered"] < PATIENCE_S
+
+
+@pytest.mark.parametrize("size", ["96 KiB", "128 KiB", "192 KiB"])
+def test_a_batch_out_of_turn_waits_for_no_room_that_its_trainer_has(
+    tmp_path, monkeypatch, size
+) -> None:
+    world = narrow(tmp_path, size)
+    should = world.direct().batch(1, 3).samples
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        feed = tierfeed.connect(rank=0)
+        batches = feed.epoch(0)
+        kept = next(batches)
+        began = time.monotonic()
+        assert feed.batch(1, 3).samples == should
+        assert time.monotonic() - began < PATIENCE_S
+        del kept
+        assert [batch.step for batch in batches] == list(range(1, feed.steps_per_epoch))
+        feed.close()
 
 
 def test_tiers_may_hold_what_is_the_same_in_each_epoch(tmp_path) -> None:

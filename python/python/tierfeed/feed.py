@@ -56,8 +56,9 @@ if TYPE_CHECKING:
 # is silent for so long hangs, and is given up as if it were gone.
 PATIENCE_S = 60.0
 
-# How long to wait for a batch while this process itself holds as many as the agent stages. The agent
-# refuses such a request as soon as it knows; if it does not, the wait would be for this process itself.
+# How long to wait for a batch while this process itself may hold the room for it: it holds as many as
+# the agent stages, or batches that it takes later, because it reads out of turn. The agent refuses such
+# a request as soon as it knows; if it does not, the wait would be for this process itself.
 PATIENCE_HOLDING_ALL_S = 1.0
 
 # A loop holds the batch that it is about to drop and the next one; that is not keeping them.
@@ -489,8 +490,12 @@ class Feed:
         gone = self._request(agent, place, following, window)
         while requests.is_in_flight(place):
             holds_all = agent.leases >= agent.batches_ahead
-            patience_s = PATIENCE_HOLDING_ALL_S if holds_all else PATIENCE_S
+            holds_later = bool(requests.answered)
+            patience_s = PATIENCE_HOLDING_ALL_S if holds_all or holds_later else PATIENCE_S
             if agent.receive(0.0 if self._is_lost else patience_s):
+                continue
+            if holds_later and not self._is_lost:
+                requests.keep_only([place])
                 continue
             requests.abandon(place)
             if holds_all or self._is_lost:
