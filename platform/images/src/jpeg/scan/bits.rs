@@ -134,11 +134,10 @@ impl Cursor<'_> {
         self.window.count = 56 + self.window.count % 8;
     }
 
-    /// The next bits, of which there must be as many as that: 1 to 32.
+    /// The next bits, from the highest on: 64 after a refill, and less by what was passed then.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "it has at most 32 bits")]
-    pub(super) fn peek(&self, count: u32) -> u32 {
-        (self.window.buffer >> (64 - count)) as u32
+    pub(super) fn next(&self) -> u64 {
+        self.window.buffer
     }
 
     /// Passes bits, of which there must be as many as that.

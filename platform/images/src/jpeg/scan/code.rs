@@ -2,14 +2,15 @@
 
 use super::{Block, Definition, ORDER, Unsound, bits::Cursor};
 
-/// Codes of up to so many bits are found by one load. A longer code, such a code, and their values have
-/// no more bits than one refill gives: (16 + 15) + (10 + 15) of 56.
+/// Codes of up to so many bits are found by one load. Two of them with their values, and the bits of
+/// one more, are in one window: 2 x (10 + 15) + 10 of 64.
 const LOOKUP_BITS: u32 = 10;
 
 /// A symbol and its code.
 ///
-/// From the lowest bit on: bits of code and value together (8), bits of the value (8), how many places
-/// it goes on (8), and the flags.
+/// Four bytes, from the lowest on: bits of code and value together, bits of the code, how far the value
+/// is from the highest bits (64 less its bits, or 0 if it has none), and places that it goes on, with the
+/// flags. The first three are amounts by which 64 bits are shifted.
 #[derive(Clone, Copy)]
 struct Entry(u32);
 
@@ -18,17 +19,34 @@ impl Entry {
     const LONG: u32 = 1 << 31;
     /// Nothing follows in the block.
     const END: u32 = 1 << 30;
+    /// Zeros, and no value.
+    const ZEROS: u32 = 1 << 29;
 
     fn new(symbol: u8, code_bits: u32) -> Self {
         let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-        // A run of 15 zeros before a value of no bits stands for 16 zeros.
-        let end = if size == 0 && run != 15 { Self::END } else { 0 };
-        Self((code_bits + size) | size << 8 | (run + 1) << 16 | end)
+        let flags = match (run, size) {
+            (15, 0) => Self::ZEROS,
+            (_, 0) => Self::END,
+            _ => 0,
+        };
+        Self(
+            (code_bits + size)
+                | code_bits << 8
+                | ((64 - size) % 64) << 16
+                | (run + 1) << 24
+                | flags,
+        )
     }
 
     #[inline]
+    fn has_value(self) -> bool {
+        self.0 & (Self::END | Self::ZEROS) == 0
+    }
+
+    /// Whether it is found at once, and has a value.
+    #[inline]
     fn is_plain(self) -> bool {
-        self.0 < Self::END
+        self.0 < Self::ZEROS
     }
 
     #[inline]
@@ -43,21 +61,24 @@ impl Entry {
 
     #[inline]
     fn bits(self) -> u32 {
-        self.0 & 0xFF
+        self.0 & 0x3F
     }
 
     #[inline]
     fn places(self) -> usize {
-        (self.0 >> 16 & 0xFF) as usize
+        (self.0 >> 24 & 0x1F) as usize
     }
 
-    /// The value behind the code, from its first bit on.
+    /// The value behind the code, where it has one.
     #[inline]
-    fn value(self, cursor: &Cursor<'_>) -> i32 {
-        let range = 1 << (self.0 >> 8 & 0xF);
-        let bits = cursor.peek(self.bits()).cast_signed() & (range - 1);
-        // Those of the lower half are negative.
-        if bits < range >> 1 { bits + 1 - range } else { bits }
+    fn value(self, next: u64) -> i16 {
+        let behind = next.wrapping_shl(self.0 >> 8);
+        // Values that begin with 0 are negative, and have the complement of their bits.
+        let flips = (behind >> 63).wrapping_sub(1);
+        let bits = (behind ^ flips).wrapping_shr(self.0 >> 16);
+        #[expect(clippy::cast_possible_truncation, reason = "it has at most 15 bits and a sign")]
+        let value = (bits ^ flips).wrapping_sub(flips) as i16;
+        value
     }
 }
 
@@ -115,10 +136,10 @@ impl Code {
         Ok(())
     }
 
+    /// The entry of a long code.
     #[cold]
-    fn long(&self, cursor: &mut Cursor<'_>) -> Result<Entry, Unsound> {
-        cursor.refill();
-        let next = cursor.peek(16);
+    fn long(&self, next: u64) -> Result<Entry, Unsound> {
+        let next = (next >> 48) as u32;
         let longer = LOOKUP_BITS + 1..=16;
         let bits = longer.into_iter().find(|it| next < self.limits[*it as usize]).ok_or(Unsound)?;
         let place = (next >> (16 - bits)).wrapping_add(self.offsets[bits as usize]);
@@ -130,7 +151,8 @@ impl Code {
     /// The entry of the bits that come next.
     #[inline]
     fn next(&self, cursor: &Cursor<'_>) -> Entry {
-        self.lookup[cursor.peek(LOOKUP_BITS) as usize % (1 << LOOKUP_BITS)]
+        let place = (cursor.next() >> (64 - LOOKUP_BITS)) as usize;
+        self.lookup[place]
     }
 
     /// Reads how much the first coefficient of a block is above the last one.
@@ -139,9 +161,10 @@ impl Code {
         cursor.refill();
         let mut entry = self.next(cursor);
         if entry.is_long() {
-            entry = self.long(cursor)?;
+            entry = self.long(cursor.next())?;
         }
-        let value = entry.value(cursor);
+        // The code of a difference of 0 has no value behind it.
+        let value = if entry.has_value() { i32::from(entry.value(cursor.next())) } else { 0 };
         cursor.pass(entry.bits());
         Ok(value)
     }
@@ -149,13 +172,8 @@ impl Code {
     /// Reads the other coefficients of a block.
     #[inline]
     pub(super) fn keep(&self, cursor: &mut Cursor<'_>, block: &mut Block) -> Result<(), Unsound> {
-        self.each(cursor, |cursor, entry, place| {
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "it has at most 15 bits and a sign"
-            )]
-            let value = entry.value(cursor) as i16;
-            block[usize::from(ORDER[place % ORDER.len()]) % block.len()] = value;
+        self.each(cursor, |next, entry, place| {
+            block[usize::from(ORDER[place % ORDER.len()]) % block.len()] = entry.value(next);
         })
     }
 
@@ -165,33 +183,47 @@ impl Code {
         self.each(cursor, |_, _, _| {})
     }
 
+    /// Calls `found` with each entry, the bits that begin with its code, and its place.
     #[inline]
     fn each(
         &self,
         cursor: &mut Cursor<'_>,
-        mut found: impl FnMut(&Cursor<'_>, Entry, usize),
+        mut found: impl FnMut(u64, Entry, usize),
     ) -> Result<(), Unsound> {
         let mut place = 0;
-        loop {
-            cursor.refill();
-            for _ in 0..2 {
+        cursor.refill();
+        'symbols: while place < 63 {
+            for refills in [false, true] {
                 let mut entry = self.next(cursor);
-                if !entry.is_plain() {
+                // While the entry is loaded, which takes the most time of all.
+                if refills {
+                    cursor.refill();
+                }
+                let is_plain = entry.is_plain();
+                if !is_plain {
+                    cursor.refill();
                     if entry.is_long() {
-                        entry = self.long(cursor)?;
+                        entry = self.long(cursor.next())?;
                     }
                     if entry.is_end() {
                         cursor.pass(entry.bits());
-                        return Ok(());
+                        break 'symbols;
                     }
                 }
                 place += entry.places();
-                found(cursor, entry, place);
+                if is_plain || entry.has_value() {
+                    found(cursor.next(), entry, place);
+                }
                 cursor.pass(entry.bits());
+                if !is_plain {
+                    cursor.refill();
+                    continue 'symbols;
+                }
                 if place >= 63 {
-                    return Ok(());
+                    break 'symbols;
                 }
             }
         }
+        Ok(())
     }
 }
