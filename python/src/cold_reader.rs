@@ -128,14 +128,7 @@ impl Reading<'_> {
             }),
             Self::Process(reader) => {
                 let mut raised = None;
-                let mut goes_on = || match signals.check() {
-                    Ok(()) => true,
-                    Err(error) => {
-                        raised = Some(error);
-                        false
-                    }
-                };
-                let outcome = reader.read_into(samples, target, &mut goes_on);
+                let outcome = reader.read_into(samples, target, &mut goes_on(signals, &mut raised));
                 outcome.map_err(|error| match (raised, error) {
                     (Some(raised), _) => Stop::Interrupted(raised),
                     (None, ReaderError::Unreadable { fault, message }) => {
@@ -185,7 +178,11 @@ impl ColdReader {
                 Some(workers) => {
                     stored.resize(to_usize(self.index.size(entry.sample)), 0);
                     let read = reading.read_into(&samples[at..], &mut stored, &signals);
-                    read.and_then(|()| transform(workers, entry.sample, epoch, &stored, target))
+                    read.and_then(|()| {
+                        let sample =
+                            Sample { number: entry.sample.0.into(), epoch, bytes: &stored };
+                        transform(workers, entry.sample, &sample, target, &signals)
+                    })
                 }
             };
             if let Some(deadline) = deadline {
@@ -211,19 +208,29 @@ impl ColdReader {
 fn transform(
     workers: &BlockingWorkers,
     sample: SampleId,
-    epoch: u32,
-    bytes: &[u8],
+    stored: &Sample<'_>,
     row: &mut [u8],
+    signals: &SignalPoll<'_>,
 ) -> Result<(), Stop> {
-    let stored = Sample { number: sample.0.into(), epoch, bytes };
-    workers.transform_blocking(&stored, row).map_err(|error| match error {
-        TransformError::Untransformable(_) | TransformError::Crashed(_) => {
+    let mut raised = None;
+    let outcome = workers.transform_blocking(stored, row, &mut goes_on(signals, &mut raised));
+    outcome.map_err(|error| match (raised, error) {
+        (Some(raised), _) => Stop::Interrupted(raised),
+        (None, error @ (TransformError::Untransformable(_) | TransformError::Crashed(_))) => {
             let fault =
                 ReadFault { reason: UNTRANSFORMABLE, errno: None, message: error.to_string() };
             Stop::Unreadable(sample, fault)
         }
-        error => Stop::NoWorker(error),
+        (None, error) => Stop::NoWorker(error),
     })
+}
+
+/// Whether a wait goes on: not if a signal handler raised, which is noted.
+fn goes_on(signals: &SignalPoll<'_>, raised: &mut Option<PyErr>) -> impl FnMut() -> bool {
+    || {
+        *raised = signals.check().err();
+        raised.is_none()
+    }
 }
 
 #[pymethods]

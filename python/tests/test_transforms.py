@@ -431,3 +431,39 @@ def test_a_loader_that_goes_on_where_another_one_stopped_gets_the_same_rows(
         second.load_state_dict(state)
         rest = [rows.copy() for rows, _ in second] + [rows.copy() for rows, _ in second]
     assert numpy.array_equal(numpy.concatenate(rest), numpy.concatenate(whole[4:]))
+
+
+def test_an_interrupt_ends_a_read_whose_worker_stands_still(tmp_path) -> None:
+    """With signals that come all the time, and though the worker could take half a minute more."""
+    world = photographed(tmp_path, CROPPED)
+    feed = world.direct()
+    should = [bytes(it) for it in feed.batch(0, 0)]
+    [worker] = workers_of(os.getpid())
+    os.kill(worker, signal.SIGSTOP)
+    ticks = 0
+
+    def tick(*_: Any) -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 20:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, tick)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            feed.batch(0, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ticks < 500, "ten seconds, of a worker's thirty"
+    assert workers_of(os.getpid()) == [], "the worker that stood still is gone"
+    assert [bytes(it) for it in feed.batch(0, 0)] == should
+
+
+def workers_of(process: int) -> list[int]:
+    """The transform workers that a process started."""
+    children = Path(f"/proc/{process}/task").glob("*/children")
+    found = [int(it) for task in children for it in task.read_text().split()]
+    name = b"tierfeed-transform-worker"
+    return [it for it in found if Path(f"/proc/{it}/cmdline").read_bytes().startswith(name)]

@@ -67,6 +67,9 @@ pub enum TransformError {
         /// Why there is none.
         source: AllocateError,
     },
+    /// The caller does not wait any more.
+    #[error("interrupted")]
+    Interrupted,
     /// The socket or a packet of the worker is broken.
     #[error(transparent)]
     Packet(#[from] PacketError),
@@ -117,7 +120,7 @@ impl BlockingWorker {
         Self { program, setup, row_len, running: None, next_id: 0 }
     }
 
-    /// Transforms a sample into `row`.
+    /// Transforms a sample into `row`. `goes_on` is asked now and then whether the caller still waits.
     ///
     /// # Errors
     ///
@@ -130,11 +133,12 @@ impl BlockingWorker {
         &mut self,
         sample: &Sample<'_>,
         row: &mut [u8],
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), TransformError> {
         assert_eq!(row.len() as u64, self.row_len, "the length of a row");
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
-            match self.attempt(sample, row) {
+            match self.attempt(sample, row, goes_on) {
                 Ok(()) => return Ok(()),
                 Err(Failed::Sample(error)) => return Err(error),
                 Err(Failed::Worker(reason)) => why = reason,
@@ -143,15 +147,20 @@ impl BlockingWorker {
         Err(TransformError::Crashed(why))
     }
 
-    fn attempt(&mut self, sample: &Sample<'_>, row: &mut [u8]) -> Result<(), Failed> {
+    fn attempt(
+        &mut self,
+        sample: &Sample<'_>,
+        row: &mut [u8],
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Failed> {
         self.next_id += 1;
         let id = self.next_id;
         let limit = self.setup.time_limit + GRACE;
         let row_len = self.row_len;
-        let mut running = self.take_running().map_err(Failed::Sample)?;
+        let mut running = self.take_running(goes_on).map_err(Failed::Sample)?;
         let asked = running.ask(id, sample, row_len);
         let answered = match asked {
-            Ok(()) => running.answer(id, limit),
+            Ok(()) => running.answer(id, limit, goes_on),
             Err(failed) => Err(failed),
         };
         match answered {
@@ -166,6 +175,10 @@ impl BlockingWorker {
                 self.running = Some(running);
                 read
             }
+            // The worker ends here: it still works for the caller that does not wait.
+            Err(Failed::Sample(TransformError::Interrupted)) => {
+                Err(Failed::Sample(TransformError::Interrupted))
+            }
             Err(failed @ Failed::Sample(_)) => {
                 self.running = Some(running);
                 Err(failed)
@@ -178,13 +191,16 @@ impl BlockingWorker {
     }
 
     /// The worker, started if there is none.
-    fn take_running(&mut self) -> Result<Running, TransformError> {
+    fn take_running(
+        &mut self,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Running, TransformError> {
         if let Some(running) = self.running.take().filter(|it| it.process.is_own()) {
             return Ok(running);
         }
         let setup = Setup { parent: process::id(), ..self.setup.clone() };
         let mut process = WorkerProcess::start(&self.program, &setup)?;
-        match process.receive_within(START_WITHIN)? {
+        match receive(&mut process, START_WITHIN, goes_on)?.ok_or(TransformError::Interrupted)? {
             Arrival::Packet(FromWorker::Ready, _) => Ok(Running { process, memory: None }),
             Arrival::Packet(FromWorker::Unfit(why), _) => Err(TransformError::Unfit(why)),
             Arrival::Packet(..) | Arrival::Nothing | Arrival::End => {
@@ -243,8 +259,14 @@ impl Running {
         Ok(self.memory.insert(memory))
     }
 
-    fn answer(&mut self, id: u64, limit: Duration) -> Result<Outcome, Failed> {
-        match self.process.receive_within(limit)? {
+    fn answer(
+        &mut self,
+        id: u64,
+        limit: Duration,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Outcome, Failed> {
+        let interrupted = Failed::Sample(TransformError::Interrupted);
+        match receive(&mut self.process, limit, goes_on)?.ok_or(interrupted)? {
             Arrival::Packet(FromWorker::Answer { id: answered, outcome, .. }, _)
                 if answered == id =>
             {
@@ -260,6 +282,20 @@ impl Running {
         let memory = self.memory.as_ref().expect("a request was made with it");
         memory.region.read(Bytes(memory.input_bytes), row).map_err(outside)
     }
+}
+
+/// What a worker sends within a time; `None` if the caller stopped to wait for it.
+fn receive(
+    process: &mut WorkerProcess,
+    limit: Duration,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Arrival<FromWorker>>, PacketError> {
+    let mut is_waited_for = true;
+    let arrival = process.receive_within(limit, &mut || {
+        is_waited_for = goes_on();
+        is_waited_for
+    })?;
+    Ok(is_waited_for.then_some(arrival))
 }
 
 fn outside(error: RangeError) -> Failed {

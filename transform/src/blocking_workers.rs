@@ -36,7 +36,7 @@ impl BlockingWorkers {
         self.row_len
     }
 
-    /// Transforms a sample into `row`.
+    /// Transforms a sample into `row`. `goes_on` is asked now and then whether the caller still waits.
     ///
     /// # Errors
     ///
@@ -49,13 +49,14 @@ impl BlockingWorkers {
         &self,
         sample: &Sample<'_>,
         row: &mut [u8],
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), TransformError> {
         // Taken out of the lock, so that callers do not wait for each other.
         let idle = self.idle().pop();
         let mut worker = idle.unwrap_or_else(|| {
             BlockingWorker::new(self.program.clone(), self.setup.clone(), self.row_len)
         });
-        let outcome = worker.transform_blocking(sample, row);
+        let outcome = worker.transform_blocking(sample, row, goes_on);
         self.idle().push(worker);
         outcome
     }

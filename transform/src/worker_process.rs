@@ -12,7 +12,7 @@ use std::{
     },
     path::PathBuf,
     process::{self, Child, Command, ExitStatus, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -34,6 +34,9 @@ const VARIABLES: [&str; 1] = ["LD_LIBRARY_PATH"];
 
 /// How long a process may take to end that has begun to.
 const MOMENT: Duration = Duration::from_millis(200);
+
+/// How often a caller that waits is asked whether it goes on: a signal may have come to another thread.
+const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 /// The program that works as a transform worker if it is started with these arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +141,8 @@ impl WorkerProcess {
         worker_protocol::receive(self.socket.as_fd(), &mut self.buffer, FromWorker::decode)
     }
 
-    /// Waits for a packet, so long at most; [`Arrival::Nothing`] if none came.
+    /// Waits for a packet, so long at most; [`Arrival::Nothing`] if none came, or if `goes_on` says that the
+    /// caller does not wait any more. It is asked at each signal and at intervals.
     ///
     /// # Errors
     ///
@@ -146,13 +150,17 @@ impl WorkerProcess {
     pub fn receive_within(
         &mut self,
         patience: Duration,
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Arrival<FromWorker>, PacketError> {
-        let arrival = self.receive()?;
-        if !matches!(arrival, Arrival::Nothing) {
-            return Ok(arrival);
+        let began = now();
+        loop {
+            let arrival = self.receive()?;
+            let left = left(patience, began);
+            if !matches!(arrival, Arrival::Nothing) || left.is_zero() || !goes_on() {
+                return Ok(arrival);
+            }
+            wait_for(self.socket.as_fd(), left.min(ASKED_EVERY))?;
         }
-        wait_for(self.socket.as_fd(), patience)?;
-        self.receive()
     }
 
     /// Whether this process started the worker. One that was forked since has the same socket, and must
@@ -178,8 +186,11 @@ impl WorkerProcess {
     pub fn end_by_itself(mut self) -> Ending {
         let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
         if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            let began = now();
             // Without a wait the process is killed at once, and its reason may be lost.
-            let _ = wait_for(process.as_fd(), MOMENT);
+            while matches!(wait_for(process.as_fd(), left(MOMENT, began)), Ok(Waited::Interrupted))
+            {
+            }
         }
         self.reap()
     }
@@ -239,16 +250,33 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-/// Waits until something can be read, so long at most. A signal that interrupts the wait begins it again.
-fn wait_for(descriptor: BorrowedFd<'_>, patience: Duration) -> Result<(), Errno> {
+/// How a wait ended.
+enum Waited {
+    /// Something can be read, or the time is over.
+    Whole,
+    /// A signal came.
+    Interrupted,
+}
+
+/// Waits until something can be read, so long at most, or until a signal.
+fn wait_for(descriptor: BorrowedFd<'_>, patience: Duration) -> Result<Waited, Errno> {
     let patience = Timespec {
         tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(patience.subsec_nanos()),
     };
-    loop {
-        match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&patience)) {
-            Err(Errno::INTR) => (),
-            waited => return waited.map(|_| ()),
-        }
+    match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&patience)) {
+        Ok(_) => Ok(Waited::Whole),
+        Err(Errno::INTR) => Ok(Waited::Interrupted),
+        Err(error) => Err(error),
     }
+}
+
+/// What is left of `patience` that began then.
+fn left(patience: Duration, began: Instant) -> Duration {
+    patience.saturating_sub(began.elapsed())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place of this crate that reads the clock")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -177,7 +177,12 @@ impl ColdReader {
                 Some(workers) => {
                     stored.resize(to_usize(len), 0);
                     let read = self.read_into(&samples[at..], &mut stored, is_wanted);
-                    read.and_then(|()| transform(workers, samples[at], epoch, &stored, target))
+                    let sample = blocking_worker::Sample {
+                        number: samples[at].0.into(),
+                        epoch: epoch.0,
+                        bytes: &stored,
+                    };
+                    read.and_then(|()| transform(workers, &sample, target, is_wanted))
                 }
             };
             match outcome {
@@ -261,16 +266,15 @@ enum Stop {
 /// Makes the row of a sample.
 fn transform(
     workers: &BlockingWorkers,
-    SampleId(sample): SampleId,
-    Epoch(epoch): Epoch,
-    bytes: &[u8],
+    stored: &blocking_worker::Sample<'_>,
     row: &mut [u8],
+    is_wanted: &dyn Fn() -> bool,
 ) -> Result<(), Stop> {
-    let stored = blocking_worker::Sample { number: sample.into(), epoch, bytes };
-    workers.transform_blocking(&stored, row).map_err(|error| match error {
+    workers.transform_blocking(stored, row, &mut || is_wanted()).map_err(|error| match error {
         TransformError::Untransformable(_) | TransformError::Crashed(_) => {
             Stop::Unreadable(Fault::Untransformable, error.to_string())
         }
+        TransformError::Interrupted => Stop::NoReader(closed()),
         error => Stop::NoReader(Failure::new(Code::FailedPrecondition, error.to_string())),
     })
 }

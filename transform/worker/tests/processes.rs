@@ -93,7 +93,7 @@ fn blocking(setup: Setup) -> BlockingWorker {
 
 fn transform(worker: &mut BlockingWorker, bytes: &[u8]) -> Result<[u8; ROW], TransformError> {
     let mut row = [7; ROW];
-    worker.transform_blocking(&Sample { number: 3, epoch: 0, bytes }, &mut row)?;
+    worker.transform_blocking(&Sample { number: 3, epoch: 0, bytes }, &mut row, &mut || true)?;
     Ok(row)
 }
 
@@ -145,6 +145,21 @@ fn a_worker_that_hangs_ends_itself_and_is_replaced() {
 }
 
 #[test]
+fn a_caller_that_does_not_wait_any_more_gets_back_at_once_and_ends_the_worker() {
+    let mut worker = blocking(setup());
+    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+    let mut asked = 0;
+    let mut goes_on = || {
+        asked += 1;
+        asked < 3
+    };
+    let sample = Sample { number: 3, epoch: 0, bytes: b"hang" };
+    let error = worker.transform_blocking(&sample, &mut [0; ROW], &mut goes_on).unwrap_err();
+    assert!(matches!(error, TransformError::Interrupted), "{error}");
+    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+}
+
+#[test]
 fn a_worker_that_ends_at_its_start_is_no_fault_of_the_sample() {
     // It ends after its setup came.
     let arguments = ["-c", "head -c 1 > /dev/null; exit 3"].map(str::to_owned).to_vec();
@@ -181,7 +196,7 @@ fn a_worker_gets_no_variable_of_its_starter_but_where_libraries_lie() {
 }
 
 fn wait_for(worker: &mut WorkerProcess) -> FromWorker {
-    match worker.receive_within(Duration::from_secs(30)).unwrap() {
+    match worker.receive_within(Duration::from_secs(30), &mut || true).unwrap() {
         Arrival::Packet(packet, _) => packet,
         other => panic!("{other:?}"),
     }
@@ -262,7 +277,7 @@ fn a_worker_ends_with_the_process_that_it_was_told_is_its_starter() {
     assert_eq!(wait_for(&mut worker), FromWorker::Ready);
     starter.kill().unwrap();
     starter.wait().unwrap();
-    let ended = worker.receive_within(Duration::from_secs(30)).unwrap();
+    let ended = worker.receive_within(Duration::from_secs(30), &mut || true).unwrap();
     assert!(matches!(ended, Arrival::End), "{ended:?}");
 }
 
