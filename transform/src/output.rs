@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::geometry::Size;
+
 /// Rows start at multiples of this many bytes, as cache lines do.
 pub const ROW_ALIGNMENT: u64 = 64;
 
@@ -131,8 +133,8 @@ impl Output {
 /// The form of a sample after the last step that draws nothing: it may be kept in place of the stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
-    /// Its dimensions: of an image on which steps are left, rows, columns and channels.
-    pub shape: Vec<u32>,
+    /// Its dimensions.
+    pub extent: Extent,
     /// The type of its elements.
     pub dtype: Dtype,
     /// How many of the steps have been done. What follows starts with the step of this number.
@@ -141,10 +143,64 @@ pub struct Prepared {
     pub rest: Rest,
 }
 
+/// The dimensions of a prepared form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// The same for each sample: of an image on which steps are left, rows, columns and channels.
+    Fixed(Vec<u32>),
+    /// Those of the image after the steps that have been done. [`OwnExtent`] stands before its pixels.
+    Own {
+        /// The channels of each image.
+        channels: u32,
+    },
+}
+
 impl Prepared {
-    /// Bytes of it.
-    pub fn bytes(&self) -> u64 {
-        self.shape.iter().map(|len| u64::from(*len)).product::<u64>() * self.dtype.bytes()
+    /// Bytes of it; `None` if they depend on the sample ([`crate::Pipeline::prepared_bytes`]).
+    pub fn bytes(&self) -> Option<u64> {
+        let Extent::Fixed(shape) = &self.extent else { return None };
+        Some(shape.iter().map(|len| u64::from(*len)).product::<u64>() * self.dtype.bytes())
+    }
+}
+
+/// What stands before the pixels of a prepared image that has a size of its own: rows, columns and channels, each
+/// a little-endian number of 32 bits. The pixels follow row by row, the channels of each together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnExtent {
+    /// The size of the image.
+    pub size: Size,
+    /// Its channels.
+    pub channels: u32,
+}
+
+impl OwnExtent {
+    /// Bytes that stand before the pixels.
+    pub const BYTES: usize = 12;
+
+    /// Bytes of all, with the pixels.
+    pub fn bytes(self) -> u64 {
+        let pixels = self.size.pixels().saturating_mul(self.channels.into());
+        pixels.saturating_add(Self::BYTES as u64)
+    }
+
+    /// As it stands before the pixels.
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let numbers = [self.size.height, self.size.width, self.channels];
+        for (place, number) in bytes.chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads what stands before the pixels, which must be all that follows.
+    pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, pixels) = bytes.split_first_chunk::<{ Self::BYTES }>()?;
+        let mut numbers =
+            head.chunks_exact(4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));
+        let (height, width, channels) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let found = Self { size: Size { height, width }, channels };
+        (found.bytes() == bytes.len() as u64).then_some((found, pixels))
     }
 }
 

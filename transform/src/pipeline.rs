@@ -6,7 +6,8 @@ mod check;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    output::{Output, Prepared},
+    geometry::Size,
+    output::{Extent, Output, OwnExtent, Prepared},
     pipeline_file::PipelineFile,
     steps::{Dct, Limits, Scaling, Work},
 };
@@ -59,9 +60,28 @@ impl Pipeline {
         self.output.row_stride()
     }
 
-    /// The form after the last step before the first that draws; `None` if its size depends on the sample.
+    /// The form after the last step before the first that draws; `None` if it does not give the rows of the
+    /// stored one.
     pub fn prepared(&self) -> Option<&Prepared> {
         self.prepared.as_ref()
+    }
+
+    /// Bytes of the prepared form of an image of this size; `None` if it has none, or one beyond the limits.
+    /// An orientation in its metadata changes nothing about them.
+    pub fn prepared_bytes(&self, image: Size) -> Option<u64> {
+        let (prepared, Work::Images(images)) = (self.prepared.as_ref()?, &self.work) else {
+            return None;
+        };
+        let is_within = |size: &Size| (1..=self.limits.pixels).contains(&size.pixels());
+        let steps = images.steps.iter().take(prepared.steps_done);
+        let done = steps.fold(Some(image).filter(is_within), |size, step| {
+            step.size_after(Some(size?)).filter(is_within)
+        });
+        let bytes = match prepared.extent {
+            Extent::Fixed(_) => prepared.bytes()?,
+            Extent::Own { channels } => OwnExtent { size: done?, channels }.bytes(),
+        };
+        done.map(|_| bytes).filter(|bytes| *bytes <= check::ROW_BYTES_MAX)
     }
 
     /// Whether a step draws something.

@@ -113,7 +113,7 @@ impl Decoder {
     }
 }
 
-fn recognise(bytes: &[u8]) -> Option<Format> {
+pub(crate) fn recognise(bytes: &[u8]) -> Option<Format> {
     if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
         Some(Format::Jpeg)
     } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {

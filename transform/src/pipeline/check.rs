@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     geometry::Size,
-    output::{Dtype, Layout, Output, Prepared, Rest},
+    output::{Dtype, Extent, Layout, Output, Prepared, Rest},
     pipeline::{Pipeline, PipelineError, Reason},
     pipeline_file::{
         ArrayFile, DctFile, DecodeFile, LimitsFile, ModeFile, NormalizeFile, OrientationFile,
@@ -24,8 +24,8 @@ const SIDE_MAX: u64 = 65_500;
 /// Dimensions of an array.
 const DIMENSIONS_MAX: u64 = 16;
 
-/// The longest row: staging holds some batches of them.
-const ROW_BYTES_MAX: u64 = 1 << 30;
+/// The longest row, and the longest prepared form: staging holds some batches of them.
+pub(super) const ROW_BYTES_MAX: u64 = 1 << 30;
 
 /// A million by a million pixels; no machine holds them.
 const PIXELS_MAX: u64 = 1_000_000_000_000;
@@ -59,7 +59,10 @@ pub(super) fn pipeline(file: &PipelineFile) -> Result<Pipeline, PipelineError> {
             (Work::Tokens(tokens), output, Some(prepared))
         }
     };
-    let kept_bytes = prepared.as_ref().map_or(0, |it| bytes_of(&it.shape, it.dtype));
+    let kept_bytes = match &prepared {
+        Some(Prepared { extent: Extent::Fixed(shape), dtype, .. }) => bytes_of(shape, *dtype),
+        Some(Prepared { extent: Extent::Own { .. }, .. }) | None => 0,
+    };
     let bytes = bytes_of(&output.shape, output.dtype).max(kept_bytes);
     if bytes > ROW_BYTES_MAX.into() {
         let reason = Reason::RowTooLong { max: ROW_BYTES_MAX };
@@ -416,17 +419,29 @@ fn images_output(
     let output = Output { shape, dtype: images.dtype, layout: Some(images.layout) };
     let prepared = match before_random {
         None => Some(whole_output(&output, images.steps.len())),
-        Some((steps_done, size)) => size.map(|Size { height, width }| Prepared {
-            shape: vec![height, width, channels],
-            dtype: Dtype::Uint8,
-            steps_done,
-            rest: Rest::Steps,
-        }),
+        Some((steps_done, size)) => before_draws(&images, steps_done, size),
     };
     Ok((Work::Images(images), output, prepared))
 }
 
+/// The image before the first step that draws. An image that is decoded at the scale of a later resize has other
+/// pixels than one that is decoded whole, so then nothing is kept.
+fn before_draws(images: &Images, steps_done: usize, size: Option<Size>) -> Option<Prepared> {
+    let is_resize = |step: &Step| matches!(step, Step::Resize(_));
+    let is_resized = images.steps[..steps_done].iter().any(is_resize);
+    if images.decode.scaling == Scaling::Reduced && !is_resized {
+        return None;
+    }
+    let channels = images.decode.mode.channels();
+    let extent = match size {
+        Some(Size { height, width }) => Extent::Fixed(vec![height, width, channels]),
+        None => Extent::Own { channels },
+    };
+    Some(Prepared { extent, dtype: Dtype::Uint8, steps_done, rest: Rest::Steps })
+}
+
 /// The row itself is what is kept.
 fn whole_output(output: &Output, steps_done: usize) -> Prepared {
-    Prepared { shape: output.shape.clone(), dtype: output.dtype, steps_done, rest: Rest::Nothing }
+    let extent = Extent::Fixed(output.shape.clone());
+    Prepared { extent, dtype: output.dtype, steps_done, rest: Rest::Nothing }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    output::{Dtype, Layout, Rest},
+    geometry::Size,
+    output::{Dtype, Extent, Layout, Prepared, Rest},
     steps::{Decode, Images, Step},
 };
 
@@ -55,18 +56,47 @@ fn what_can_be_kept_ends_before_the_first_step_that_draws() {
     let check = |steps, is_random, prepared: Option<(&[u32], Dtype, usize, Rest)>| {
         let pipeline = right(steps);
         assert_eq!(pipeline.is_random(), is_random, "{steps}");
-        let found = pipeline.prepared();
-        let found = found.map(|it| (&it.shape[..], it.dtype, it.steps_done, it.rest));
+        let shape = |it: &Prepared| match &it.extent {
+            Extent::Fixed(shape) => shape.clone(),
+            Extent::Own { channels } => vec![*channels],
+        };
+        let found = pipeline.prepared().map(|it| (shape(it), it.dtype, it.steps_done, it.rest));
+        let prepared =
+            prepared.map(|(shape, dtype, done, rest)| (shape.to_vec(), dtype, done, rest));
         assert_eq!(found, prepared, "{steps}");
     };
-    check(TRAINING, true, None);
-    check("[{ resize: 256 }, { random_crop: 224 }]", true, None);
+    check(TRAINING, true, Some((&[3], Dtype::Uint8, 0, Rest::Steps)));
+    let short = "[{ resize: 256 }, { random_crop: 224 }]";
+    check(short, true, Some((&[3], Dtype::Uint8, 1, Rest::Steps)));
+    // Decoded at the scale of each crop, other pixels come of it than of the whole image.
+    let scaled = "[{ decode: { scaled: true } }, { random_resized_crop: 224 }]";
+    check(scaled, true, None);
+    let cropped =
+        "[{ decode: { scaled: true } }, { center_crop: 300 }, { random_resized_crop: 224 }]";
+    check(cropped, true, None);
+    let resized = "[{ decode: { scaled: true, mode: grey } }, { resize: 9 }, { random_crop: 8 }]";
+    check(resized, true, Some((&[1], Dtype::Uint8, 1, Rest::Steps)));
     let image: (&[u32], _, _, _) = (&[256, 300, 3], Dtype::Uint8, 1, Rest::Steps);
     let flipped = "[{ resize: [256, 300] }, { random_horizontal_flip: 0.5 }, { dtype: float32 }]";
     check(flipped, true, Some(image));
     check(EVALUATION, false, Some((&[3, 224, 224], Dtype::Uint8, 2, Rest::Nothing)));
     let array = "[{ array: { shape: [4], dtype: float16, key: x } }]";
     check(array, false, Some((&[4], Dtype::Float16, 0, Rest::Nothing)));
+}
+
+#[test]
+fn the_length_of_a_prepared_image_follows_from_its_size() {
+    let of = |steps: &str, height, width| right(steps).prepared_bytes(Size { height, width });
+    assert_eq!(of(TRAINING, 375, 500), Some(12 + 375 * 500 * 3));
+    assert_eq!(of(TRAINING, 375, 0), None);
+    assert_eq!(of(TRAINING, 10_001, 10_000), None, "beyond the default limit of pixels");
+    let short = "[{ resize: 256 }, { random_crop: 224 }]";
+    assert_eq!(of(short, 512, 1000), Some(12 + 256 * 500 * 3));
+    assert_eq!(of(short, 1000, 512), Some(12 + 256 * 500 * 3), "as it is turned");
+    assert_eq!(of(short, 1, 10_000_000), None, "the resize would make too many pixels of it");
+    let exact = "[{ resize: [4, 5] }, { random_crop: 3 }]";
+    assert_eq!(of(exact, 70, 70), Some(4 * 5 * 3));
+    assert_eq!(of("[{ tokens: { length: 8, dtype: uint16 } }]", 7, 7), None);
 }
 
 #[test]

@@ -63,6 +63,14 @@ pub enum TransformError {
         /// How many there should be.
         expected: u64,
     },
+    /// What was kept is no image with its size before it.
+    #[error(
+        "the prepared form has {found} bytes, which are not those of an image with its size before it"
+    )]
+    NotPrepared {
+        /// How many there are.
+        found: usize,
+    },
 }
 
 impl Transform {

@@ -9,7 +9,7 @@ use tierfeed_images::{
 };
 use tierfeed_transform::{
     self as transform, DrawKey, Dtype, Images, Layout, Operation, Pipeline, Prepared,
-    output::Rest,
+    output::{Extent, OwnExtent, Rest},
     steps::{self, Mode, Scaling},
     worker_protocol::InputForm,
 };
@@ -22,7 +22,7 @@ use super::{
 /// The steps of a pipeline for images, and the memory in which they are applied.
 pub(super) struct ImageSteps {
     whole: Program,
-    /// The steps before the first that draws, if they leave an image of one size.
+    /// The steps before the first that draws, if what they leave can be kept.
     kept: Option<(Program, Prepared)>,
     canvas: Canvas,
 }
@@ -68,8 +68,7 @@ impl ImageSteps {
         match (kept, form, prepared) {
             (Some((_, of)), InputForm::Prepared, _) => canvas.finish(whole, of, key, bytes, row),
             (Some((before, of)), InputForm::Stored, Some(prepared)) => {
-                prepared.resize(usize::try_from(of.bytes()).expect("it fits into memory"), 0);
-                canvas.draw(before, key, bytes, prepared)?;
+                canvas.keep(before, of, key, bytes, prepared)?;
                 canvas.finish(whole, of, key, prepared, row)
             }
             (_, _, prepared) => {
@@ -128,6 +127,18 @@ impl Canvas {
         bytes: &[u8],
         row: &mut [u8],
     ) -> Result<(), TransformError> {
+        let stages = self.decode(program, key, bytes)?;
+        self.compute(program, &stages, row);
+        Ok(())
+    }
+
+    /// Decodes what the stages that it returns need of an image.
+    fn decode(
+        &mut self,
+        program: &Program,
+        key: DrawKey,
+        bytes: &[u8],
+    ) -> Result<Vec<Stage>, TransformError> {
         let header = self.decoder.header(bytes, self.pixels_max)?;
         let decode = program.images.decode;
         let orientation = match decode.orientation {
@@ -154,7 +165,33 @@ impl Canvas {
             orientation.apply(self.image.view(), &mut self.spare);
             swap(&mut self.image, &mut self.spare);
         }
-        self.compute(program, &stages, row);
+        Ok(stages)
+    }
+
+    /// The size of what the stages leave of the decoded image.
+    fn size_after(&self, stages: &[Stage]) -> Size {
+        stages.last().map_or(self.image.view().size(), |stage| stage.wanted.size())
+    }
+
+    /// Writes the prepared form of an encoded image.
+    fn keep(
+        &mut self,
+        program: &Program,
+        of: &Prepared,
+        key: DrawKey,
+        bytes: &[u8],
+        prepared: &mut Vec<u8>,
+    ) -> Result<(), TransformError> {
+        let stages = self.decode(program, key, bytes)?;
+        let Size { width, height } = self.size_after(&stages);
+        if let Extent::Own { channels } = of.extent {
+            let extent = OwnExtent { size: transform::Size { height, width }, channels };
+            prepared.extend_from_slice(&extent.encode());
+        }
+        let before = prepared.len();
+        let len = width as usize * height as usize * program.channels().count();
+        prepared.resize(before + len, 0);
+        self.compute(program, &stages, &mut prepared[before..]);
         Ok(())
     }
 
@@ -167,11 +204,9 @@ impl Canvas {
         bytes: &[u8],
         row: &mut [u8],
     ) -> Result<(), TransformError> {
-        let wrong = TransformError::Prepared { found: bytes.len(), expected: prepared.bytes() };
-        let [height, width, _] = prepared.shape[..] else { return Err(wrong) };
-        let view = View::of(bytes, Size { width, height }, program.channels());
-        let view = view.filter(|_| bytes.len() as u64 == prepared.bytes()).ok_or(wrong)?;
-        let size = transform::Size { height, width };
+        let (size, pixels) = kept_pixels(prepared, bytes, self.pixels_max)?;
+        let wrong = TransformError::NotPrepared { found: bytes.len() };
+        let view = View::of(pixels, size_of(size), program.channels()).ok_or(wrong)?;
         let operations = program.images.operations(key, size, prepared.steps_done)?;
         let (stages, needed) = stages(size_of(size), &operations, self.pixels_max)?;
         self.image.copy(view.cropped(needed));
@@ -206,6 +241,29 @@ impl Canvas {
             Layout::Hwc => tensor::Layout::Interleaved,
         };
         tensor::write(self.image.view(), &program.levels, layout, columns, row);
+    }
+}
+
+/// The size and the pixels of a prepared image.
+fn kept_pixels<'a>(
+    prepared: &Prepared,
+    bytes: &'a [u8],
+    pixels_max: u64,
+) -> Result<(transform::Size, &'a [u8]), TransformError> {
+    let found = bytes.len();
+    match (&prepared.extent, prepared.bytes()) {
+        (Extent::Fixed(shape), Some(expected)) => match shape[..] {
+            [height, width, _] if bytes.len() as u64 == expected => {
+                Ok((transform::Size { height, width }, bytes))
+            }
+            _ => Err(TransformError::Prepared { found, expected }),
+        },
+        _ => {
+            let own = OwnExtent::split(bytes);
+            let own = own.filter(|(own, _)| (1..=pixels_max).contains(&own.size.pixels()));
+            let (own, pixels) = own.ok_or(TransformError::NotPrepared { found })?;
+            Ok((own.size, pixels))
+        }
     }
 }
 

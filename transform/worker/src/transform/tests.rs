@@ -86,23 +86,39 @@ fn a_row_from_the_prepared_form_is_that_from_the_stored_one() {
     for steps in [
         r#"{"resize": [40, 50]}, {"random_crop": 24}, {"random_horizontal_flip": 0.5}"#,
         r#"{"resize": 30}, {"center_crop": 24}, {"dtype": "float32"}"#,
+        r#"{"random_resized_crop": 24}, {"random_horizontal_flip": 0.5}"#,
+        r#"{"resize": 30}, {"random_crop": 24}"#,
+        r#"{"decode": {"dct": "fast"}}, {"random_resized_crop": 24}"#,
+        r#"{"decode": {"scaled": true}}, {"resize": 10}, {"random_crop": 9}"#,
+        r#"{"decode": {"mode": "grey", "orientation": "apply"}}, {"random_resized_crop": 24}"#,
     ] {
-        let mut transform = Transform::new(pipeline(steps), 9);
-        let bytes = fixture("baseline-2x1");
-        for sample in 0..10 {
-            let stored = input(sample, InputForm::Stored, &bytes);
-            let expected = row(&mut transform, &stored).expect("a row");
-            let mut prepared = Vec::new();
-            let mut at_once = vec![0; expected.len()];
-            transform.apply(&stored, &mut at_once, Some(&mut prepared)).expect("a row");
-            assert_eq!(at_once, expected, "{steps}");
-            let kept = input(sample, InputForm::Prepared, &prepared);
-            assert_eq!(row(&mut transform, &kept).expect("a row"), expected, "{steps}");
-            let length = transform.pipeline.prepared().expect("a form that can be kept").bytes();
-            assert_eq!(prepared.len() as u64, length, "{steps}");
-            let cut = input(sample, InputForm::Prepared, &prepared[1..]);
-            let refused = row(&mut transform, &cut);
-            assert!(matches!(refused, Err(TransformError::Prepared { .. })), "{refused:?}");
+        for name in ["baseline-2x1", "progressive-4x1", "grey", "cmyk"] {
+            check_prepared(steps, &fixture(name));
+        }
+    }
+}
+
+fn check_prepared(steps: &str, bytes: &[u8]) {
+    let mut transform = Transform::new(pipeline(steps), 9);
+    let Size { width, height } = Decoder::default().header(bytes, 1 << 30).expect("an image").size;
+    let length = transform.pipeline.prepared_bytes(tierfeed_transform::Size { height, width });
+    for sample in 0..10 {
+        let stored = input(sample, InputForm::Stored, bytes);
+        let expected = row(&mut transform, &stored).expect("a row");
+        let mut prepared = Vec::new();
+        let mut at_once = vec![0; expected.len()];
+        transform.apply(&stored, &mut at_once, Some(&mut prepared)).expect("a row");
+        assert!(at_once == expected, "{steps}");
+        let kept = input(sample, InputForm::Prepared, &prepared);
+        assert!(row(&mut transform, &kept).expect("a row") == expected, "{steps}");
+        assert_eq!(Some(prepared.len() as u64), length, "{steps}");
+        for wrong in [&prepared[1..], &prepared[..prepared.len() - 1], &[], &[0; 12], &[1; 12]] {
+            let refused = row(&mut transform, &input(sample, InputForm::Prepared, wrong));
+            let is_told = matches!(
+                refused,
+                Err(TransformError::Prepared { .. } | TransformError::NotPrepared { .. })
+            );
+            assert!(is_told, "{steps}: {refused:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use tierfeed_transform::Dtype;
+use tierfeed_transform::{Dtype, Prepared};
 
 use super::{REQUIRED, check_text, parse};
 use crate::job::{CachedForm, Job, Threads};
@@ -37,7 +37,7 @@ fn every_key_of_a_transform_arrives() {
         (&pipeline.output().shape[..], pipeline.output().dtype),
         (&[32, 32, 3][..], Dtype::Uint8)
     );
-    assert_eq!(pipeline.prepared().map(|it| &it.shape[..]), Some(&[48, 64, 3][..]));
+    assert_eq!(pipeline.prepared().and_then(Prepared::bytes), Some(48 * 64 * 3));
     assert_eq!(job.threads, Threads::Count(NonZeroU32::new(3).expect("not 0")));
 }
 
