@@ -13,7 +13,7 @@ use tierfeed_core::fleet::launch::{self, Identity, Launcher};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
-    dataset::index_cache::IndexCache,
+    dataset::{image_sizes::ImageSizeCache, index_cache::IndexCache},
     run_dir::{self, RunDir, history},
     transport::token::Token,
 };
@@ -156,6 +156,11 @@ fn launch_name(identity: &Identity) -> Option<String> {
 fn plain(name: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
     name.chars().map(|it| if is_plain(it) { it } else { '-' }).collect()
+}
+
+/// The sizes of images that earlier runs found, beside the indexes.
+pub(crate) fn image_sizes() -> ImageSizeCache {
+    ImageSizeCache::new(Path::new(INDEXES))
 }
 
 /// The cache of dataset indexes for later runs.

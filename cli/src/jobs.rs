@@ -16,6 +16,7 @@ use tierfeed_dataset::{Catalog, Dataset, Index, index::Differences};
 use tierfeed_runtime::{
     agent::LoadedJob,
     dataset::{self, DatasetError},
+    layout::Lengths,
     manager,
     rpc::JobText,
     run_dir::{RunDir, start_marker::StartMarker},
@@ -129,12 +130,18 @@ impl SizedJob {
         }
     }
 
-    /// The size of every sample: 8 B of memory each.
-    pub(crate) fn sizes(&self) -> Arc<[Bytes]> {
-        match &self.samples {
+    /// The length of every sample: 8 B of memory each, and as much for those in prepared form that have their own.
+    pub(crate) fn lengths(&self) -> Lengths {
+        let stored: Arc<[Bytes]> = match &self.samples {
             Samples::Indexed(catalog) => catalog.sizes().collect(),
             Samples::Described(sizes) => sizes.iter().collect(),
-        }
+        };
+        let pipeline = self.job().transform.as_ref().map(|transform| &transform.pipeline);
+        let known = self.index().zip(pipeline).and_then(|(index, pipeline)| {
+            let sizes = environment::image_sizes().get(index)?;
+            Some(sizes.prepared(pipeline, &stored))
+        });
+        Lengths { prepared: known, stored }
     }
 }
 

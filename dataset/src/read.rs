@@ -10,9 +10,12 @@ pub mod page_cache;
 pub mod sample_sum;
 mod throttled;
 
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{fmt, io, ops::Range, path::PathBuf, sync::Arc};
 
-use crate::{Extent, Index, format::FormatError};
+use crate::{
+    Extent, Index,
+    format::{Encoding, FormatError},
+};
 use tierfeed_core::{id::SampleId, session::Fault, units::Bytes};
 
 pub use arrival::{Sink, Target};
@@ -41,6 +44,46 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Called when the data plane stops: blocked reads should end soon.
     fn stop(&self) {}
+}
+
+/// A cold store that reads parts of samples, such as the head of an image.
+///
+/// Reads come from many threads at once and block.
+pub trait PartSource: Send + Sync + fmt::Debug {
+    /// Reads bytes of `sample` from its byte `from` on into `buffer`, up to the end of the sample. Returns how many.
+    /// A compressed sample has no parts: none of its bytes is read.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`]; the content of `buffer` is invalid then.
+    fn read_part(
+        &self,
+        sample: SampleId,
+        from: Bytes,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadError>;
+}
+
+impl<S: PartSource + ?Sized> PartSource for Box<S> {
+    fn read_part(
+        &self,
+        sample: SampleId,
+        from: Bytes,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        (**self).read_part(sample, from, buffer)
+    }
+}
+
+/// Where a part of a sample lies in its object, if it has `len` bytes at most.
+#[must_use]
+pub fn part_of(extent: &Extent, from: Bytes, len: usize) -> Range<u64> {
+    let left = match extent.encoding {
+        Encoding::Plain => extent.len.saturating_sub(from.0),
+        Encoding::Deflate { .. } => 0,
+    };
+    let begin = extent.offset + from.0.min(extent.len);
+    begin..begin + left.min(len as u64)
 }
 
 impl<S: Source + ?Sized> Source for Arc<S> {

@@ -84,8 +84,8 @@ pub struct Task {
 /// How a task ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// The checksum of the prepared form, 0 if none was asked for; or why there is no row.
-    pub outcome: Result<u64, TransformError>,
+    /// The checksum of the prepared form that stands in the slot, if one does; or why there is no row.
+    pub outcome: Result<Option<u64>, TransformError>,
     /// For how long a processor worked at it.
     pub worked: Duration,
 }
@@ -103,9 +103,6 @@ pub enum TransformError {
     /// Workers took too long over it.
     #[error("two transform workers took longer than {} s over it", .0.as_secs())]
     TimedOut(Duration),
-    /// A worker ended while it replaced the bytes of the sample, which are lost in staging.
-    #[error("a transform worker {0} while it wrote the prepared form")]
-    Interrupted(String),
     /// A worker could not do it.
     #[error("a transform worker failed: {0}")]
     Failed(String),
@@ -123,7 +120,7 @@ impl TransformError {
                 Fault::Untransformable
             }
             // The sample is good: the trainer can make its row.
-            Self::Interrupted(_) | Self::Failed(_) | Self::NoWorker(_) => Fault::NoWorker,
+            Self::Failed(_) | Self::NoWorker(_) => Fault::NoWorker,
         }
     }
 }

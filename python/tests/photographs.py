@@ -29,7 +29,10 @@ def png(number: int) -> bytes:
     """Without a package for images."""
     image = pixels(number)
     height, width, _ = image.shape
-    lines = b"".join(b"\0" + line.tobytes() for line in image)
+    return _png(height, width, b"".join(b"\0" + line.tobytes() for line in image))
+
+
+def _png(height: int, width: int, lines: bytes) -> bytes:
     chunks = [
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
         (b"IDAT", zlib.compress(lines)),
@@ -39,6 +42,12 @@ def png(number: int) -> bytes:
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
         for name, data in chunks
     )
+
+
+def png_of(height: int, width: int) -> bytes:
+    """A black image that has fewer bytes than one of `png`, whatever size it claims to have."""
+    lines = (b"\0" + bytes(3 * min(width, 90))) * min(height, 90)
+    return _png(height, width, lines)
 
 
 def encoded(number: int) -> bytes:

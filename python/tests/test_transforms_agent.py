@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import node
+import photographs
 import tierfeed
 from conftest import World
 from test_transforms import CROPPED, photographed, spoil
@@ -28,7 +30,9 @@ def assert_rows_without_agent(world: World, logs: list[node.Log]) -> None:
     """Each rank got every batch from the agent, with the rows that it makes by itself."""
     for rank, log in enumerate(logs):
         feed = world.direct(rank)
-        steps = [(epoch, step) for epoch in range(feed.epochs) for step in range(feed.steps_per_epoch)]
+        steps = [
+            (epoch, step) for epoch in range(feed.epochs) for step in range(feed.steps_per_epoch)
+        ]
         assert [(row["epoch"], row["step"]) for row in log.batches] == steps
         for row, (epoch, step) in zip(log.batches, steps, strict=True):
             batch = feed.batch(epoch, step)
@@ -101,6 +105,63 @@ def test_tiers_may_hold_what_is_the_same_in_each_epoch(tmp_path) -> None:
     report = node.report(tmp_path / "run")
     assert report["transform"]["cached"] == "prepared"
     assert sum(report["tier_hits"].values()) > 0
+
+
+def test_tiers_may_hold_decoded_images_that_have_their_own_size(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where it is known what the images are
+    world = photographed(tmp_path, {**CROPPED, "cache": "prepared"}, epochs=3)
+    assert_rows_without_agent(world, node.run(world, "feed"))
+    report = node.report(tmp_path / "run")
+    assert report["transform"]["cached"] == "prepared"
+    assert report["transform"]["failed"] == 0
+    # Of the later epochs, each sample comes from a tier.
+    assert sum(report["tier_hits"].values()) == 2 * len(world.files)
+    (sizes,) = (tmp_path / ".tierfeed" / "indexes").glob("*.sizes")
+    assert len(sizes.read_bytes()) == 8 + 8 + 8 * len(world.files) + 8
+    replay = node.command("plan", world.job, "--simulate", "--replay", tmp_path / "run")
+    done = subprocess.run(replay, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert "equal" in done.stdout, done.stdout + done.stderr
+
+
+def test_an_image_that_was_rewritten_in_another_size_costs_its_place_in_the_tiers(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = photographed(tmp_path, {**CROPPED, "cache": "prepared"}, epochs=3)
+    node.run(world, "feed")
+    path, before = world.files[8], world.files[8].stat()
+    path.write_bytes(photographs.png_of(9, 9).ljust(before.st_size, b"\0"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    shutil.rmtree(tmp_path / "run")
+    assert_rows_without_agent(world, node.run(world, "feed"))
+    report = node.report(tmp_path / "run")
+    assert report["transform"]["failed"] == 0
+    assert sum(report["tier_hits"].values()) == 2 * (len(world.files) - 1)
+
+
+def test_an_image_that_claims_more_pixels_than_allowed_is_left_out_where_decoded_images_are_kept(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    limited: dict[str, Any] = {**CROPPED, "cache": "prepared", "limits": {"pixels": 100 * 100}}
+    world = photographed(tmp_path, limited, on_error="skip", epochs=2)
+    path, before = world.files[9], world.files[9].stat()
+    path.write_bytes(photographs.png_of(60_000, 60_000).ljust(before.st_size, b"\0"))
+    (log,) = node.run(world, "feed")
+    found = [sample for row in log.batches for sample in row["samples"]]
+    assert 9 not in found and len(found) == 2 * (len(world.files) - 1)
+    report = node.report(tmp_path / "run")
+    assert report["transform"]["cached"] == "prepared"
+    assert report["skipped_samples"] == 2
+
+
+def test_auto_looks_at_images_of_own_size_and_says_why_it_chose(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = photographed(tmp_path, {**CROPPED, "cache": "auto"}, epochs=2)
+    assert_rows_without_agent(world, node.run(world, "feed"))
+    transform = node.report(tmp_path / "run")["transform"]
+    reason = "an epoch takes .* with stored samples, which .* and .* with prepared ones"
+    assert re.search(reason, transform["cached_because"]), transform
 
 
 def test_the_form_that_tiers_hold_follows_from_the_measured_time_of_a_transform(tmp_path) -> None:

@@ -21,6 +21,7 @@ mod memory;
 mod monitor;
 mod observer;
 mod outcome;
+mod own_lengths;
 mod page_cache;
 mod passed_on;
 mod peers;
@@ -80,6 +81,7 @@ use self::{
 };
 use crate::{
     clock::Clock,
+    dataset::image_sizes::ImageSizeCache,
     layout::{Layout, Node},
     observe::{footprint::Footprint, metrics::Request, pauses::Pauses, report::Report},
     rpc::{JobText, client::Address},
@@ -115,6 +117,8 @@ pub struct Settings {
     pub observe: ObserveSettings,
     /// What is started to make rows of samples, if the job has a transform.
     pub transform_worker: Program,
+    /// The sizes of images that earlier runs found.
+    pub image_sizes: ImageSizeCache,
 }
 
 /// A job that was read, parsed and indexed in this process.

@@ -1,5 +1,6 @@
 //! The dataset's index: opened if a stored one is still right, else built and stored.
 
+pub mod image_sizes;
 pub mod index_cache;
 pub mod reader;
 

@@ -216,6 +216,21 @@ pub enum LayoutError {
     NoStaging(#[from] Infeasible),
 }
 
+/// The lengths of the samples of a job, by their numbers.
+#[derive(Debug, Clone)]
+pub struct Lengths {
+    /// As the cold store has them.
+    pub stored: Arc<[Bytes]>,
+    /// In prepared form, if each has its own length there and that is known.
+    pub prepared: Option<Arc<[Bytes]>>,
+}
+
+impl From<Vec<Bytes>> for Lengths {
+    fn from(stored: Vec<Bytes>) -> Self {
+        Self { stored: stored.into(), prepared: None }
+    }
+}
+
 impl LayoutError {
     /// The key of the job file that caused the error, or its nearest parent.
     #[must_use]
@@ -273,7 +288,7 @@ impl Layout {
     pub fn session(
         &self,
         job: &Job,
-        sizes: Arc<[Bytes]>,
+        lengths: Lengths,
         order: Spec,
         node: NodeId,
     ) -> session::Settings {
@@ -282,7 +297,7 @@ impl Layout {
         let direct = |tier: &TierLayout| tier.is_direct() && job.transform.is_none();
         let in_place_tiers = direct_tiers(self.tiers.iter().map(direct));
         let cache = Cache { tiers, chunk: self.chunk };
-        let mut settings = session(job, sizes, order, self.staged(), cache);
+        let mut settings = session(job, lengths, order, self.staged(), cache);
         settings.aim.rates.tiers =
             self.tiers.iter().map(|it| it.standing.figures.bandwidth).collect();
         session::Settings { node, in_place_tiers, ..settings }
@@ -350,7 +365,7 @@ pub(crate) struct Cache {
 /// The settings of the session of the first node with these tiers, none of which is read in place.
 pub(crate) fn session(
     job: &Job,
-    sizes: Arc<[Bytes]>,
+    Lengths { stored: sizes, prepared }: Lengths,
     order: Spec,
     Staged { arena, depth, depth_max, windows, first_room, transforming }: Staged,
     Cache { tiers, chunk }: Cache,
@@ -384,7 +399,7 @@ pub(crate) fn session(
         look_ahead: job.look_ahead,
         first_room,
     };
-    schedule::transforms::with_transform(job, transforming, settings)
+    schedule::transforms::with_transform(job, transforming, prepared, settings)
 }
 
 /// The rate that the job imposes on its source.

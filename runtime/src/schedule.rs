@@ -51,7 +51,7 @@ use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
 pub(crate) use self::order::fastest_first;
 pub use self::{
-    form::{Settled, TransformTerms},
+    form::{PreparedLength, Settled, TransformTerms},
     look_ahead::Phases,
 };
 
@@ -157,6 +157,23 @@ pub(crate) fn staging(job: &Job, demand: &Demand) -> Staging {
 ///
 /// If main memory holds no batch.
 pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
+    let Some(roomy) = form::with_room_for_prepared(terms, offer) else {
+        return staged_as(terms, offer);
+    };
+    let reason = match staged_as(&roomy, offer) {
+        Ok(schedule) => match &schedule.transform {
+            Some(TransformSchedule { form: Form::Stored, reason, .. }) => reason.clone(),
+            _ => return Ok(schedule),
+        },
+        Err(error) if form::is_settled(terms) => return Err(error),
+        Err(_) => "main memory has no room to stage batches of prepared samples".to_owned(),
+    };
+    // The room that prepared samples would need in staging is not taken from the tiers.
+    staged_as(&form::with_stored(terms, reason), offer)
+}
+
+/// The schedule with batches as long in staging as the terms say.
+fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     let is_main = |tier: &&FoundTier| tier.kind == Kind::MainMemory;
     let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
     let (depth, depth_reason) = depth::depth(terms, &offer.cold, main.unwrap_or_default());
@@ -392,7 +409,7 @@ pub(crate) fn usual_windows() -> LinkWindows {
 
 /// The reads of a job's cold store that run at the same time: a bucket is asked by so many requests, files are
 /// read by so many threads at least, and an emulated cold store by these too.
-fn cold_threads(job: &Job) -> NonZeroU32 {
+pub(crate) fn cold_threads(job: &Job) -> NonZeroU32 {
     match (&job.cold.speed, &job.dataset.source) {
         (None, source::Location::Bucket(_)) => count(REQUESTS_MAX),
         _ => count(FILE_THREADS),

@@ -69,7 +69,7 @@ impl Pipeline {
     /// Bytes of the prepared form of an image of this size; `None` if it has none, or one beyond the limits.
     /// An orientation in its metadata changes nothing about them.
     pub fn prepared_bytes(&self, image: Size) -> Option<u64> {
-        let (prepared, Work::Images(images)) = (self.prepared.as_ref()?, &self.work) else {
+        let (prepared, Work::Images(images)) = (self.prepared()?, &self.work) else {
             return None;
         };
         let is_within = |size: &Size| (1..=self.limits.pixels).contains(&size.pixels());

@@ -22,7 +22,7 @@ pub use self::socket::{Arrival, receive, send};
 use crate::Pipeline;
 
 /// The version of these packets. Starter and worker are one program, unless it was replaced meanwhile.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
@@ -95,8 +95,11 @@ pub enum InputForm {
 pub enum AfterTransform {
     /// Its bytes have no further use.
     Unused,
-    /// The prepared form stands at the start of its place.
-    Prepared,
+    /// The prepared form stands at the start of its place, if it is as long as was foreseen.
+    Prepared {
+        /// Its length in bytes.
+        len: u64,
+    },
 }
 
 /// A part of an arena, in bytes.
@@ -186,8 +189,8 @@ pub enum ToWorker {
 pub enum Outcome {
     /// The row is written, and the prepared form if it was asked for.
     Done {
-        /// The checksum of the prepared form; 0 without one.
-        prepared_sum: u64,
+        /// The checksum of the prepared form in its place; `None` if none stands there.
+        prepared_sum: Option<u64>,
     },
     /// The sample cannot be transformed, with the reason. Another attempt fails too.
     Untransformable(String),
@@ -288,10 +291,13 @@ impl ToWorker {
             Self::DropArena(arena) => Writer::new(DROP_ARENA).u32(arena.0).0,
             Self::Request(it) => {
                 let form = matches!(it.form, InputForm::Prepared);
-                let after = matches!(it.after, AfterTransform::Prepared);
+                let (after, kept) = match it.after {
+                    AfterTransform::Unused => (0, 0),
+                    AfterTransform::Prepared { len } => (1, len),
+                };
                 let bytes = Writer::new(REQUEST).u64(it.id).u32(it.arena.0);
                 let bytes = bytes.u64(it.slot.offset).u64(it.slot.len).u64(it.input_len);
-                let bytes = bytes.u8(form.into()).u8(after.into());
+                let bytes = bytes.u8(form.into()).u8(after).u64(kept);
                 let bytes = bytes.u64(it.row.offset).u64(it.row.len);
                 bytes.u64(it.sample).u32(it.epoch).0
             }
@@ -335,7 +341,8 @@ impl FromWorker {
             Self::Answer { id, outcome, took } => {
                 let bytes = Writer::new(ANSWER).u64(*id).u64(nanoseconds(*took));
                 match outcome {
-                    Outcome::Done { prepared_sum } => bytes.u8(0).u64(*prepared_sum).0,
+                    Outcome::Done { prepared_sum: Some(sum) } => bytes.u8(0).u64(*sum).0,
+                    Outcome::Done { prepared_sum: None } => bytes.u8(3).0,
                     Outcome::Untransformable(why) => bytes.u8(1).text(cut(why)).0,
                     Outcome::Failed(why) => bytes.u8(2).text(cut(why)).0,
                 }
@@ -360,7 +367,8 @@ impl FromWorker {
             ANSWER => {
                 let (id, took) = (rest.u64()?, rest.u64()?);
                 let outcome = match rest.u8()? {
-                    0 => Outcome::Done { prepared_sum: rest.u64()? },
+                    0 => Outcome::Done { prepared_sum: Some(rest.u64()?) },
+                    3 => Outcome::Done { prepared_sum: None },
                     1 => Outcome::Untransformable(rest.text(MESSAGE_BYTES_MAX)?),
                     2 => Outcome::Failed(rest.text(MESSAGE_BYTES_MAX)?),
                     _ => return None,
@@ -393,7 +401,7 @@ mod tests {
         slot: Part { offset: 4096, len: 1000 },
         input_len: 900,
         form: InputForm::Stored,
-        after: AfterTransform::Prepared,
+        after: AfterTransform::Prepared { len: 950 },
         row: Part { offset: 0, len: 4096 },
         sample: 1 << 40,
         epoch: 9,
@@ -431,7 +439,8 @@ mod tests {
             FromWorker::Ready,
             FromWorker::Unfit("no pipeline".to_owned()),
             FromWorker::Replacing { id: 7 },
-            answer(Outcome::Done { prepared_sum: 1 << 50 }),
+            answer(Outcome::Done { prepared_sum: Some(1 << 50) }),
+            answer(Outcome::Done { prepared_sum: None }),
             answer(Outcome::Untransformable("not a JPEG".to_owned())),
             answer(Outcome::Failed("no arena 3".to_owned())),
         ]

@@ -30,6 +30,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
         calibration: None,
         observe,
         transform_worker: environment::transform_worker()?,
+        image_sizes: environment::image_sizes(),
     };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();

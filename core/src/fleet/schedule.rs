@@ -119,6 +119,19 @@ pub struct TransformOffer {
     pub each: Option<SampleTime>,
     /// Where this time comes from, in words.
     pub from: String,
+    /// The lengths of prepared samples, if each has its own; `None` if all have one, or they were not looked at.
+    pub own: Option<OwnLengths>,
+}
+
+/// The lengths of prepared samples that have lengths of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnLengths {
+    /// Their mean.
+    pub mean: Bytes,
+    /// Their standard deviation.
+    pub deviation: Bytes,
+    /// How long the node would scan the heads of all images for them; `None` if it knows them.
+    pub scan: Option<Nanoseconds>,
 }
 
 /// What a node found for a job.
@@ -235,6 +248,8 @@ pub struct Transforming {
     pub threads: NonZeroU32,
     /// What a thread needs for a sample; `None` if it was not measured.
     pub each: Option<SampleTime>,
+    /// The mean length of prepared samples that have lengths of their own, where it is known.
+    pub own_mean: Option<Bytes>,
 }
 
 /// What a node works by.
@@ -277,8 +292,10 @@ impl Schedule {
     #[must_use]
     pub fn transforming(&self, offer: &Offer) -> Option<Transforming> {
         let TransformSchedule { form, threads, .. } = *self.transform.as_ref()?;
-        let each = offer.transform.as_ref().and_then(|found| found.each);
-        Some(Transforming { form, threads, each })
+        let found = offer.transform.as_ref();
+        let each = found.and_then(|found| found.each);
+        let own_mean = found.and_then(|found| found.own).map(|own| own.mean);
+        Some(Transforming { form, threads, each, own_mean })
     }
 
     /// The tiers that are used, fastest first, with what was found of each.

@@ -10,7 +10,7 @@
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. What is chosen takes no longer than the other form but for [`WORTH`].
+//! 1. What is chosen takes no longer than the other form but for [`WORTH`], if the lengths are known.
 //! 2. More room, a faster cold store or more threads make no form slower.
 //! 3. A simulated session agrees: what is chosen takes at most 3 % longer than the other.
 
@@ -41,6 +41,17 @@ impl Form {
         match self {
             Self::Stored => "stored",
             Self::Prepared => "prepared",
+        }
+    }
+
+    /// What a form rules out, for people who read which one it is.
+    #[must_use]
+    pub const fn restriction(self) -> Option<&'static str> {
+        match self {
+            Self::Stored => None,
+            Self::Prepared => Some(
+                "nothing is fetched ahead into tiers, as the cold store does not have this form",
+            ),
         }
     }
 }
@@ -76,7 +87,7 @@ pub struct Facts {
     pub reads: u64,
     /// The mean length of a stored sample.
     pub stored: Bytes,
-    /// The length of a prepared one.
+    /// The mean length of a prepared one.
     pub prepared: Bytes,
     /// The tiers, fastest first.
     pub rooms: Vec<Room>,
@@ -88,6 +99,10 @@ pub struct Facts {
     pub threads: NonZeroU32,
     /// What the trainer computes in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,
+    /// Epochs behind the first, in which tiers hold samples.
+    pub later_epochs: u32,
+    /// How long the node looks for the lengths of prepared samples before the training; 0 if they are known.
+    pub scan: Nanoseconds,
 }
 
 /// How long an epoch keeps each busy.
@@ -133,23 +148,43 @@ pub struct Choice {
     pub stored: EpochTime,
     /// The time of one with prepared samples.
     pub prepared: EpochTime,
+    /// What all later epochs save with prepared samples.
+    pub saved: Nanoseconds,
+    /// What it takes to find their lengths.
+    pub scan: Nanoseconds,
 }
 
 impl Choice {
     /// Why this form, in a sentence.
     #[must_use]
     pub fn reason(&self) -> String {
-        let time = |time: &EpochTime| {
-            let Nanoseconds(ns) = time.longest();
-            Nanoseconds(ns - ns % 1_000_000_u64.min(ns.max(1)))
-        };
-        format!(
+        let whole =
+            |Nanoseconds(ns): Nanoseconds| Nanoseconds(ns - ns % 1_000_000_u64.min(ns.max(1)));
+        let times = format!(
             "an epoch takes {} with stored samples, which {} sets, and {} with prepared ones, which {} sets",
-            time(&self.stored),
+            whole(self.stored.longest()),
             self.stored.limit(),
-            time(&self.prepared),
+            whole(self.prepared.longest()),
             self.prepared.limit(),
-        )
+        );
+        let (scan, saved) = (whole(self.scan), whole(self.saved));
+        match self.form {
+            Form::Prepared if self.scan.0 > 0 => {
+                format!("{times}; scanning the heads of images takes {scan} once")
+            }
+            Form::Stored if self.is_worth() => format!(
+                "{times}; scanning the heads of images would take {scan}, and prepared samples would save \
+                 {saved} in all later epochs"
+            ),
+            Form::Stored | Form::Prepared => times,
+        }
+    }
+
+    /// Whether prepared samples save enough of an epoch.
+    fn is_worth(&self) -> bool {
+        let [stored, prepared] = [self.stored, self.prepared].map(|time| time.longest().0);
+        let saved = stored.saturating_sub(prepared);
+        u128::from(saved) * 1000 > u128::from(stored) * u128::from(WORTH)
     }
 }
 
@@ -157,10 +192,11 @@ impl Choice {
 #[must_use]
 pub fn choose(facts: &Facts) -> Choice {
     let (stored, prepared) = (epoch(facts, Form::Stored), epoch(facts, Form::Prepared));
-    let saved = stored.longest().0.saturating_sub(prepared.longest().0);
-    let is_worth = u128::from(saved) * 1000 > u128::from(stored.longest().0) * u128::from(WORTH);
-    let form = if is_worth { Form::Prepared } else { Form::Stored };
-    Choice { form, stored, prepared }
+    let of_epoch = stored.longest().0.saturating_sub(prepared.longest().0);
+    let saved = Nanoseconds(of_epoch.saturating_mul(facts.later_epochs.into()));
+    let choice = Choice { form: Form::Stored, stored, prepared, saved, scan: facts.scan };
+    let is_chosen = choice.is_worth() && saved > facts.scan;
+    Choice { form: if is_chosen { Form::Prepared } else { Form::Stored }, ..choice }
 }
 
 /// How long an epoch after the first takes if tiers hold samples in a form.

@@ -161,14 +161,19 @@ impl Settings {
     }
 
     /// With a transform that makes rows of `row` bytes on so many threads. Tiers and other nodes hold samples in
-    /// the prepared form if that has a length, else as they are stored. Nothing is read in place: trainers get
+    /// the prepared form if its lengths are given, else as they are stored. Nothing is read in place: trainers get
     /// rows. Nothing is fetched ahead into tiers in the prepared form, which the cold store does not have.
     #[must_use]
-    pub fn with_transform(self, row: Bytes, threads: NonZeroU32, prepared: Option<Bytes>) -> Self {
+    pub fn with_transform(
+        self,
+        row: Bytes,
+        threads: NonZeroU32,
+        prepared: Option<Arc<[Bytes]>>,
+    ) -> Self {
         let stored = Arc::clone(self.stored());
         let (cached, sizes) = match prepared {
             None => (Form::Stored, Arc::clone(&stored)),
-            Some(len) => (Form::Prepared, stored.iter().map(|_| len).collect()),
+            Some(lens) => (Form::Prepared, lens),
         };
         let (look_ahead, first_room) = match cached {
             Form::Stored => (self.look_ahead, self.first_room),

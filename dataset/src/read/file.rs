@@ -23,9 +23,10 @@ use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_numa_memory::{PageCache, cached, drop_pages};
 
 use crate::read::{
-    ReadError, Source, Target, Version, extent_of,
+    PartSource, ReadError, Source, Target, Version, extent_of,
     open_files::{OpenFiles, open, open_for_parts, open_known},
     page_cache::{Leave, PageCacheRoom},
+    part_of,
 };
 
 /// Reads the samples of an index from files.
@@ -225,6 +226,36 @@ impl Source for FileSource {
         if let Ok(object) = object {
             self.drop_left(sample, &object, Bytes(extent.offset), Bytes(extent.len));
         }
+    }
+}
+
+impl PartSource for FileSource {
+    fn read_part(
+        &self,
+        sample: SampleId,
+        from: Bytes,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        let samples = self.index.len();
+        if sample.0 >= samples {
+            return Err(ReadError::Unknown { sample, samples });
+        }
+        let extent = self.index.extent(sample);
+        let part = part_of(&extent, from, buffer.len());
+        let (offset, len) = (Bytes(part.start), Bytes(part.end - part.start));
+        let failed = |error| io_failure(&extent, error);
+        let object = open_for_parts(&extent.path).map_err(failed)?;
+        let is_held = cached(object.as_fd(), offset, len).is_ok_and(|held| held >= len);
+        let read = read_to_end_of(&mut buffer[..in_memory(len.0)], &object, offset);
+        let read = read.map_err(failed)?;
+        if self.page_cache == PageCache::Drop && !is_held {
+            drop_pages(object.as_fd(), offset, len);
+        }
+        let (found, indexed) = (version_of(&object).map_err(failed)?, indexed_version(&extent));
+        if found != indexed || read != len {
+            return Err(ReadError::Changed { path: extent.path.clone(), indexed, found });
+        }
+        Ok(in_memory(read.0))
     }
 }
 

@@ -1,10 +1,10 @@
 //! A source behind an emulated link: a slow cold store on a fast disk.
 
-use tierfeed_core::{id::SampleId, tier::Speed};
+use tierfeed_core::{id::SampleId, tier::Speed, units::Bytes};
 
 use crate::{
     pace::{Link, Pace},
-    read::{ReadError, Source, Target},
+    read::{PartSource, ReadError, Source, Target},
 };
 
 /// Reads from `S`, and returns no earlier than a link of the given speed would allow.
@@ -15,7 +15,7 @@ pub struct ThrottledSource<S> {
     pace: Pace,
 }
 
-impl<S: Source> ThrottledSource<S> {
+impl<S> ThrottledSource<S> {
     /// Puts `source` behind a link of `speed`.
     #[must_use]
     pub fn new(source: S, speed: Speed) -> Self {
@@ -35,5 +35,19 @@ impl<S: Source> Source for ThrottledSource<S> {
     fn stop(&self) {
         self.pace.release();
         self.source.stop();
+    }
+}
+
+impl<S: PartSource> PartSource for ThrottledSource<S> {
+    fn read_part(
+        &self,
+        sample: SampleId,
+        from: Bytes,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        let deadline = self.link.reserve(&self.pace, Bytes(buffer.len() as u64));
+        let outcome = self.source.read_part(sample, from, buffer);
+        self.pace.wait_until_blocking(deadline);
+        outcome
     }
 }

@@ -66,13 +66,20 @@ impl PlaneState {
                 Form::Prepared => InputForm::Prepared,
             },
             after: match prepared {
-                Some(_) => AfterTransform::Prepared,
+                Some(ref slot) => AfterTransform::Prepared { len: slot.len.0 },
                 None => AfterTransform::Unused,
             },
             row: Part { offset: to.offset.0, len: to.len.0 },
             finish: Box::new(move |Finished { outcome, worked }| {
-                if let (Ok(sum), Some(prepared)) = (&outcome, &prepared) {
-                    record_arrival(sample, prepared, *sum);
+                match (&outcome, &prepared) {
+                    (Ok(Some(sum)), Some(prepared)) => record_arrival(sample, prepared, *sum),
+                    // Without a sum no tier takes it.
+                    (Ok(None), Some(_)) => tracing::warn!(
+                        sample = sample.0,
+                        "no tier keeps this sample now: its prepared form was not written, or has not the \
+                         length that the head of its image told"
+                    ),
+                    _ => (),
                 }
                 let outcome = match store.bus_errors() {
                     0 => outcome.map(|_| ()).map_err(Cause::from),

@@ -393,14 +393,20 @@ impl Dispatcher {
 
     /// The task over which a worker ended, if it is tried again.
     fn blame(&self, given: Given, ending: String, is_overdue: bool) -> Option<Given> {
+        if given.is_replacing {
+            // Its row is written, and only the form behind it is missing.
+            Counters::add(&self.orders.counters.transformed);
+            finish(given.task, Ok(None), Duration::ZERO);
+            return None;
+        }
         let ended = given.ended + 1;
-        if !given.is_replacing && ended < ENDED_MAX {
+        if ended < ENDED_MAX {
             return Some(Given { ended, ..given });
         }
-        let error = match (given.is_replacing, is_overdue) {
-            (true, _) => TransformError::Interrupted(ending),
-            (false, true) => TransformError::TimedOut(self.settings.setup.time_limit),
-            (false, false) => TransformError::Crashed(ending),
+        let error = if is_overdue {
+            TransformError::TimedOut(self.settings.setup.time_limit)
+        } else {
+            TransformError::Crashed(ending)
         };
         Counters::add(&self.orders.counters.lost);
         finish(given.task, Err(error), Duration::ZERO);
@@ -431,7 +437,7 @@ fn request(given: &Given, arena: ArenaId) -> Request {
     Request { id: given.id, arena, slot, input_len, form, after, row, sample, epoch }
 }
 
-fn finish(task: Task, outcome: Result<u64, TransformError>, worked: Duration) {
+fn finish(task: Task, outcome: Result<Option<u64>, TransformError>, worked: Duration) {
     let Task { finish, memory, .. } = task;
     finish(Finished { outcome, worked });
     // Only now, see invariant 2.

@@ -52,7 +52,7 @@ impl Given {
     /// Whether its worker may say that it replaces the input: once, if it was asked to. So a worker has two
     /// packets at most for each of its tasks.
     pub(super) fn may_be_replaced(&self) -> bool {
-        !self.is_replacing && self.task.after == AfterTransform::Prepared
+        !self.is_replacing && self.task.after != AfterTransform::Unused
     }
 }
 

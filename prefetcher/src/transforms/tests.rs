@@ -9,8 +9,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use tierfeed_core::{tier::Locality, units::Bytes};
-use tierfeed_numa_memory::{Pages, Request as RegionRequest};
-use tierfeed_transform::worker_protocol::{FromWorker, send};
+use tierfeed_numa_memory::{Pages, Request as RegionRequest, View};
+use tierfeed_transform::worker_protocol::{
+    Arrival, FromWorker, PACKET_BYTES_MAX, ToWorker, receive, send,
+};
 use tierfeed_transform_worker::{Apply, Input, serve};
 
 use super::*;
@@ -61,8 +63,45 @@ fn worker() {
     served.unwrap();
 }
 
+/// Writes the row of the sample that it gets, and ends while it replaces the input.
+#[test]
+#[ignore = "no test of its own: others start it"]
+fn worker_that_ends() {
+    let socket = io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let mut buffer = vec![0; PACKET_BYTES_MAX];
+    let mut arena = None;
+    loop {
+        let arrived = receive(socket.as_fd(), &mut buffer, ToWorker::decode).unwrap();
+        let answer = match arrived {
+            Arrival::Packet(ToWorker::Setup(_), _) => FromWorker::Ready,
+            Arrival::Packet(ToWorker::Arena { len, .. }, descriptor) => {
+                arena = Some(View::map(descriptor.unwrap(), Bytes(len)).unwrap());
+                continue;
+            }
+            Arrival::Packet(ToWorker::Request(request), _) => {
+                let arena = arena.as_ref().unwrap();
+                arena.write(Bytes(request.row.offset), b"a row").unwrap();
+                arena.write(Bytes(request.slot.offset), b"half of").unwrap();
+                FromWorker::Replacing { id: request.id }
+            }
+            Arrival::Packet(ToWorker::DropArena(_), _) | Arrival::Nothing => continue,
+            Arrival::End => return,
+        };
+        let is_last = answer != FromWorker::Ready;
+        send(socket.as_fd(), &answer.encode(), None).unwrap();
+        if is_last {
+            process::exit(1);
+        }
+    }
+}
+
 fn settings(workers: usize) -> Settings {
-    let arguments = ["--ignored", "--exact", "transforms::tests::worker", "--nocapture"];
+    settings_of("worker", workers)
+}
+
+fn settings_of(worker: &str, workers: usize) -> Settings {
+    let worker = format!("transforms::tests::{worker}");
+    let arguments = ["--ignored", "--exact", &worker, "--nocapture"];
     Settings {
         program: Program {
             path: std::env::current_exe().unwrap(),
@@ -130,7 +169,7 @@ impl Rig {
 
     fn check_rows(&self, ended: &BTreeMap<u32, Finished>, letter: char) {
         for (sample, finished) in ended {
-            assert_eq!(finished.outcome, Ok(0), "sample {sample}");
+            assert_eq!(finished.outcome, Ok(None), "sample {sample}");
             assert_eq!(self.row_of(*sample), format!("{letter}{sample}"));
         }
     }
@@ -233,11 +272,7 @@ fn samples_wait_while_no_worker_starts() {
 #[test]
 fn what_is_no_fault_of_a_sample_is_not_reported_as_one() {
     let why = String::new;
-    for error in [
-        TransformError::NoWorker(why()),
-        TransformError::Failed(why()),
-        TransformError::Interrupted(why()),
-    ] {
+    for error in [TransformError::NoWorker(why()), TransformError::Failed(why())] {
         assert_eq!(error.fault(), Fault::NoWorker, "{error}");
     }
     for error in [
@@ -324,15 +359,36 @@ fn the_prepared_form_comes_with_its_checksum() {
         slot: Part { offset: 0, len: SLOT },
         input_len: 5,
         form: InputForm::Stored,
-        after: AfterTransform::Prepared,
+        after: AfterTransform::Prepared { len: 5 },
         row: Part { offset: SLOT, len: ROW },
         finish: Box::new(move |finished| ended.send((0, finished)).unwrap()),
     });
     let sum = rig.ended(1).remove(&0).unwrap().outcome.unwrap();
-    assert_eq!(sum, tierfeed_dataset::read::sample_sum::sum_of(b"54321"));
+    assert_eq!(sum, Some(tierfeed_dataset::read::sample_sum::sum_of(b"54321")));
     let mut slot = [0; 5];
     rig.memory.read(Bytes(0), &mut slot).unwrap();
     assert_eq!(&slot, b"54321");
+}
+
+#[test]
+fn a_worker_that_ends_while_it_writes_the_prepared_form_has_made_the_row() {
+    let rig = Rig::start(settings_of("worker_that_ends", 1));
+    let ended = rig.ends.0.clone();
+    rig.pool.submit(Task {
+        sample: SampleId(0),
+        epoch: Epoch(0),
+        memory: Arc::clone(&rig.memory),
+        slot: Part { offset: 0, len: SLOT },
+        input_len: 5,
+        form: InputForm::Stored,
+        after: AfterTransform::Prepared { len: 5 },
+        row: Part { offset: SLOT, len: ROW },
+        finish: Box::new(move |finished| ended.send((0, finished)).unwrap()),
+    });
+    assert_eq!(rig.ended(1).remove(&0).unwrap().outcome, Ok(None), "no form to keep, but a row");
+    assert_eq!(rig.row_of(0), "a row");
+    let counts = rig.pool.counts();
+    assert_eq!((counts.crashed, counts.lost, counts.transformed), (1, 0, 1));
 }
 
 #[test]

@@ -105,6 +105,9 @@ pub enum JoinError {
     /// The tiers do not fit on this node.
     #[error(transparent)]
     Layout(#[from] LocatedError<LayoutError>),
+    /// The images of the dataset cannot be looked at.
+    #[error(transparent)]
+    Images(#[from] BucketError),
     /// The system has no random source.
     #[error(transparent)]
     Random(#[from] TokenError),
@@ -126,6 +129,7 @@ impl JoinError {
         match self {
             Self::Manager(error) => error.remedy() == Remedy::Reconfigure,
             Self::Dataset(error) => error.is_input(),
+            Self::Images(error) => matches!(error, BucketError::Open(_)),
             Self::Random(_) => false,
             _ => true,
         }

@@ -14,8 +14,8 @@ use tierfeed_core::{
     },
     id::NodeId,
     order::Spec,
-    retention::policy::Kind,
-    units::Nanoseconds,
+    retention::{form::Form, policy::Kind},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::{Catalog, Index};
 use tierfeed_transform::worker_process::Program;
@@ -28,13 +28,14 @@ use tierfeed_workload_analyzer::{
 use super::{
     AgentError, Calibration, JoinError, LoadedJob, Settings,
     manager_connection::ManagerHandle,
+    own_lengths::{Images, of_own_lengths},
     passed_on::bring_index,
     peers::{self, Applicant, Secret},
     ram_disk, transform_cost,
 };
 use crate::{
     clock::Clock,
-    dataset::{self, DatasetError},
+    dataset::{self, DatasetError, image_sizes::ImageSizeCache, reader::BucketError},
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit},
     rpc::{
         JobText,
@@ -58,6 +59,8 @@ pub(super) struct Joined {
     pub(super) job: Arc<Job>,
     pub(super) job_file: PathBuf,
     pub(super) catalog: Catalog,
+    /// The lengths of prepared samples, where tiers hold these and each has its own.
+    pub(super) prepared: Option<Arc<[Bytes]>>,
     pub(super) index_path: PathBuf,
     pub(super) node: Node,
     pub(super) layout: Layout,
@@ -91,13 +94,13 @@ pub(super) async fn join(
     }
     let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
-    let program = settings.transform_worker.clone();
+    let (program, known) = (settings.transform_worker.clone(), settings.image_sizes.clone());
     let read = move || {
         let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
-        Ok::<_, JoinError>(local.with_sample_time(&program))
+        Ok::<_, JoinError>(local.with_sample_time(&program).with_images(&known)?)
     };
     let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
-    let LocalJob { job, post, number, catalog, index_path, demand, node, found } = local;
+    let LocalJob { job, post, number, catalog, index_path, demand, node, found, images } = local;
     let agent = Registration {
         node: number,
         home: settings.run_dir.home(),
@@ -117,11 +120,16 @@ pub(super) async fn join(
         Some(_) => secret(&mut client, &agent).await,
         None => None,
     };
+    let known = &settings.image_sizes;
+    let prepared = own_lengths(&job, &assignment, catalog.first(), images, known)
+        .await
+        .map_err(JoinError::from)?;
     let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
     Ok(Joined {
         job,
         job_file,
         catalog,
+        prepared,
         index_path,
         node,
         layout,
@@ -278,6 +286,8 @@ struct LocalJob {
     demand: Demand,
     node: Node,
     found: Found,
+    /// Of a job whose prepared samples have lengths of their own.
+    images: Option<Images>,
 }
 
 impl LocalJob {
@@ -288,6 +298,53 @@ impl LocalJob {
             None => self,
         }
     }
+
+    /// With the lengths of prepared samples, if each has its own. All images are scanned for them if the tiers of this
+    /// node are going to hold prepared samples, as far as it can tell.
+    fn with_images(self, known: &ImageSizeCache) -> Result<Self, BucketError> {
+        let index = self.catalog.first();
+        let images = Images::look_blocking(&self.job, index, known);
+        let Some((transform, images)) = of_own_lengths(&self.job).zip(images) else {
+            return Ok(self);
+        };
+        let found = self.found.with_own_lengths(images.offer(transform, index));
+        let schedule = schedule::of(&Terms::of(&self.job, &self.demand), &found.offer());
+        let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
+        let (images, found) = match (images, form) {
+            (Images::LookedAt(_), Some(Form::Prepared)) => {
+                let images = Images::Known(Images::scan_blocking(&self.job, index, known)?);
+                let found = found.with_own_lengths(images.offer(transform, index));
+                (images, found)
+            }
+            it => (it.0, found),
+        };
+        Ok(Self { images: Some(images), found, ..self })
+    }
+}
+
+/// The lengths of prepared samples that have their own, if tiers hold these. They are scanned now if the manager gave
+/// this node another form than it foresaw.
+async fn own_lengths(
+    job: &Arc<Job>,
+    assignment: &Assignment,
+    index: &Arc<Index>,
+    images: Option<Images>,
+    known: &ImageSizeCache,
+) -> Result<Option<Arc<[Bytes]>>, BucketError> {
+    let form = assignment.schedule.transform.as_ref().map(|transform| transform.form);
+    if form != Some(Form::Prepared) || of_own_lengths(job).is_none() {
+        return Ok(None);
+    }
+    let (job, index, known) = (Arc::clone(job), Arc::clone(index), known.clone());
+    let lengths = move || {
+        let sizes = match images {
+            Some(Images::Known(sizes)) => sizes,
+            _ => Images::scan_blocking(&job, &index, &known)?,
+        };
+        let stored: Vec<_> = index.sizes().collect();
+        Ok(of_own_lengths(&job).map(|it| sizes.prepared(&it.pipeline, &stored)))
+    };
+    tokio::task::spawn_blocking(lengths).await.expect("a scan of images does not panic")
 }
 
 fn read_job(
@@ -318,7 +375,8 @@ fn read_job(
     let node = node.with_ram_disk(ram_disk, room);
     let kind = start_kind(run_dir, &text.file);
     let found = found(&job, &demand, &node, kind, &measured).map_err(placed)?;
-    Ok(LocalJob { job, post, number, catalog, index_path, demand, node, found })
+    let images = None;
+    Ok(LocalJob { job, post, number, catalog, index_path, demand, node, found, images })
 }
 
 /// Whether an agent of this job has served in this run directory before.

@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     descriptors,
-    layout::{self, Layout, LeftOut, Node, StagingPart, TierLayout},
+    layout::{self, Layout, LeftOut, Lengths, Node, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
     run_dir::{RunDir, trainer_file::TrainerFile},
     shutdown::Shutdown,
@@ -61,7 +61,7 @@ pub(super) async fn agent(
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
     let Settings { run_dir, observe, transform_worker, .. } = settings;
-    let Joined { job, job_file, catalog, index_path, node, layout, .. } = joined;
+    let Joined { job, job_file, catalog, prepared, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
     let published = publications(&run_dir, &assignment)?;
     let completions = Completions::new(clock);
@@ -73,7 +73,7 @@ pub(super) async fn agent(
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
     plane.record_with(Arc::clone(&observer.recorder));
-    let (mut session, limits_of_tiers) = session(&job, &catalog, &layout, &assignment);
+    let (mut session, limits_of_tiers) = session(&job, &catalog, prepared, &layout, &assignment);
     let briefing = first_briefing(&job, &assignment, &catalog, &index_path, &layout);
     let socket = run_dir.agent_socket();
     let (server, clients) = listen(&socket, assignment.order, post, plane.shared_tiers())?;
@@ -202,11 +202,12 @@ fn listen(
 fn session(
     job: &Job,
     catalog: &Catalog,
+    prepared: Option<Arc<[Bytes]>>,
     layout: &Layout,
     assignment: &Assignment,
 ) -> (Session, Limits) {
-    let settings =
-        layout.session(job, catalog.sizes().collect(), assignment.order, assignment.node);
+    let lengths = Lengths { stored: catalog.sizes().collect(), prepared };
+    let settings = layout.session(job, lengths, assignment.order, assignment.node);
     let limits = Limits::of(layout, &settings);
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }

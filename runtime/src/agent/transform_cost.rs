@@ -18,10 +18,11 @@ use tierfeed_dataset::{
     read::{FileSource, Source, Target},
     source::Location,
 };
+use tierfeed_images::{SizeReader, SizeSearch};
 use tierfeed_numa_memory::{AllocateError, Pages, Region, Request};
 use tierfeed_prefetcher::transforms::{Finished, Settings, StartError, Task, Transforms};
 use tierfeed_transform::{
-    Pipeline,
+    Pipeline, Size,
     worker_process::Program,
     worker_protocol::{AfterTransform, InputForm, Part, Setup},
 };
@@ -34,6 +35,9 @@ const SAMPLES: u32 = 32;
 
 /// No further sample is measured after so much work.
 const WORK_MAX: Duration = Duration::from_millis(500);
+
+/// A longer prepared sample is not measured: 22 million pixels. Memory is taken of it as far as it is used.
+const PREPARED_MAX: u64 = 64 << 20;
 
 /// Files that stay open between reads.
 const OPEN_FILES_MAX: usize = 4;
@@ -61,8 +65,8 @@ pub(super) fn measure_blocking(
     program: &Program,
 ) -> Option<(SampleTime, String)> {
     let transform = job.transform.as_ref().filter(|it| it.cache == CachedForm::Auto)?;
-    let prepared = transform.pipeline.prepared()?.bytes();
-    let measured = Bench::start_blocking(job, &transform.pipeline, index, program, prepared);
+    transform.pipeline.prepared()?;
+    let measured = Bench::start_blocking(job, &transform.pipeline, index, program);
     match measured.and_then(|bench| bench.run_blocking()) {
         Ok((each, samples)) => {
             tracing::info!(prepare = %each.prepare, rest = %each.rest, samples, "time of a transform");
@@ -82,7 +86,7 @@ struct Bench {
     index: Arc<Index>,
     memory: Arc<Region>,
     row_len: u64,
-    prepared: u64,
+    pipeline: Pipeline,
 }
 
 impl Bench {
@@ -91,7 +95,6 @@ impl Bench {
         pipeline: &Pipeline,
         index: &Arc<Index>,
         program: &Program,
-        prepared: u64,
     ) -> Result<Self, CostError> {
         let source: Box<dyn Source> = match &job.dataset.source {
             Location::Path(_) => Box::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX)),
@@ -100,7 +103,9 @@ impl Bench {
         let longest = samples(index).map(|sample| index.size(sample).0).max().unwrap_or(0);
         let row_len = pipeline.row_bytes();
         let request = Request {
-            len: Bytes(row_len.next_multiple_of(ALIGN) + longest.max(prepared).max(1)),
+            len: Bytes(
+                row_len.next_multiple_of(ALIGN) + longest.max(prepared_max(pipeline)).max(1),
+            ),
             locality: Locality::Anywhere,
             name: "tierfeed-transform-cost",
             pages: Pages::Small,
@@ -112,7 +117,8 @@ impl Bench {
             workers: NonZeroUsize::MIN,
             queued_max: NonZeroUsize::MIN,
         })?;
-        Ok(Self { workers, source, index: Arc::clone(index), memory, row_len, prepared })
+        let (index, pipeline) = (Arc::clone(index), pipeline.clone());
+        Ok(Self { workers, source, index, memory, row_len, pipeline })
     }
 
     /// The mean of the samples that could be measured, and how many they are.
@@ -141,10 +147,24 @@ impl Bench {
         let target = Target::new(Arc::clone(&self.memory), at, len);
         self.source.read(sample, &target).ok()?;
         let whole = self.time_blocking(sample, len.0, InputForm::Stored, AfterTransform::Unused)?;
-        self.time_blocking(sample, len.0, InputForm::Stored, AfterTransform::Prepared)?;
+        let prepared = self.prepared_len(at, len)?;
+        let after = AfterTransform::Prepared { len: prepared };
+        self.time_blocking(sample, len.0, InputForm::Stored, after)?;
         let (form, after) = (InputForm::Prepared, AfterTransform::Unused);
-        let rest = self.time_blocking(sample, self.prepared, form, after)?;
+        let rest = self.time_blocking(sample, prepared, form, after)?;
         Some((whole, rest))
+    }
+
+    /// The length of the prepared form of the sample that was read; `None` if it has none for which there is room.
+    fn prepared_len(&self, at: Bytes, len: Bytes) -> Option<u64> {
+        if let Some(fixed) = self.pipeline.prepared()?.bytes() {
+            return Some(fixed);
+        }
+        let mut bytes = vec![0; usize::try_from(len.0).ok()?];
+        self.memory.read(at, &mut bytes).ok()?;
+        let SizeSearch::Found(size) = SizeReader::default().read(&bytes) else { return None };
+        let size = Size { height: size.height, width: size.width };
+        self.pipeline.prepared_bytes(size).filter(|len| *len <= PREPARED_MAX)
     }
 
     fn time_blocking(
@@ -171,6 +191,11 @@ impl Bench {
         let Finished { outcome, worked } = end.recv().ok()?;
         outcome.is_ok().then_some(worked)
     }
+}
+
+/// Room for a sample in prepared form.
+fn prepared_max(pipeline: &Pipeline) -> u64 {
+    pipeline.prepared().map_or(0, |prepared| prepared.bytes().unwrap_or(PREPARED_MAX))
 }
 
 /// Samples at even distances.

@@ -3,7 +3,10 @@
 use std::num::NonZeroUsize;
 
 use landlock::{AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _};
-use tierfeed_core::fleet::schedule::{Schedule, TransformSchedule};
+use tierfeed_core::{
+    fleet::schedule::{Schedule, TransformSchedule},
+    session::LookAhead,
+};
 use tierfeed_prefetcher::{
     plane::DataPlane,
     transforms::{Counts, GIVEN_MAX, Settings, StartError, Transforms},
@@ -46,6 +49,9 @@ pub(super) fn start(
     let workers = NonZeroUsize::try_from(*threads).unwrap_or(NonZeroUsize::MIN);
     let quick_modes = transform.pipeline.quick_modes();
     tracing::info!(threads, cached = form.name(), reason, ?quick_modes, "transform");
+    if let (LookAhead::Room(_), Some(restriction)) = (job.look_ahead, form.restriction()) {
+        tracing::warn!("prefetch.look_ahead has no effect with prepared samples: {restriction}");
+    }
     if !has_landlock() {
         tracing::warn!(
             "this kernel has no Landlock: transform workers can open files and connections"

@@ -4,8 +4,8 @@ use std::{num::NonZeroUsize, path::Path};
 
 use tierfeed_core::{
     fleet::schedule::{
-        Device, Figures, FoundTier, Location, Offer, Role, Schedule, ScheduledTier, TransformOffer,
-        WriteRates,
+        Device, Figures, FoundTier, Location, Offer, OwnLengths, Role, Schedule, ScheduledTier,
+        TransformOffer, WriteRates,
     },
     retention::{
         form::SampleTime,
@@ -96,6 +96,7 @@ impl Found {
             threads: transforms::threads(job),
             each: None,
             from: "not measured".to_owned(),
+            own: None,
         });
         Ok(Self { tiers, cold: measured.of_cold_store(job, node), transform })
     }
@@ -127,6 +128,13 @@ impl Found {
     pub fn with_sample_time(self, each: SampleTime, from: String) -> Self {
         let measured = |offer: TransformOffer| TransformOffer { each: Some(each), from, ..offer };
         Self { transform: self.transform.map(measured), ..self }
+    }
+
+    /// With the lengths of prepared samples that have their own.
+    #[must_use]
+    pub fn with_own_lengths(self, own: Option<OwnLengths>) -> Self {
+        let known = |offer: TransformOffer| TransformOffer { own, ..offer };
+        Self { transform: self.transform.map(known), ..self }
     }
 
     /// What the job uses of it by a schedule that was made of [`Self::offer`].

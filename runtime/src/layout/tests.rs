@@ -542,8 +542,8 @@ fn each_tier_takes_its_budget_and_limits_to_the_place_that_its_speed_gives_it() 
     ];
     assert_eq!(order_of(&layout), expected);
     let job = job(SLOW_CARD);
-    let sizes: Arc<[Bytes]> = vec![Bytes::mib(8); 16].into();
-    let settings = layout.session(&job, sizes, job.order(16).unwrap(), NodeId(0));
+    let sizes = vec![Bytes::mib(8); 16];
+    let settings = layout.session(&job, sizes.into(), job.order(16).unwrap(), NodeId(0));
     let kinds: Vec<Kind> = settings.tiers.iter().map(|tier| tier.kind).collect();
     assert_eq!(kinds, expected.map(|(kind, _)| kind));
     assert_eq!(settings.aim.wears, [false, false, false, true]);

@@ -60,6 +60,9 @@ pub struct TransformEntry {
     pub rest_ns: Option<u64>,
     /// Where these times come from.
     pub times_from: String,
+    /// The mean length of prepared samples that have lengths of their own, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared_mean_bytes: Option<u64>,
 }
 
 impl TransformEntry {
@@ -73,6 +76,7 @@ impl TransformEntry {
             prepare_ns: each.map(|each| each.prepare.0),
             rest_ns: each.map(|each| each.rest.0),
             times_from: found.map_or_else(String::new, |found| found.from.clone()),
+            prepared_mean_bytes: found.and_then(|found| found.own).map(|own| own.mean.0),
         }
     }
 
@@ -85,7 +89,8 @@ impl TransformEntry {
             prepare: Nanoseconds(prepare),
             rest: Nanoseconds(rest),
         });
-        Some(Transforming { form, threads: NonZeroU32::new(self.threads)?, each })
+        let own_mean = self.prepared_mean_bytes.map(Bytes);
+        Some(Transforming { form, threads: NonZeroU32::new(self.threads)?, each, own_mean })
     }
 
     /// The lines of text.
@@ -100,7 +105,12 @@ impl TransformEntry {
             _ => "the time of a transform was not measured".to_owned(),
         };
         let Self { form, threads, reason, .. } = self;
-        [format!("tiers hold samples {form}: {reason}"), format!("{threads} threads; {each}")]
+        let restriction = self.transforming().and_then(|it| it.form.restriction());
+        let restriction = restriction.map(|it| format!("; {it}")).unwrap_or_default();
+        [
+            format!("tiers hold samples {form}: {reason}{restriction}"),
+            format!("{threads} threads; {each}"),
+        ]
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod change;
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::num::NonZeroU32;
 
 use tierfeed_core::{
     fleet::{
@@ -28,7 +28,7 @@ pub use change::{Change, ChangeError, parse_kind};
 
 use super::{UNLIMITED, rate_of, tier_speed};
 use crate::{
-    layout::{self, Cache, Layout, Staged},
+    layout::{self, Cache, Layout, Lengths, Staged},
     observe::schedule::{ScheduleEntry, ScheduledTierEntry, TransformEntry, WindowsEntry},
     schedule::{self, fastest_first},
 };
@@ -259,10 +259,9 @@ impl NodeModel {
         kinds
     }
 
-    /// The settings of a session on the first of nodes like this one. `sizes` are the lengths of all samples
-    /// of the dataset.
+    /// The settings of a session on the first of nodes like this one.
     #[must_use]
-    pub fn session(&self, job: &Job, sizes: Arc<[Bytes]>, order: Spec) -> session::Settings {
+    pub fn session(&self, job: &Job, lengths: Lengths, order: Spec) -> session::Settings {
         let buffer = |tier: &Tier| Buffer::within(tier.kind, tier.cache, self.chunk);
         let tiers = self.tiers.iter().map(buffer).collect();
         let in_place_tiers = layout::direct_tiers(self.tiers.iter().map(|tier| tier.is_direct));
@@ -270,7 +269,7 @@ impl NodeModel {
         let depth_max = self.staging.batches;
         let Self { arena, depth, windows, first_room, transforming, .. } = *self;
         let staged = Staged { arena, depth, depth_max, windows, first_room, transforming };
-        let mut settings = layout::session(job, sizes, order, staged, cache);
+        let mut settings = layout::session(job, lengths, order, staged, cache);
         let known = |tier: &Tier| Some(tier.speed.bandwidth).filter(|rate| rate.0 > 0);
         settings.aim.rates.tiers = self.tiers.iter().map(known).collect();
         session::Settings { in_place_tiers, ..settings }

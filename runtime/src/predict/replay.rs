@@ -1,6 +1,6 @@
 //! Repeats a run in the simulator with the schedules that its nodes applied, and compares the decisions.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{fs, io, path::Path};
 
 use serde::Serialize;
 use tierfeed_core::{
@@ -9,12 +9,12 @@ use tierfeed_core::{
     order::Spec,
     session::{self, SetPoints},
     simulator::{Model, simulate_recorded},
-    units::Bytes,
 };
 use tierfeed_workload_analyzer::{Job, demand::Demand};
 
 use super::node_model::NodeModel;
 use crate::{
+    layout::Lengths,
     observe::schedule::{GenerationEntry, ScheduleEntry},
     run_dir::schedule_log::{self, ScheduleRecord},
 };
@@ -151,13 +151,13 @@ impl Recorded {
         &self,
         job: &Job,
         order: Spec,
-        sizes: Arc<[Bytes]>,
+        lengths: Lengths,
         site: &NodeModel,
         model: &Model,
         report: &Path,
     ) -> Replay {
         let settings =
-            session::Settings { node: NodeId(self.node), ..site.session(job, sizes, order) };
+            session::Settings { node: NodeId(self.node), ..site.session(job, lengths, order) };
         let outcome =
             simulate_recorded(&settings, &super::machine(&settings, model), &self.points());
         let digest = format!("{:016x}", outcome.decisions);

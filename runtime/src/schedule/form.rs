@@ -7,7 +7,7 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    fleet::schedule::{FoundTier, Offer, ScheduledTier, TransformSchedule},
+    fleet::schedule::{FoundTier, Offer, OwnLengths, ScheduledTier, TransformSchedule},
     retention::{
         form::{self as core_form, Facts, Form, Room},
         policy,
@@ -16,13 +16,15 @@ use tierfeed_core::{
 };
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::CachedForm};
 
+use super::{Terms, transforms};
+
 /// What a job with a transform asks of the schedules of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransformTerms {
     /// The form of which the job file, or the schedule of another node, leaves no choice.
     pub settled: Option<Settled>,
-    /// The length of a prepared sample; `None` if that form has no length of its own.
-    pub prepared: Option<Bytes>,
+    /// The lengths of prepared samples.
+    pub prepared: PreparedLength,
     /// The mean length of a stored one.
     pub stored: Bytes,
     /// Samples of the dataset.
@@ -33,6 +35,19 @@ pub struct TransformTerms {
     pub sharing: u32,
     /// How long the trainers compute in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,
+    /// Epochs behind the first.
+    pub later_epochs: u32,
+}
+
+/// The length of the samples of a job in prepared form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreparedLength {
+    /// They have no such form.
+    None,
+    /// All have the same.
+    Fixed(Bytes),
+    /// Each has its own; a node that looked at them says the mean.
+    Own,
 }
 
 /// A form that is not chosen any more.
@@ -58,7 +73,11 @@ impl TransformTerms {
                 CachedForm::Stored => Some(settled(Form::Stored)),
                 CachedForm::Prepared => Some(settled(Form::Prepared)),
             },
-            prepared: transform.pipeline.prepared().map(|form| Bytes(form.bytes())),
+            prepared: match (transform.pipeline.prepared(), transforms::fixed(transform)) {
+                (None, _) => PreparedLength::None,
+                (Some(_), Some(len)) => PreparedLength::Fixed(len),
+                (Some(_), None) => PreparedLength::Own,
+            },
             stored: Bytes(demand.total.0 / u64::from(demand.samples.max(1))),
             samples: u64::from(demand.samples),
             reads,
@@ -67,6 +86,7 @@ impl TransformTerms {
                 _ => 1,
             },
             compute: demand.compute_per_epoch(),
+            later_epochs: job.epochs.saturating_sub(1),
         })
     }
 
@@ -92,11 +112,20 @@ pub(super) fn transform(
     let found = offer.transform.as_ref();
     let threads = found.map_or(NonZeroU32::MIN, |found| found.threads);
     let stored = |reason: &str| (Form::Stored, reason.to_owned());
-    let (form, reason) = match (&terms.settled, terms.prepared, found.and_then(|it| it.each)) {
-        (None | Some(Settled { form: Form::Prepared, .. }), None, _) => {
-            stored("nothing comes before the first random step, or it has no fixed length")
+    let own = found.and_then(|found| found.own);
+    let prepared = match terms.prepared {
+        PreparedLength::None => None,
+        PreparedLength::Fixed(len) => Some(len),
+        PreparedLength::Own => own.map(|own| own.mean),
+    };
+    let (form, reason) = match (&terms.settled, prepared, found.and_then(|it| it.each)) {
+        (None | Some(Settled { form: Form::Prepared, .. }), ..)
+            if terms.prepared == PreparedLength::None =>
+        {
+            stored("nothing comes before the first random step, or it depends on what that draws")
         }
         (Some(settled), ..) => (settled.form, settled.reason.clone()),
+        (None, None, _) => stored("no agent has looked at the sizes of the images yet"),
         (None, Some(_), None) => stored("the time of a transform was not measured"),
         (None, Some(prepared), Some(each)) => {
             let facts = Facts {
@@ -109,12 +138,42 @@ pub(super) fn transform(
                 each,
                 threads,
                 compute: terms.compute,
+                later_epochs: terms.later_epochs,
+                scan: own.and_then(|own| own.scan).unwrap_or_default(),
             };
             let choice = core_form::choose(&facts);
             (choice.form, choice.reason())
         }
     };
     TransformSchedule { form, threads, reason }
+}
+
+/// The terms with room in staging for prepared samples of own lengths, if they may be held in that form. Of 100 batches
+/// one is longer.
+pub(super) fn with_room_for_prepared(terms: &Terms, offer: &Offer) -> Option<Terms> {
+    let transform = terms.transform.as_ref()?;
+    let OwnLengths { mean, deviation, .. } = offer.transform.as_ref()?.own?;
+    let is_stored = matches!(transform.settled, Some(Settled { form: Form::Stored, .. }));
+    if transform.prepared != PreparedLength::Own || is_stored {
+        return None;
+    }
+    let samples = u64::from(terms.batch_samples);
+    let beyond = u128::from(deviation.0) * u128::from(samples.isqrt() + 1) * 233 / 100;
+    let room = mean.0.saturating_mul(samples);
+    let room = room.saturating_add(u64::try_from(beyond).unwrap_or(u64::MAX));
+    Some(Terms { batch: Bytes(terms.batch.0.saturating_add(room)), ..terms.clone() })
+}
+
+/// Whether the form is not to be chosen any more.
+pub(super) fn is_settled(terms: &Terms) -> bool {
+    terms.transform.as_ref().is_some_and(|it| it.settled.is_some())
+}
+
+/// The terms with which tiers hold stored samples.
+pub(super) fn with_stored(terms: &Terms, reason: String) -> Terms {
+    let settled = Some(Settled { form: Form::Stored, reason });
+    let transform = terms.transform.clone().map(|it| TransformTerms { settled, ..it });
+    Terms { transform, ..terms.clone() }
 }
 
 /// What this node and those that share with it can hold.

@@ -351,12 +351,13 @@ proptest! {
 fn transforming() -> Terms {
     let transform = TransformTerms {
         settled: None,
-        prepared: Some(Bytes(60_000)),
+        prepared: PreparedLength::Fixed(Bytes(60_000)),
         stored: Bytes(10_000),
         samples: 10_000,
         reads: 10_000,
         sharing: 1,
         compute: None,
+        later_epochs: 9,
     };
     Terms { transform: Some(transform), ..terms() }
 }
@@ -367,7 +368,7 @@ fn form_of(terms: &Terms, prepare_us: impl Into<Option<u64>>, cold: u64) -> Tran
         .into()
         .map(|us| SampleTime { prepare: Nanoseconds(us * 1000), rest: Nanoseconds(100_000) });
     let threads = NonZeroU32::new(2).unwrap();
-    let transform = Some(TransformOffer { threads, each, from: String::new() });
+    let transform = Some(TransformOffer { threads, each, from: String::new(), own: None });
     let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
     of(terms, &Offer { tiers, transform, ..offer(cold) }).unwrap().transform.unwrap()
 }
@@ -383,7 +384,7 @@ fn tiers_hold_the_form_that_saves_what_is_short_and_the_schedule_says_why() {
     assert_eq!(unknown.form, Form::Stored);
     assert_eq!(unknown.reason, "the time of a transform was not measured");
     let mut nothing = transforming();
-    nothing.transform.iter_mut().for_each(|it| it.prepared = None);
+    nothing.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::None);
     assert_eq!(form_of(&nothing, 2_000, 100).form, Form::Stored);
 }
 

@@ -1,9 +1,13 @@
 //! What the transform of a job asks of a node: workers, room in staging, and what its session works by.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    sync::Arc,
+};
 
 use tierfeed_core::{fleet::schedule::Transforming, retention::form::Form, session, units::Bytes};
 use tierfeed_prefetcher::transforms::auto_threads;
+use tierfeed_transform::Prepared;
 use tierfeed_workload_analyzer::{
     Job,
     job::{CachedForm, Threads, Transform},
@@ -27,33 +31,38 @@ pub(crate) fn threads(job: &Job) -> NonZeroU32 {
 pub(crate) fn with_transform(
     job: &Job,
     transforming: Option<Transforming>,
+    prepared: Option<Arc<[Bytes]>>,
     settings: session::Settings,
 ) -> session::Settings {
     let Some((transform, how)) = job.transform.as_ref().zip(transforming) else { return settings };
     let row = Bytes(transform.pipeline.row_bytes());
+    let all = |len| settings.sizes.iter().map(|_| len).collect();
     let prepared = match how.form {
         Form::Stored => None,
-        Form::Prepared => transform.pipeline.prepared().map(|form| Bytes(form.bytes())),
+        Form::Prepared => match (fixed(transform), prepared) {
+            (Some(len), _) => Some(all(len)),
+            (None, Some(own)) => Some(own),
+            // A plan without them, for nodes whose agents will look for them.
+            (None, None) => Some(how.own_mean.map_or_else(|| Arc::clone(&settings.sizes), all)),
+        },
     };
     settings.with_transform(row, how.threads, prepared)
 }
 
-/// The length of the form in which tiers may keep samples; `None` if that is the stored one.
-fn prepared(transform: &Transform) -> Option<Bytes> {
-    match transform.cache {
-        CachedForm::Auto | CachedForm::Prepared => {
-            transform.pipeline.prepared().map(|form| Bytes(form.bytes()))
-        }
-        CachedForm::Stored => None,
-    }
+/// The length of each prepared sample, if all have one.
+pub(super) fn fixed(transform: &Transform) -> Option<Bytes> {
+    transform.pipeline.prepared().and_then(Prepared::bytes).map(Bytes)
 }
 
 /// Bytes that a sample needs in staging beside its stored ones: its row, and the prepared form, which may be
-/// the longer one.
+/// the longer one. What prepared samples of own lengths need a node tells with its offer.
 #[must_use]
 pub(crate) fn staged_bytes(job: &Job) -> u64 {
-    let of = |transform: &Transform| {
-        transform.pipeline.row_stride().saturating_add(prepared(transform).map_or(0, |it| it.0))
+    let kept = |transform: &Transform| match transform.cache {
+        CachedForm::Auto | CachedForm::Prepared => fixed(transform).map_or(0, |len| len.0),
+        CachedForm::Stored => 0,
     };
+    let of =
+        |transform: &Transform| transform.pipeline.row_stride().saturating_add(kept(transform));
     job.transform.as_ref().map_or(0, of)
 }

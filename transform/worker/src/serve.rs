@@ -216,26 +216,29 @@ impl Buffers {
         row.resize(length(request.row.len), 0);
         prepared.clear();
         let &Request { sample, epoch, form, after, .. } = request;
-        let keep = (after == AfterTransform::Prepared).then_some(prepared);
+        let keep = (after != AfterTransform::Unused).then_some(prepared);
         let input = Input { sample, epoch, form, bytes: input };
         apply.apply(&input, row, keep).map_err(Outcome::Untransformable)
     }
 
-    /// Copies the row to its place, and then the prepared form, of which it returns the checksum.
-    fn store(&self, arena: &View, request: &Request, packets: &Packets) -> Result<u64, String> {
+    /// Copies the row to its place, and then the prepared form, of which it returns the checksum. A form that is
+    /// not as long as was foreseen is not kept: its image is not the one that was looked at before.
+    fn store(
+        &self,
+        arena: &View,
+        request: &Request,
+        packets: &Packets,
+    ) -> Result<Option<u64>, String> {
         let (slot, row) = (request.slot, request.row);
         arena.write(Bytes(row.offset), &self.row).map_err(|error| error.to_string())?;
-        if request.after == AfterTransform::Unused {
-            return Ok(0);
-        }
-        if self.prepared.len() as u64 > slot.len {
-            let (len, room) = (self.prepared.len(), slot.len);
-            return Err(format!("the prepared form has {len} bytes and its place {room}"));
+        let AfterTransform::Prepared { len } = request.after else { return Ok(None) };
+        if self.prepared.len() as u64 != len || len > slot.len {
+            return Ok(None);
         }
         packets.send(&FromWorker::Replacing { id: request.id }).map_err(|it| it.to_string())?;
         arena.write(Bytes(slot.offset), &self.prepared).map_err(|error| error.to_string())?;
         // Of memory that no other process can write to.
-        Ok(sum_of(&self.prepared))
+        Ok(Some(sum_of(&self.prepared)))
     }
 }
 

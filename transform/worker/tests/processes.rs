@@ -214,7 +214,7 @@ const REQUEST: Request = Request {
     slot: Part { offset: 64, len: 32 },
     input_len: 8,
     form: InputForm::Stored,
-    after: AfterTransform::Prepared,
+    after: AfterTransform::Prepared { len: 8 },
     row: Part { offset: 0, len: ROW as u64 },
     sample: 0,
     epoch: 0,
@@ -237,6 +237,14 @@ fn the_prepared_form_replaces_the_input_behind_a_notice() {
         panic!("the request failed")
     };
     let mut bytes = [0; 13];
+    region.read(Bytes(64), &mut bytes).unwrap();
+    assert_eq!(&bytes, b"87654321 rest");
+    let other = Request { id: 2, after: AfterTransform::Prepared { len: 7 }, ..REQUEST };
+    worker.send(&ToWorker::Request(other), None).unwrap();
+    let FromWorker::Answer { id: 2, outcome, .. } = wait_for(&mut worker) else {
+        panic!("a form of another length than was foreseen replaces nothing")
+    };
+    assert_eq!(outcome, Outcome::Done { prepared_sum: None });
     region.read(Bytes(64), &mut bytes).unwrap();
     assert_eq!(&bytes, b"87654321 rest");
 }

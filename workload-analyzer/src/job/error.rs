@@ -420,10 +420,10 @@ pub enum KeyConflict {
          `never` there"
     )]
     TransformedInPlace,
-    /// The form before the first random step has no fixed size.
+    /// What comes before the first random step depends on what that draws.
     #[error(
-        "is `prepared`, but the size of an image before the first step that draws is not fixed; begin with \
-         `resize: [height, width]` or center_crop, or use `stored` or `auto`"
+        "is `prepared`, but with `scaled: true` an image is decoded at the scale of each crop; begin with a resize, \
+         leave `scaled` out, or use `stored` or `auto`"
     )]
     NothingPrepared,
     /// The list of NUMA nodes is empty.

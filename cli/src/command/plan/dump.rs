@@ -31,7 +31,7 @@ pub(super) fn order(arguments: &Plan, sized: &SizedJob) -> Result<(), Failure> {
 pub(super) fn sources(arguments: &Plan, sized: &SizedJob, layout: &Layout) -> Result<(), Failure> {
     let policy = super::policy(arguments, sized)?;
     let nodes = super::nodes(arguments, sized)?;
-    let settings = layout.session(sized.job(), sized.sizes(), sized.order, NodeId(0));
+    let settings = layout.session(sized.job(), sized.lengths(), sized.order, NodeId(0));
     let settings = session::Settings { policy, ..settings };
     let mut out = BufWriter::new(io::stdout().lock());
     let written = writeln!(out, "epoch step rank samples").and_then(|()| {

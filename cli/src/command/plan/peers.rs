@@ -12,7 +12,7 @@ use crate::{arguments::Plan, failure::Failure, jobs::SizedJob, output};
 
 pub(super) fn run(arguments: &Plan, sized: &SizedJob, layout: &Layout) -> Result<(), Failure> {
     super::require_computed(sized)?;
-    let settings = layout.session(sized.job(), sized.sizes(), sized.order, NodeId(0));
+    let settings = layout.session(sized.job(), sized.lengths(), sized.order, NodeId(0));
     if arguments.dump {
         return match peers::dump(&settings, &mut BufWriter::new(io::stdout().lock())) {
             Ok(()) => Ok(()),

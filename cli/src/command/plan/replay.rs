@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, run_dir: &Path) -> Result<
         ..site.model(step_time.unwrap_or(Nanoseconds(0)))
     };
     let report = run_dir.report();
-    let replay = recorded.replay(job, sized.order, sized.sizes(), &site, &model, &report);
+    let replay = recorded.replay(job, sized.order, sized.lengths(), &site, &model, &report);
     if arguments.json {
         output::json(&replay)?;
     } else {

@@ -182,7 +182,7 @@ fn played(prediction: &Prediction) -> Option<String> {
 /// The settings of a session on `site`.
 pub(super) fn settings(inputs: &PlanInputs, site: &NodeModel) -> session::Settings {
     let (job, order) = (inputs.sized.job(), &inputs.sized.order);
-    site.session(job, inputs.sized.sizes(), *order)
+    site.session(job, inputs.sized.lengths(), *order)
 }
 
 fn create(path: &Path, tiers: Vec<&'static str>) -> Result<TraceWriter<BufWriter<File>>, Failure> {

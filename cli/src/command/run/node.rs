@@ -192,6 +192,7 @@ impl NodeRun<'_> {
             observe: command::observe(&self.arguments.observe, control.token.as_ref(), &run_dir)?,
             run_dir,
             transform_worker: environment::transform_worker()?,
+            image_sizes: environment::image_sizes(),
         };
         let (stop_agent, agent_shutdown) = shutdown::channel();
         let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;

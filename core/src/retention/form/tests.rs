@@ -34,6 +34,8 @@ fn any_facts() -> impl Strategy<Value = Facts> {
             each: SampleTime { prepare: Nanoseconds(prepare), rest: Nanoseconds(rest) },
             threads: NonZeroU32::new(threads).unwrap(),
             compute: None,
+            later_epochs: 8,
+            scan: Nanoseconds(0),
         },
     )
 }
@@ -107,7 +109,7 @@ fn simulated(facts: &Facts, form: Form) -> u64 {
         first_room: Bytes(0),
         look_ahead: LookAhead::Off,
     };
-    let prepared = (form == Form::Prepared).then_some(facts.prepared);
+    let prepared = (form == Form::Prepared).then(|| vec![facts.prepared; SAMPLES as usize].into());
     let settings = settings.with_transform(Bytes(10_000), facts.threads, prepared);
     let speed = |rate| Speed { latency: Nanoseconds(0), bandwidth: rate };
     let model = Model {
@@ -155,6 +157,8 @@ fn what_is_chosen_takes_at_most_three_hundredths_longer_than_the_other_when_both
                             },
                             threads: NonZeroU32::new(threads).unwrap(),
                             compute: Some(Nanoseconds(200_000_000)),
+                            later_epochs: 3,
+                            scan: Nanoseconds(0),
                         };
                         let choice = choose(&facts);
                         let [stored, prepared] = Form::ALL.map(|form| simulated(&facts, form));
@@ -194,6 +198,8 @@ fn a_choice_says_what_is_short() {
         each: SampleTime { prepare: Nanoseconds(4_000_000), rest: Nanoseconds(500_000) },
         threads: NonZeroU32::new(2).unwrap(),
         compute: Some(Nanoseconds(400_000_000)),
+        later_epochs: 9,
+        scan: Nanoseconds(0),
     };
     let choice = choose(&facts);
     assert_eq!(choice.form, Form::Prepared);
@@ -202,6 +208,20 @@ fn a_choice_says_what_is_short() {
         "an epoch takes 2.25 s with stored samples, which the time of threads sets, and 400 ms with prepared \
          ones, which the step time sets"
     );
+    let scanned = Facts { scan: Nanoseconds(3_000_000_000), ..facts.clone() };
+    let choice = choose(&scanned);
+    assert_eq!(choice.form, Form::Prepared, "9 epochs save 1.85 s each");
+    let reason = choice.reason();
+    assert!(reason.ends_with("sets; scanning the heads of images takes 3 s once"), "{reason}");
+    let long = Facts { scan: Nanoseconds(17_000_000_000), ..facts.clone() };
+    let choice = choose(&long);
+    assert_eq!(choice.form, Form::Stored);
+    let reason = choice.reason();
+    let why = "sets; scanning the heads of images would take 17 s, and prepared samples would save 16.65 s in \
+               all later epochs";
+    assert!(reason.ends_with(why), "{reason}");
+    let known = Facts { scan: Nanoseconds(0), later_epochs: 0, ..facts.clone() };
+    assert_eq!(choose(&known).form, Form::Stored, "one epoch saves nothing");
     let short = Facts { rooms: vec![Room { len: Bytes(1 << 26), rate: None }], ..facts.clone() };
     assert_eq!(choose(&short).form, Form::Prepared, "threads are shorter than the cold store");
     let far = Facts { cold: Some(BytesPerSecond(10_000_000)), ..short };

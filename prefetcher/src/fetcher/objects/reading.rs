@@ -58,6 +58,23 @@ impl Requests {
         self.explained(&located, outcome).await
     }
 
+    /// Reads a part of the object of `sample`, which must be one of the sample.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`]; some bytes may have been written.
+    pub(crate) async fn read_part(
+        &self,
+        sample: SampleId,
+        part: Range<u64>,
+        put: Put<'_>,
+    ) -> Result<(), ReadError> {
+        let located = self.locate(sample, self.index.size(sample))?;
+        let _slot = self.slots.acquire().await;
+        let outcome = self.fetch_range(&located, part, put).await;
+        self.explained(&located, outcome).await
+    }
+
     /// Finds the object of `sample`, which must be `len` long.
     ///
     /// # Errors

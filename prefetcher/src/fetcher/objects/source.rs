@@ -15,7 +15,7 @@ use crate::{
     fetcher::objects::{NETWORK_THREADS, ObjectSettings, Put, Requests},
     network::Network,
 };
-use tierfeed_dataset::read::{ReadError, Source, Target};
+use tierfeed_dataset::read::{PartSource, ReadError, Source, Target, part_of};
 
 /// Reads the samples of an index from an object store.
 #[derive(Debug)]
@@ -75,6 +75,34 @@ impl Source for ObjectSource {
 
     fn stop(&self) {
         self.network.stop();
+    }
+}
+
+impl PartSource for ObjectSource {
+    fn read_part(
+        &self,
+        sample: SampleId,
+        from: Bytes,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        let samples = self.requests.index.len();
+        if sample.0 >= samples {
+            return Err(ReadError::Unknown { sample, samples });
+        }
+        let part = part_of(&self.requests.index.extent(sample), from, buffer.len());
+        let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
+        let mut put = |at: u64, piece: &[u8]| {
+            let start = usize::try_from(at.saturating_sub(from.0)).unwrap_or(usize::MAX);
+            let rest = buffer.get_mut(start..).and_then(|rest| rest.get_mut(..piece.len()));
+            rest.ok_or(io::ErrorKind::InvalidData)?.copy_from_slice(piece);
+            Ok(())
+        };
+        let read = self.network.wait_blocking(self.requests.read_part(sample, part, &mut put));
+        let interrupted = || {
+            let path = self.requests.path(sample);
+            Err(ReadError::Io { path, source: io::ErrorKind::Interrupted.into() })
+        };
+        read.unwrap_or_else(interrupted).map(|()| len)
     }
 }
 

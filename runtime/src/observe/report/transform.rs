@@ -89,7 +89,10 @@ impl TransformEntry {
         let made = format!(
             "transform: {samples} samples in {thread_s:.1} s of {threads} threads, {busy_cores:.1} cores busy"
         );
-        let held = format!("tiers hold {cached} samples ({})", self.cached_because);
+        let form = Form::ALL.into_iter().find(|form| form.name() == *cached);
+        let restriction = form.and_then(Form::restriction).map(|it| format!(", and {it}"));
+        let restriction = restriction.unwrap_or_default();
+        let held = format!("tiers hold {cached} samples ({}){restriction}", self.cached_because);
         let quick = !self.quick_modes.is_empty();
         let quick = quick.then(|| format!("not exact: {}", self.quick_modes.join(", ")));
         let ended = self.workers_crashed + self.workers_timed_out;

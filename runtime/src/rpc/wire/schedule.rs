@@ -6,7 +6,7 @@ use tierfeed_core::{
     fleet::{
         Origin,
         schedule::{
-            Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
+            Device, Figures, FoundTier, LinkWindows, Location, Offer, OwnLengths, Role, Schedule,
             ScheduledTier, TransformOffer, TransformSchedule, WriteRates,
         },
     },
@@ -82,7 +82,17 @@ impl From<&TransformOffer> for pb::TransformOffer {
     fn from(offer: &TransformOffer) -> Self {
         let each =
             |each: SampleTime| pb::SampleTime { prepare_ns: each.prepare.0, rest_ns: each.rest.0 };
-        Self { threads: offer.threads.get(), each: offer.each.map(each), from: offer.from.clone() }
+        let own = |own: OwnLengths| pb::OwnLengths {
+            mean_bytes: own.mean.0,
+            deviation_bytes: own.deviation.0,
+            scan_ns: own.scan.map(|scan| scan.0),
+        };
+        Self {
+            threads: offer.threads.get(),
+            each: offer.each.map(each),
+            from: offer.from.clone(),
+            own: offer.own.map(own),
+        }
     }
 }
 
@@ -97,6 +107,11 @@ impl TryFrom<pb::TransformOffer> for TransformOffer {
                 rest: Nanoseconds(each.rest_ns),
             }),
             from: offer.from,
+            own: offer.own.map(|own| OwnLengths {
+                mean: Bytes(own.mean_bytes),
+                deviation: Bytes(own.deviation_bytes),
+                scan: own.scan_ns.map(Nanoseconds),
+            }),
         })
     }
 }

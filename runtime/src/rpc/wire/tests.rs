@@ -6,7 +6,7 @@ use tierfeed_core::{
     fleet::{
         Applied, Assignment, Direction, Fleet, Origin, Progress, Registration, Settings,
         schedule::{
-            Device, Figures, FoundTier, LinkWindows, Location, Offer, Role, Schedule,
+            Device, Figures, FoundTier, LinkWindows, Location, Offer, OwnLengths, Role, Schedule,
             ScheduledTier, TransformOffer, TransformSchedule, WriteRates,
         },
     },
@@ -129,13 +129,19 @@ fn any_transform() -> impl Strategy<Value = TransformSchedule> {
 
 fn any_transform_offer() -> impl Strategy<Value = TransformOffer> {
     let each = prop::option::of(any::<(u64, u64)>());
-    (each, 1_u32.., any::<String>()).prop_map(|(each, threads, from)| TransformOffer {
+    let own = prop::option::of(any::<(u64, u64, Option<u64>)>());
+    (each, 1_u32.., any::<String>(), own).prop_map(|(each, threads, from, own)| TransformOffer {
         threads: NonZeroU32::new(threads).unwrap(),
         each: each.map(|(prepare, rest)| SampleTime {
             prepare: Nanoseconds(prepare),
             rest: Nanoseconds(rest),
         }),
         from,
+        own: own.map(|(mean, deviation, scan)| OwnLengths {
+            mean: Bytes(mean),
+            deviation: Bytes(deviation),
+            scan: scan.map(Nanoseconds),
+        }),
     })
 }
 

@@ -116,9 +116,9 @@ fn what_a_transform_cannot_stand_beside_is_named() {
 #[test]
 fn a_form_that_cannot_be_kept_is_refused() {
     check_refused(
-        "transform: { steps: [{ random_resized_crop: 8 }], cache: prepared }",
-        "5: transform.cache is `prepared`, but the size of an image before the first step that draws is not fixed; \
-         begin with `resize: [height, width]` or center_crop, or use `stored` or `auto`",
+        "transform: { steps: [{ decode: { scaled: true } }, { random_resized_crop: 8 }], cache: prepared }",
+        "5: transform.cache is `prepared`, but with `scaled: true` an image is decoded at the scale of each crop; \
+         begin with a resize, leave `scaled` out, or use `stored` or `auto`",
     );
     check_refused(
         "transform: { steps: [{ center_crop: 8 }], cache: prepare }",

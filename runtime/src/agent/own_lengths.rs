@@ -1,0 +1,182 @@
+//! The lengths of prepared samples where each has its own: those of decoded images, by the heads of their files.
+//!
+//! Before an agent offers what it has, it looks at a few hundred images: that gives the mean, and how long a scan of
+//! all would take. It scans all only if its tiers are going to hold prepared samples, once for an index.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tierfeed_core::{
+    fleet::schedule::OwnLengths,
+    id::SampleId,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_dataset::{
+    Index,
+    read::{FileSource, PartSource, ThrottledSource},
+    source::Location,
+};
+use tierfeed_transform::output::{Extent, Prepared};
+use tierfeed_workload_analyzer::{
+    Job,
+    job::{CachedForm, Transform},
+};
+
+use crate::{
+    clock::Clock,
+    dataset::{
+        image_sizes::{self, ImageSizeCache, ImageSizes},
+        reader::{self, BucketError},
+    },
+    schedule,
+};
+
+/// Images that are looked at for an estimate, at even distances in the dataset.
+const LOOKED_AT: u32 = 256;
+
+/// How often a scan says how far it is.
+const TOLD_EVERY: Nanoseconds = Nanoseconds(5_000_000_000);
+
+/// Files that stay open between reads: heads are in files of their own.
+const OPEN_FILES_MAX: usize = 4;
+
+/// What is known of the images of a job whose prepared samples have lengths of their own.
+#[derive(Debug)]
+pub(super) enum Images {
+    /// All sizes.
+    Known(ImageSizes),
+    /// An estimate.
+    LookedAt(OwnLengths),
+}
+
+/// Whether the prepared samples of a job have lengths of their own, and its tiers may hold them.
+pub(super) fn of_own_lengths(job: &Job) -> Option<&Transform> {
+    let transform = job.transform.as_ref().filter(|it| it.cache != CachedForm::Stored)?;
+    let prepared = transform.pipeline.prepared()?;
+    let has_own = matches!(prepared, Prepared { extent: Extent::Own { .. }, .. });
+    (has_own && job.further.is_empty()).then_some(transform)
+}
+
+impl Images {
+    /// The sizes that an earlier run found, else an estimate; `None` if nothing depends on them, or no image can be
+    /// looked at.
+    pub(super) fn look_blocking(
+        job: &Job,
+        index: &Arc<Index>,
+        known: &ImageSizeCache,
+    ) -> Option<Self> {
+        let transform = of_own_lengths(job)?;
+        if let Some(sizes) = known.get(index) {
+            return Some(Self::Known(sizes));
+        }
+        let source = source(job, index)
+            .map_err(|error| tracing::warn!(%error, "images cannot be looked at"))
+            .ok()?;
+        let step = index.len().div_ceil(LOOKED_AT).max(1);
+        let samples: Vec<_> = (0..index.len()).step_by(step as usize).map(SampleId).collect();
+        let clock = Clock::start();
+        let sizes =
+            image_sizes::of_samples_blocking(&samples, index, &*source, threads(job), &|_| ());
+        let took = clock.now();
+        let lens = sizes.iter().flatten().filter_map(|it| transform.pipeline.prepared_bytes(*it));
+        let (mean, deviation) = spread(lens)?;
+        let all = u128::from(took.0) * u128::from(index.len()) / samples.len().max(1) as u128;
+        let scan = Some(Nanoseconds(u64::try_from(all).unwrap_or(u64::MAX)));
+        Some(Self::LookedAt(OwnLengths { mean, deviation, scan }))
+    }
+
+    /// All sizes, which are kept for later runs.
+    pub(super) fn scan_blocking(
+        job: &Job,
+        index: &Arc<Index>,
+        known: &ImageSizeCache,
+    ) -> Result<ImageSizes, BucketError> {
+        let source = source(job, index)?;
+        let (clock, images) = (Clock::start(), index.len());
+        tracing::info!(images, "scanning the heads of images for the sizes of prepared samples");
+        let tell_at = AtomicU64::new(TOLD_EVERY.0);
+        let progress = |done: u32| {
+            let now = clock.now().0;
+            let due = tell_at.load(Ordering::Relaxed);
+            let next = now.saturating_add(TOLD_EVERY.0);
+            let is_mine = || {
+                tell_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            };
+            if now >= due && is_mine() {
+                tracing::info!(done, images, "scanning the heads of images");
+            }
+        };
+        let sizes = ImageSizes::scan_blocking(index, &*source, threads(job), &progress);
+        let (took, unknown) = (clock.now(), sizes.unknown());
+        tracing::info!(images, unknown, %took, "the sizes of images are known");
+        if unknown > 0 {
+            tracing::warn!(unknown, "images whose head states no size; no tier keeps them");
+        }
+        if let Err(error) = known.keep(&job.dataset, index, &sizes) {
+            tracing::warn!(%error, "the sizes of images are not kept for later runs");
+        }
+        Ok(sizes)
+    }
+
+    /// What the manager gets of it.
+    pub(super) fn offer(&self, transform: &Transform, index: &Index) -> Option<OwnLengths> {
+        let sizes = match self {
+            Self::Known(sizes) => sizes,
+            Self::LookedAt(own) => return Some(*own),
+        };
+        let stored: Vec<_> = index.sizes().collect();
+        let lens = sizes.prepared(&transform.pipeline, &stored);
+        let (mean, deviation) = spread(lens.iter().map(|len| len.0))?;
+        Some(OwnLengths { mean, deviation, scan: None })
+    }
+}
+
+/// The cold store of a job, at the speed that the job imposes.
+fn source(job: &Job, index: &Arc<Index>) -> Result<Box<dyn PartSource>, BucketError> {
+    let throttled = |source| -> Box<dyn PartSource> {
+        match job.cold.speed {
+            Some(speed) => Box::new(ThrottledSource::new(source, speed)),
+            None => source,
+        }
+    };
+    Ok(throttled(match &job.dataset.source {
+        Location::Path(_) => {
+            Box::new(FileSource::new(Arc::clone(index), OPEN_FILES_MAX).past_page_cache())
+        }
+        Location::Bucket(bucket) => Box::new(reader::objects(bucket, index)?),
+    }))
+}
+
+/// As many images are read at a time as the cold store is asked for samples.
+fn threads(job: &Job) -> usize {
+    schedule::cold_threads(job).get() as usize
+}
+
+/// The mean and the standard deviation.
+fn spread(lens: impl Iterator<Item = u64>) -> Option<(Bytes, Bytes)> {
+    let (count, sum, squares) =
+        lens.fold((0_u128, 0_u128, 0_u128), |(count, sum, squares), len| {
+            let len = u128::from(len);
+            (count + 1, sum + len, squares + len * len)
+        });
+    let mean = sum.checked_div(count)?;
+    let variance = (squares / count).saturating_sub(mean * mean);
+    let bytes = |len: u128| Bytes(u64::try_from(len).unwrap_or(u64::MAX));
+    Some((bytes(mean), bytes(variance.isqrt())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_deviation_are_those_of_the_lengths() {
+        let spread = |lens: &[u64]| spread(lens.iter().copied()).map(|(a, b)| (a.0, b.0));
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[7]), Some((7, 0)));
+        assert_eq!(spread(&[100, 300]), Some((200, 100)));
+        assert_eq!(spread(&[u64::MAX, u64::MAX]), Some((u64::MAX, 0)));
+    }
+}

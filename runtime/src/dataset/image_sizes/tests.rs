@@ -1,0 +1,120 @@
+use std::sync::atomic::AtomicUsize;
+
+use tierfeed_dataset::{Format, read::FileSource, source::Location};
+use tierfeed_transform::PipelineFile;
+
+use super::*;
+
+fn png(width: u32, height: u32) -> Vec<u8> {
+    let sides = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", &sides[..], &[0; 8]].concat()
+}
+
+/// A JPEG image whose frame stands behind so much metadata.
+fn jpeg(width: u16, height: u16, metadata: usize) -> Vec<u8> {
+    let mut bytes = b"\xff\xd8".to_vec();
+    for _ in 0..metadata / 60_000 {
+        bytes.extend(b"\xff\xe1\xea\x62");
+        bytes.extend(vec![0xff; 60_000]);
+    }
+    bytes.extend(b"\xff\xc0\0\x11\x08");
+    bytes.extend([height.to_be_bytes(), width.to_be_bytes()].concat());
+    bytes
+}
+
+/// An index of files with these contents, named by their numbers.
+fn index(folder: &Path, files: &[Vec<u8>]) -> Arc<Index> {
+    let data = folder.join("data/class");
+    fs::create_dir_all(&data).unwrap();
+    for (number, bytes) in files.iter().enumerate() {
+        fs::write(data.join(format!("{number:03}.jpg")), bytes).unwrap();
+    }
+    Arc::new(Index::build(&dataset(folder), None, &mut |_| ()).unwrap())
+}
+
+fn dataset(folder: &Path) -> Dataset {
+    Dataset::new(Location::Path(folder.join("data")), Format::ImageFolder)
+}
+
+fn pipeline(text: &str) -> Pipeline {
+    let file: PipelineFile = serde_json::from_str(text).unwrap();
+    Pipeline::try_new(&file).unwrap()
+}
+
+#[test]
+fn the_sizes_of_all_images_are_found_also_behind_metadata() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files: Vec<_> = (1..200).map(|side| png(side, 2 * side)).collect();
+    files.extend([jpeg(70, 80, 0), jpeg(71, 81, 600_000), b"no image".to_vec(), Vec::new()]);
+    let index = index(folder.path(), &files);
+    let source = FileSource::new(Arc::clone(&index), 4);
+    let told = AtomicUsize::new(0);
+    for threads in [1, 5, 300] {
+        let sizes = ImageSizes::scan_blocking(&index, &source, threads, &|done| {
+            told.fetch_max(done as usize, Ordering::Relaxed);
+        });
+        assert_eq!(sizes.unknown(), 2, "{threads} threads");
+        assert_eq!(sizes.0[6], Some(Size { width: 7, height: 14 }));
+        assert_eq!(sizes.0[199], Some(Size { width: 70, height: 80 }));
+        assert_eq!(sizes.0[200], Some(Size { width: 71, height: 81 }));
+        assert_eq!(told.load(Ordering::Relaxed), files.len());
+    }
+}
+
+#[test]
+fn an_image_that_states_more_pixels_than_allowed_keeps_its_stored_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(folder.path(), &[png(10, 20), png(100_000, 100_000), png(9, 9)]);
+    let source = FileSource::new(Arc::clone(&index), 4);
+    let sizes = ImageSizes::scan_blocking(&index, &source, 2, &|_| ());
+    let stored: Vec<_> = index.sizes().collect();
+    let lens =
+        |text| sizes.prepared(&pipeline(text), &stored).iter().map(|it| it.0).collect::<Vec<_>>();
+    let crop = r#"{"steps": [{"random_resized_crop": 8}]}"#;
+    assert_eq!(lens(crop), [12 + 600, stored[1].0, 12 + 243]);
+    let small = r#"{"steps": [{"random_resized_crop": 8}], "limits": {"pixels": 100}}"#;
+    assert_eq!(lens(small), [stored[0].0, stored[1].0, 12 + 243]);
+}
+
+#[test]
+fn sizes_are_kept_for_the_index_that_they_are_of_and_damaged_files_count_as_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = index(folder.path(), &[png(10, 20), b"none".to_vec()]);
+    let source = FileSource::new(Arc::clone(&known), 4);
+    let sizes = ImageSizes::scan_blocking(&known, &source, 2, &|_| ());
+    let cache = ImageSizeCache::new(&folder.path().join("cache"));
+    assert_eq!(cache.get(&known), None);
+    cache.keep(&dataset(folder.path()), &known, &sizes).unwrap();
+    assert_eq!(cache.get(&known), Some(sizes.clone()));
+    let path = cache.path_of(&known);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(ImageSizes::decode(&bytes, known.fingerprint() + 1, 2), None);
+    assert_eq!(ImageSizes::decode(&bytes, known.fingerprint(), 3), None);
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        assert_eq!(ImageSizes::decode(&damaged, known.fingerprint(), 2), None, "byte {at}");
+        assert_eq!(ImageSizes::decode(&bytes[..at], known.fingerprint(), 2), None, "{at} bytes");
+    }
+    fs::write(&path, &bytes[1..]).unwrap();
+    assert_eq!(cache.get(&known), None);
+}
+
+#[test]
+fn the_least_recently_used_sizes_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = ImageSizeCache::new(&folder.path().join("cache"));
+    fs::create_dir(&cache.folder).unwrap();
+    let old = cache.folder.join("0000000000000000.sizes");
+    fs::write(&old, "").unwrap();
+    let long_ago = SystemTime::UNIX_EPOCH;
+    fs::File::options().append(true).open(&old).unwrap().set_modified(long_ago).unwrap();
+    for number in 1..FILES_MAX {
+        fs::write(cache.folder.join(format!("{number:016x}.sizes")), "").unwrap();
+    }
+    let index = index(folder.path(), &[png(1, 1)]);
+    cache.keep(&dataset(folder.path()), &index, &ImageSizes(vec![None])).unwrap();
+    assert!(!old.exists());
+    assert!(cache.path_of(&index).exists());
+    assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), FILES_MAX);
+}
