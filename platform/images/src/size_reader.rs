@@ -50,14 +50,13 @@ impl SizeReader {
     pub fn read(&mut self, piece: &[u8]) -> SizeSearch {
         let before = self.at;
         let search = if self.is_in_jpeg { self.segments(piece) } else { self.start(piece) };
-        let search = match search {
+        match search {
             Some(size) if size.pixels() == 0 => SizeSearch::None,
             Some(size) => SizeSearch::Found(size),
             None if self.at == u64::MAX => SizeSearch::None,
             None if self.at == before && piece.len() < PIECE_BYTES_MAX => SizeSearch::None,
             None => SizeSearch::Behind,
-        };
-        search
+        }
     }
 
     fn start(&mut self, bytes: &[u8]) -> Option<Size> {
