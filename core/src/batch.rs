@@ -7,7 +7,8 @@
 //!
 //! With a transform the samples of the table are rows of one length: the rows lie at the start of the batch, at
 //! a constant stride, and behind them each sample has an input slot, into which its bytes arrive. Trainers know
-//! nothing of input slots.
+//! nothing of input slots, unless samples have fields beside the one that became the row: then the table has a
+//! second row for each sample, which says where its stored bytes lie.
 
 use alloc::vec::Vec;
 
@@ -43,6 +44,28 @@ pub struct Entry {
     pub len: Option<Bytes>,
     /// Where the trainer reads the sample if it was not copied into the batch.
     pub in_place: Option<InPlace>,
+    /// The stored bytes of a sample that became a row, if trainers get them beside it.
+    pub stored: Option<Stored>,
+}
+
+/// Where the stored bytes of a sample lie, from the start of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stored {
+    /// Where they start.
+    pub offset: Bytes,
+    /// How many they are.
+    pub len: Bytes,
+}
+
+/// A sample that becomes a row of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Input {
+    /// Id of the sample in the dataset.
+    pub sample: SampleId,
+    /// The room of its input slot.
+    pub room: Bytes,
+    /// The length of its stored bytes, if trainers get them beside the row.
+    pub stored: Option<Bytes>,
 }
 
 /// Where a cached sample lies that a batch reads in place: in one piece, in a tier that trainers
@@ -79,41 +102,48 @@ impl Batch {
         let mut end = 0_u64;
         let mut entries = Vec::new();
         for (sample, len) in samples {
-            entries.push(Entry { sample, offset: Bytes(end), len: Some(len), in_place: None });
+            entries.push(Entry::copied(sample, Bytes(end), len));
             end = aligned(end.saturating_add(len.0), SAMPLE_ALIGN);
         }
         Self::with_table(id, entries, end)
     }
 
-    /// Lays out rows of `row` bytes, one for each of `inputs`, and behind them an input slot for each with
-    /// room for so many bytes. Returns where the input slots start, in the order of the entries.
+    /// Lays out rows of `row` bytes, one for each of `inputs`, and behind them an input slot for each. Returns
+    /// where the input slots start, in the order of the entries.
     #[must_use]
     pub fn lay_out_rows(
         id: BatchId,
         row: Bytes,
-        inputs: impl Iterator<Item = (SampleId, Bytes)>,
+        inputs: impl Iterator<Item = Input>,
     ) -> (Self, Vec<Bytes>) {
         let mut entries = Vec::new();
-        let mut rooms = Vec::new();
+        let mut slots = Vec::new();
         let stride = row_stride(row);
         let mut end = 0_u64;
-        for (sample, room) in inputs {
-            entries.push(Entry { sample, offset: Bytes(end), len: Some(row), in_place: None });
-            rooms.push(room);
+        let inputs: Vec<_> = inputs.collect();
+        for input in &inputs {
+            entries.push(Entry::copied(input.sample, Bytes(end), row));
             end = end.saturating_add(stride.0).min(LEN_MAX);
         }
-        for room in &mut rooms {
-            let start = end;
-            end = aligned(end.saturating_add(room.0), SAMPLE_ALIGN);
-            *room = Bytes(start);
+        for (entry, input) in entries.iter_mut().zip(inputs) {
+            let offset = Bytes(end);
+            entry.stored = input.stored.map(|len| Stored { offset, len });
+            slots.push(offset);
+            end = aligned(end.saturating_add(input.room.0), SAMPLE_ALIGN);
         }
-        (Self::with_table(id, entries, end), rooms)
+        (Self::with_table(id, entries, end), slots)
     }
 
     fn with_table(id: BatchId, entries: Vec<Entry>, end: u64) -> Self {
-        let table_bytes = (entries.len() as u64).saturating_mul(TABLE_ROW_BYTES);
+        let table_bytes = rows_of(&entries).saturating_mul(TABLE_ROW_BYTES);
         let len = aligned(end.saturating_add(table_bytes).max(1), BATCH_ALIGN);
         Self { id, entries, table_offset: Bytes(end), len: Bytes(len) }
+    }
+
+    /// Rows of the table: one for each sample, and one for the stored bytes of each that has them beside.
+    #[must_use]
+    pub fn table_rows(&self) -> u64 {
+        rows_of(&self.entries)
     }
 
     /// The bytes of the samples alone.
@@ -122,6 +152,16 @@ impl Batch {
         let lens = self.entries.iter().filter_map(|entry| entry.len);
         Bytes(lens.fold(0, |sum, len| sum.saturating_add(len.0)))
     }
+}
+
+impl Entry {
+    const fn copied(sample: SampleId, offset: Bytes, len: Bytes) -> Self {
+        Self { sample, offset, len: Some(len), in_place: None, stored: None }
+    }
+}
+
+fn rows_of(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| 1 + u64::from(entry.stored.is_some())).sum()
 }
 
 /// From the start of one row to that of the next.
@@ -145,6 +185,10 @@ mod tests {
 
     const ID: BatchId = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(0) };
 
+    fn input(sample: u32, room: u64, stored: Option<u64>) -> Input {
+        Input { sample: SampleId(sample), room: Bytes(room), stored: stored.map(Bytes) }
+    }
+
     /// Regression: in a release build the offsets wrapped, and a sample lay in another batch.
     #[test]
     fn a_batch_that_64_bits_cannot_count_is_longer_than_any_memory() {
@@ -160,7 +204,8 @@ mod tests {
 
     #[test]
     fn rows_lie_at_a_constant_stride_from_the_start_and_inputs_behind_them() {
-        let inputs = [(SampleId(4), Bytes(70)), (SampleId(2), Bytes(0)), (SampleId(9), Bytes(64))];
+        let inputs = [(4, 70), (2, 0), (9, 64)];
+        let inputs = inputs.map(|(sample, room)| input(sample, room, None));
         let (batch, slots) = Batch::lay_out_rows(ID, Bytes(100), inputs.into_iter());
         let rows: Vec<_> = batch.entries.iter().map(|it| (it.sample.0, it.offset.0)).collect();
         assert_eq!(rows, [(4, 0), (2, 128), (9, 256)]);
@@ -168,12 +213,25 @@ mod tests {
         assert_eq!(slots, [384, 512, 512].map(Bytes));
         assert_eq!((batch.table_offset, batch.len), (Bytes(576), Bytes(4096)));
         assert_eq!(batch.payload(), Bytes(300));
+        assert_eq!(batch.table_rows(), 3);
+    }
+
+    #[test]
+    fn stored_bytes_beside_rows_lie_in_input_slots_and_have_rows_in_the_table() {
+        let inputs = [input(4, 200, Some(70)), input(2, 64, Some(64)), input(9, 0, Some(0))];
+        let (batch, slots) = Batch::lay_out_rows(ID, Bytes(4000), inputs.into_iter());
+        let stored: Vec<_> = batch.entries.iter().filter_map(|it| it.stored).collect();
+        assert_eq!(stored.iter().map(|it| it.offset).collect::<Vec<_>>(), slots);
+        assert_eq!(stored.iter().map(|it| it.len.0).collect::<Vec<_>>(), [70, 64, 0]);
+        assert_eq!(batch.table_rows(), 6);
+        let table_end = batch.table_offset.0 + 6 * TABLE_ROW_BYTES;
+        assert!(table_end <= batch.len.0 && table_end > batch.len.0 - BATCH_ALIGN);
     }
 
     #[test]
     fn rows_that_64_bits_cannot_count_are_longer_than_any_memory() {
         for (row, room) in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX / 2, u64::MAX / 2)] {
-            let inputs = [(SampleId(0), Bytes(room)); 3].into_iter();
+            let inputs = [input(0, room, Some(room)); 3].into_iter();
             let (batch, slots) = Batch::lay_out_rows(ID, Bytes(row), inputs);
             let rows = batch.entries.iter().map(|entry| entry.offset);
             let offsets: Vec<Bytes> = rows.chain(slots).chain([batch.table_offset]).collect();

@@ -87,7 +87,7 @@ pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
-pub use transform::{Transform, TransformCount};
+pub use transform::{Handed, Transform, TransformCount};
 pub use waits::Waits;
 pub use windows::{Adaptation, Windows};
 

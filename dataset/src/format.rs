@@ -11,6 +11,7 @@
 
 pub mod arrow;
 pub mod ffcv;
+pub mod fields;
 pub mod hdf5;
 mod kind;
 pub mod litdata;

@@ -1,5 +1,5 @@
 //! The table behind the samples of a batch, which describes them: `tierfeed_core::batch` fixes its
-//! rows.
+//! rows. Where trainers get the stored bytes of a sample beside its row, a second row for it follows.
 //!
 //! The agent writes it before it leases the batch and never reads it again. The client reads it out
 //! of memory that other processes of its rank can write too, so it copies the table first and then
@@ -7,7 +7,7 @@
 //! maps, and on a boundary that tensors need.
 
 use tierfeed_core::{
-    batch::{BATCH_ALIGN, Batch, InPlace, SAMPLE_ALIGN, SKIPPED, TABLE_ROW_BYTES},
+    batch::{BATCH_ALIGN, Batch, InPlace, SAMPLE_ALIGN, SKIPPED, Stored, TABLE_ROW_BYTES},
     id::{SampleId, TierId},
     units::Bytes,
 };
@@ -21,9 +21,11 @@ use super::{
 const ROW_BYTES: usize = 32;
 const _: () = assert!(ROW_BYTES as u64 == TABLE_ROW_BYTES);
 
-/// Upper half of the first word of a row: 0 for the batch itself, else the tier counted from 1.
+/// Upper half of the first word of a row: 0 for the batch itself, the tier counted from 1, or that the row is of
+/// the stored bytes of the sample before it, in the batch.
 const IN_BATCH: u32 = 0;
 const FIRST_SHARED_TIER: u32 = 1;
+const STORED: u32 = u32::MAX;
 
 /// Marks a sample without a label.
 const UNLABELLED: i64 = -1;
@@ -41,6 +43,8 @@ pub struct Row {
     pub len: Option<Bytes>,
     /// The shared tier that holds it, if it was not copied into the batch.
     pub shared_tier: Option<TierId>,
+    /// Its stored bytes in the batch, if it is a row that was made of one of several fields.
+    pub stored: Option<Stored>,
 }
 
 /// A lease does not describe a batch inside its arena.
@@ -75,6 +79,12 @@ pub enum TableError {
         /// Start of the sample, from the start of the batch.
         offset: Bytes,
     },
+    /// The stored bytes of a sample follow another one.
+    #[error("stored bytes of sample {} without its row", .sample.0)]
+    Stored {
+        /// The number of the sample.
+        sample: SampleId,
+    },
     /// A sample does not lie in a tier that was shared, or not on a boundary of 64 bytes.
     #[error("sample {} at offset {} lies in no shared memory of tier {}", .sample.0, .offset.0, .tier)]
     SharedTier {
@@ -106,6 +116,13 @@ pub(super) fn write(
     offset_of: impl Fn(InPlace) -> Option<Bytes>,
 ) -> Result<(), WriteError> {
     let mut table = Vec::with_capacity(batch.entries.len() * ROW_BYTES);
+    let mut add = |sample: SampleId, place: u32, label: i64, offset: Bytes, len: u64| {
+        table.extend_from_slice(&sample.0.to_le_bytes());
+        table.extend_from_slice(&place.to_le_bytes());
+        table.extend_from_slice(&label.to_le_bytes());
+        table.extend_from_slice(&offset.0.to_le_bytes());
+        table.extend_from_slice(&len.to_le_bytes());
+    };
     for entry in &batch.entries {
         let label = label(entry.sample).unwrap_or(UNLABELLED);
         let len = entry.len.map_or(SKIPPED, |len| len.0);
@@ -116,11 +133,10 @@ pub(super) fn write(
                 (u32::from(in_place.tier.0) + FIRST_SHARED_TIER, offset)
             }
         };
-        table.extend_from_slice(&entry.sample.0.to_le_bytes());
-        table.extend_from_slice(&shared_tier.to_le_bytes());
-        table.extend_from_slice(&label.to_le_bytes());
-        table.extend_from_slice(&offset.0.to_le_bytes());
-        table.extend_from_slice(&len.to_le_bytes());
+        add(entry.sample, shared_tier, label, offset, len);
+        if let Some(Stored { offset, len }) = entry.stored {
+            add(entry.sample, STORED, label, offset, len.0);
+        }
     }
     let table_offset = Bytes(offset.0.saturating_add(batch.table_offset.0));
     arena.write(table_offset, &table).map_err(WriteError::Outside)
@@ -146,14 +162,32 @@ pub(super) fn read(
     let mut table = vec![0; usize::try_from(table_bytes).map_err(|_| outside)?];
     arena.read(Bytes(offset.0 + table_offset.0), &mut table).map_err(|_| outside)?;
     let (table, _) = table.as_chunks::<ROW_BYTES>();
-    table.iter().map(|row| read_row(row, table_offset, shared_tiers)).collect()
+    let mut rows: Vec<Row> = Vec::with_capacity(table.len());
+    for row in table {
+        match (read_row(row, table_offset, shared_tiers)?, rows.last_mut()) {
+            (Read::Sample(row), _) => rows.push(row),
+            (Read::Stored(sample, stored), Some(row))
+                if row.sample == sample && row.stored.is_none() =>
+            {
+                row.stored = Some(stored);
+            }
+            (Read::Stored(sample, _), _) => return Err(TableError::Stored { sample }),
+        }
+    }
+    Ok(rows)
+}
+
+/// What a row is of.
+enum Read {
+    Sample(Row),
+    Stored(SampleId, Stored),
 }
 
 fn read_row(
     row: &[u8; ROW_BYTES],
     samples_end: Bytes,
     shared_tiers: &SharedTiers,
-) -> Result<Row, TableError> {
+) -> Result<Read, TableError> {
     let (words, _) = row.as_chunks::<8>();
     let [name, label, offset, len] =
         [0, 1, 2, 3].map(|word: usize| u64::from_le_bytes(words[word]));
@@ -164,6 +198,11 @@ fn read_row(
     let ends_before = |limit: Bytes| {
         end.is_some_and(|end| end <= limit.0) && offset.0.is_multiple_of(SAMPLE_ALIGN)
     };
+    if shared_tier == STORED {
+        let stored = len.filter(|_| ends_before(samples_end)).map(|len| Stored { offset, len });
+        let stored = stored.ok_or(TableError::Sample { sample, offset })?;
+        return Ok(Read::Stored(sample, stored));
+    }
     let shared_tier = match shared_tier.checked_sub(FIRST_SHARED_TIER) {
         None if ends_before(samples_end) => None,
         None => return Err(TableError::Sample { sample, offset }),
@@ -177,12 +216,14 @@ fn read_row(
         }
     };
     let label = label.cast_signed();
-    Ok(Row { sample, label: (label != UNLABELLED).then_some(label), offset, len, shared_tier })
+    let label = (label != UNLABELLED).then_some(label);
+    Ok(Read::Sample(Row { sample, label, offset, len, shared_tier, stored: None }))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tierfeed_core::batch::Input;
     use tierfeed_core::id::{BatchId, ChunkId, Epoch, LeaseId, Rank, Step};
     use tierfeed_core::tier::Locality;
     use tierfeed_numa_memory::{Pages, Region, Request, SharedPool, SharedPoolRequest};
@@ -205,7 +246,7 @@ mod tests {
             offset,
             len: batch.len,
             table_offset: batch.table_offset,
-            rows: u32::try_from(batch.entries.len()).unwrap(),
+            rows: u32::try_from(batch.table_rows()).unwrap(),
         }
     }
 
@@ -234,6 +275,7 @@ mod tests {
                 offset: entry.offset,
                 len: entry.len,
                 shared_tier: None,
+                stored: None,
             }).collect();
             prop_assert_eq!(rows, expected);
         }
@@ -269,6 +311,48 @@ mod tests {
             arena.write(place, &value.to_le_bytes()).unwrap();
             let refused = read(&arena, &SharedTiers::default(), &ready(Bytes(0), &batch));
             assert!(matches!(refused, Err(TableError::Sample { .. })), "word {word}: {refused:?}");
+        }
+    }
+
+    fn beside_rows() -> Batch {
+        let input = |(sample, len)| Input {
+            sample: SampleId(sample),
+            room: Bytes(len),
+            stored: Some(Bytes(len)),
+        };
+        Batch::lay_out_rows(ID, Bytes(100), [(4, 70), (4, 0), (9, 300)].map(input).into_iter()).0
+    }
+
+    #[test]
+    fn stored_bytes_beside_rows_are_read_with_the_row_before() {
+        let (arena, mut batch) = (arena(), beside_rows());
+        batch.entries[2].len = None;
+        write(&arena, Bytes(0), &batch, |_| Some(7), |_| None).unwrap();
+        let rows = read(&arena, &SharedTiers::default(), &ready(Bytes(0), &batch)).unwrap();
+        let read: Vec<_> = rows.iter().map(|it| (it.sample.0, it.len, it.stored)).collect();
+        let written: Vec<_> =
+            batch.entries.iter().map(|it| (it.sample.0, it.len, it.stored)).collect();
+        assert_eq!(read, written);
+        assert!(read.iter().all(|(_, _, stored)| stored.is_some()));
+    }
+
+    #[test]
+    fn stored_bytes_lie_before_the_table_behind_the_row_of_their_sample() {
+        let (arena, batch) = (arena(), beside_rows());
+        let refused = |row: u64, word: u64, value: u64| {
+            write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
+            let place = Bytes(batch.table_offset.0 + row * TABLE_ROW_BYTES + word * 8);
+            arena.write(place, &value.to_le_bytes()).unwrap();
+            read(&arena, &SharedTiers::default(), &ready(Bytes(0), &batch)).unwrap_err()
+        };
+        for (word, value) in [(2, u64::MAX), (2, 1), (3, SKIPPED), (3, batch.len.0)] {
+            let error = refused(1, word, value);
+            assert!(matches!(error, TableError::Sample { .. }), "{error}");
+        }
+        let stored = u64::from(STORED) << 32;
+        for (row, name) in [(0, stored | 4), (1, stored | 5), (2, stored | 4)] {
+            let error = refused(row, 0, name);
+            assert!(matches!(error, TableError::Stored { .. }), "{error}");
         }
     }
 
@@ -344,7 +428,7 @@ mod tests {
     fn no_number_of_a_shared_tier_leads_anywhere_else() {
         let (arena, shared_tiers) = (arena(), shared_tiers());
         let batch = Batch::lay_out(ID, [(SampleId(4), Bytes(64))].into_iter());
-        for number in [1, 2, 4, 256, 259, u32::MAX] {
+        for number in [1, 2, 4, 256, 259, u32::MAX - 1] {
             write(&arena, Bytes(0), &batch, |_| None, |_| None).unwrap();
             let place = Bytes(batch.table_offset.0 + 4);
             arena.write(place, &number.to_le_bytes()).unwrap();

@@ -130,6 +130,7 @@ impl AgentConnection {
             offset: row.offset,
             len: row.len,
             shared_tier: row.shared_tier,
+            stored: row.stored,
         });
         Batch::new(id, rows, Origin::Agent, memory)
     }

@@ -7,7 +7,7 @@ use pyo3::{
     prelude::*,
 };
 use tierfeed_core::{
-    batch::SAMPLE_ALIGN,
+    batch::{SAMPLE_ALIGN, Stored},
     id::{BatchId, TierId},
     session::Wait,
     units::{Bytes, Nanoseconds},
@@ -48,6 +48,8 @@ pub(crate) struct Row {
     pub(crate) len: Option<Bytes>,
     /// The tier that it is read from in place, if it does not lie in the batch.
     pub(crate) shared_tier: Option<TierId>,
+    /// Its stored bytes in the batch, if trainers get those beside its row.
+    pub(crate) stored: Option<Stored>,
 }
 
 /// One sample that could be read.
@@ -59,6 +61,7 @@ struct Present {
     offset: usize,
     len: usize,
     in_place: Option<InPlace>,
+    stored: Option<Stored>,
 }
 
 /// Who assembled a batch.
@@ -93,6 +96,7 @@ impl Batch {
             });
             present.push(Present {
                 sample: row.sample,
+                stored: row.stored,
                 label: row.label.unwrap_or(UNLABELLED),
                 offset: in_place.map_or(offset, |it| it.offset_in_copy),
                 len,
@@ -238,8 +242,13 @@ impl Batch {
         let row = place.and_then(|place| self.rows.get(place)).ok_or_else(|| {
             PyIndexError::new_err(format!("sample {index} of a batch of {count}"))
         })?;
-        let slice = self.slice(self.shared_memory()?, row)?;
-        Py::new(py, Sample::new(slice, row.sample, row.label))
+        let memory = self.shared_memory()?;
+        let slice = self.slice(Arc::clone(&memory), row)?;
+        let stored = row.stored.map(|stored| {
+            let (offset, len) = (to_usize(stored.offset), to_usize(stored.len));
+            Slice::row(memory, offset, len).ok_or_else(|| errors::outside(self.id, row.sample))
+        });
+        Py::new(py, Sample::new(slice, row.sample, row.label, stored.transpose()?))
     }
 
     /// All samples as the rows of one 2-d view, if they have one length. Where some of them lie in memory of

@@ -12,7 +12,7 @@ use std::{
 
 use pyo3::prelude::*;
 use tierfeed_core::{
-    batch,
+    batch::{self, Input, Stored},
     id::{BatchId, Epoch, Rank, SampleId, Step},
     session::Fault,
     tier::Speed,
@@ -52,6 +52,8 @@ pub(crate) struct ColdReader {
     source: Source,
     /// What makes rows of the samples; `None` if they come as they are stored.
     workers: Option<BlockingWorkers>,
+    /// Whether samples have fields beside the one that becomes the row, for which their stored bytes are kept.
+    has_fields: bool,
     on_error: OnError,
     clock: Clock,
     /// Emulates a slower cold store.
@@ -143,10 +145,18 @@ impl Reading<'_> {
 }
 
 impl ColdReader {
-    /// How long a sample is in a batch.
-    fn len_of(&self, sample: SampleId) -> Bytes {
-        let stored = self.index.size(sample);
-        self.workers.as_ref().map_or(stored, |workers| Bytes(workers.row_len()))
+    /// How samples lie in a batch: as they are stored, or as rows with their stored bytes behind them if trainers
+    /// get those too.
+    fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> batch::Batch {
+        let sizes = samples.iter().map(|sample| (*sample, self.index.size(*sample)));
+        let Some(workers) = &self.workers else { return batch::Batch::lay_out(id, sizes) };
+        let input = |(sample, len)| {
+            let stored = self.has_fields.then_some(len);
+            Input { sample, room: stored.unwrap_or_default(), stored }
+        };
+        let (layout, _) =
+            batch::Batch::lay_out_rows(id, Bytes(workers.row_len()), sizes.map(input));
+        layout
     }
 
     fn known(&self, sample: u32) -> PyResult<SampleId> {
@@ -172,16 +182,20 @@ impl ColdReader {
         for (at, entry) in layout.entries.iter_mut().enumerate() {
             signals.check().map_err(Stop::Interrupted)?;
             let deadline = self.reserve(self.index.size(entry.sample));
-            let target = memory.range(entry.offset, entry.len.unwrap_or_default());
+            let (offset, len) = (entry.offset, entry.len.unwrap_or_default());
             let outcome = match &self.workers {
-                None => reading.read_into(&samples[at..], target, &signals),
+                None => reading.read_into(&samples[at..], memory.range(offset, len), &signals),
                 Some(workers) => {
                     stored.resize(to_usize(self.index.size(entry.sample)), 0);
                     let read = reading.read_into(&samples[at..], &mut stored, &signals);
+                    if let Some(Stored { offset, len }) = entry.stored {
+                        memory.range(offset, len).copy_from_slice(&stored);
+                    }
+                    let row = memory.range(offset, len);
                     read.and_then(|()| {
                         let sample =
                             Sample { number: entry.sample.0.into(), epoch, bytes: &stored };
-                        transform(workers, entry.sample, &sample, target, &signals)
+                        transform(workers, entry.sample, &sample, row, &signals)
                     })
                 }
             };
@@ -275,12 +289,14 @@ impl ColdReader {
             });
             // A transform is of the first dataset alone.
             let pipeline = briefing.transform.as_ref().filter(|_| name.is_none());
+            let has_fields = pipeline.is_some_and(|steps| steps.container().is_some());
             let reader = Self {
                 source: Source::new(&index, launch),
                 index,
                 workers: pipeline.map(|steps| {
                     BlockingWorkers::new(Program::tierfeed(exe), steps, briefing.order.seed)
                 }),
+                has_fields,
                 on_error: briefing.on_error,
                 clock: Clock::start(),
                 throttle: speed.map(|speed| Mutex::new(Throttle::new(speed))),
@@ -338,8 +354,7 @@ impl ColdReader {
         let id = BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(rank) };
         let ids = samples.into_iter().map(|sample| self.known(sample));
         let ids = ids.collect::<PyResult<Vec<_>>>()?;
-        let sizes = ids.into_iter().map(|sample| (sample, self.len_of(sample)));
-        let mut layout = batch::Batch::lay_out(id, sizes);
+        let mut layout = self.lay_out(id, &ids);
         let mut memory =
             PrivatePages::map(layout.len).map_err(|error| errors::no_memory(layout.len, &error))?;
         let drawn_for = drawn_for.unwrap_or(epoch);
@@ -369,6 +384,7 @@ impl ColdReader {
             offset: entry.offset,
             len: entry.len,
             shared_tier: None,
+            stored: entry.stored,
         });
         Ok(Batch::new(id, rows, Origin::Direct, memory.into_memory()))
     }

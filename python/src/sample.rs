@@ -9,11 +9,17 @@ use crate::view::{Slice, View};
 pub(crate) struct Sample {
     id: u32,
     label: i64,
+    stored: Option<Slice>,
 }
 
 impl Sample {
-    pub(crate) fn new(slice: Slice, id: u32, label: i64) -> PyClassInitializer<Self> {
-        PyClassInitializer::from(View::new(slice)).add_subclass(Self { id, label })
+    pub(crate) fn new(
+        slice: Slice,
+        id: u32,
+        label: i64,
+        stored: Option<Slice>,
+    ) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(View::new(slice)).add_subclass(Self { id, label, stored })
     }
 }
 
@@ -31,9 +37,15 @@ impl Sample {
         self.label
     }
 
+    /// The stored bytes of a sample of which a transform took one field; `None` for any other.
+    #[getter]
+    fn stored(&self) -> Option<View> {
+        self.stored.clone().map(View::new)
+    }
+
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let nbytes = slf.len()?;
-        let Self { id, label } = slf.get();
+        let Self { id, label, .. } = slf.get();
         Ok(format!("Sample(id={id}, label={label}, nbytes={nbytes})"))
     }
 }

@@ -1,6 +1,15 @@
 //! What the samples of a job become, for Python: the form of a row, and the draws of each sample.
 
-use pyo3::{exceptions::PyValueError, prelude::*, types::PyTuple};
+use pyo3::{
+    buffer::PyBuffer,
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyTuple},
+};
+use tierfeed_dataset::format::{
+    fields::{self, Field, Value},
+    tfrecord::Feature,
+};
 use tierfeed_transform::{
     DrawKey, Operation, PipelineFile, Region, Size, Work, pipeline::Pipeline as Steps,
 };
@@ -55,6 +64,29 @@ impl Pipeline {
         self.steps.row_bytes()
     }
 
+    /// Whether samples have fields beside the one that becomes the row.
+    #[getter]
+    fn has_fields(&self) -> bool {
+        self.steps.container().is_some()
+    }
+
+    /// The other fields of a sample, from its stored bytes: for each its name, its encoding, and what it holds as
+    /// bytes, or as a list of bytes or of numbers.
+    fn fields<'py>(
+        &self,
+        py: Python<'py>,
+        stored: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<(String, String, Bound<'py, PyAny>)>> {
+        let Some(container) = self.steps.container() else { return Ok(Vec::new()) };
+        // A copy: another process could write to the bytes while they are read.
+        let stored = PyBuffer::<u8>::get(stored)?.to_vec(py)?;
+        let wrong = |error: &dyn std::error::Error| PyValueError::new_err(error.to_string());
+        let mut fields = fields::split(container, &stored).map_err(|error| wrong(&error))?;
+        let row = fields::chosen(&fields, self.steps.field()).map_err(|error| wrong(&error))?;
+        fields.remove(row);
+        fields.into_iter().map(|field| as_python(py, field)).collect()
+    }
+
     /// Whether a step draws something.
     #[getter]
     fn is_random(&self) -> bool {
@@ -87,6 +119,26 @@ impl Pipeline {
         let output = self.steps.output();
         format!("Pipeline(shape={:?}, dtype={:?})", output.shape, output.dtype.name())
     }
+}
+
+fn as_python<'py>(
+    py: Python<'py>,
+    field: Field<'_>,
+) -> PyResult<(String, String, Bound<'py, PyAny>)> {
+    let bytes = |bytes| PyBytes::new(py, bytes).into_any();
+    let (encoding, value) = match field.value {
+        Value::Member(member) => ("member".to_owned(), bytes(member)),
+        Value::Encoded { encoding, bytes: column } => (encoding, bytes(column)),
+        Value::Feature(Feature::Bytes(pieces)) => {
+            let pieces: Vec<_> = pieces.into_iter().map(bytes).collect();
+            ("list".to_owned(), pieces.into_pyobject(py)?)
+        }
+        Value::Feature(Feature::Integers(integers)) => {
+            ("list".to_owned(), integers.into_pyobject(py)?)
+        }
+        Value::Feature(Feature::Floats(floats)) => ("list".to_owned(), floats.into_pyobject(py)?),
+    };
+    Ok((field.name, encoding, value))
 }
 
 /// The message of the parser without the position in a text that no user wrote.

@@ -12,6 +12,7 @@
 
 pub mod philox;
 
+pub mod container;
 pub mod draw;
 pub mod geometry;
 pub mod output;
@@ -26,6 +27,7 @@ pub mod worker_process;
 pub mod worker_protocol;
 
 pub use blocking_workers::BlockingWorkers;
+pub use container::Container;
 pub use draw::{DrawKey, Operation};
 pub use geometry::{Region, Size};
 pub use output::{Dtype, Layout, Output, Prepared};

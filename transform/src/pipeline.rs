@@ -6,6 +6,7 @@ mod check;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    container::Container,
     geometry::Size,
     output::{Extent, Output, OwnExtent, Prepared},
     pipeline_file::PipelineFile,
@@ -20,6 +21,8 @@ pub struct Pipeline {
     limits: Limits,
     output: Output,
     prepared: Option<Prepared>,
+    field: Option<String>,
+    container: Option<Container>,
 }
 
 /// No number in a pipeline is NaN: the check refuses it.
@@ -61,9 +64,25 @@ impl Pipeline {
     }
 
     /// The form after the last step before the first that draws; `None` if it does not give the rows of the
-    /// stored one.
+    /// stored one, or if the sample has other fields, which trainers get from its stored bytes.
     pub fn prepared(&self) -> Option<&Prepared> {
-        self.prepared.as_ref()
+        self.prepared.as_ref().filter(|_| self.container.is_none())
+    }
+
+    /// The name of the field that is transformed; `None` if it is the only image of the sample.
+    pub fn field(&self) -> Option<&str> {
+        self.field.as_deref()
+    }
+
+    /// How the fields of a sample lie in it; `None` if the sample is what is transformed.
+    pub fn container(&self) -> Option<&Container> {
+        self.container.as_ref()
+    }
+
+    /// The same steps for one field of each sample.
+    #[must_use]
+    pub fn inside(self, container: Container) -> Self {
+        Self { container: Some(container), ..self }
     }
 
     /// Bytes of the prepared form of an image of this size; `None` if it has none, or one beyond the limits.

@@ -8,7 +8,10 @@ use serde::{
     ser::SerializeSeq as _,
 };
 
-use crate::output::{Dtype, Layout};
+use crate::{
+    container::Container,
+    output::{Dtype, Layout},
+};
 
 /// The mapping of a pipeline, with only the types of its values checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,12 @@ pub struct PipelineFile {
     /// What a sample may claim of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsFile>,
+    /// The name of the field that is transformed, of samples that have several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// How the fields lie in a sample. It follows from the format of the dataset; nobody types it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
 }
 
 /// Limits of what a sample may claim.

@@ -3,9 +3,9 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
-use super::{Form, SetPoints, Transform, Windows};
+use super::{Form, Handed, SetPoints, Transform, Windows};
 use crate::{
-    batch::Batch,
+    batch::{Batch, Input},
     id::{BatchId, NodeId, SampleId, TierId},
     order::Spec,
     retention::policy::{self, RankFetches},
@@ -179,8 +179,15 @@ impl Settings {
             Form::Stored => (self.look_ahead, self.first_room),
             Form::Prepared => (LookAhead::Off, Bytes(0)),
         };
-        let transform = Some(Transform { row, threads, cached, stored });
+        let transform = Some(Transform { row, threads, cached, stored, handed: Handed::Row });
         Self { sizes, transform, in_place_tiers: Vec::new(), look_ahead, first_room, ..self }
+    }
+
+    /// With the stored bytes of samples beside their rows, of a job with a transform in the stored form.
+    #[must_use]
+    pub fn with_stored_beside_rows(self) -> Self {
+        let beside = |transform| Transform { handed: Handed::RowAndStored, ..transform };
+        Self { transform: self.transform.map(beside), ..self }
     }
 
     /// The length of every sample in the cold store.
@@ -203,10 +210,13 @@ impl Settings {
         let sizes = samples.iter().map(|sample| (*sample, self.sizes[sample.0 as usize]));
         match &self.transform {
             None => (Batch::lay_out(id, sizes), Vec::new()),
-            Some(Transform { row, stored, .. }) => {
-                let room =
-                    |(sample, len): (SampleId, Bytes)| (sample, len.max(stored[sample.0 as usize]));
-                Batch::lay_out_rows(id, *row, sizes.map(room))
+            Some(Transform { row, stored, handed, .. }) => {
+                let input = |(sample, len): (SampleId, Bytes)| {
+                    let stored = stored[sample.0 as usize];
+                    let handed = (*handed == Handed::RowAndStored).then_some(stored);
+                    Input { sample, room: len.max(stored), stored: handed }
+                };
+                Batch::lay_out_rows(id, *row, sizes.map(input))
             }
         }
     }

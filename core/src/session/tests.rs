@@ -318,6 +318,8 @@ struct Play {
     plane: CheckedPlane,
     trainers: Vec<Trainer>,
     skipped: u64,
+    /// Samples whose stored bytes lay beside their rows.
+    beside: u64,
     now: Nanoseconds,
     /// Jobs that are ended in any order; `None` if each ends at once.
     jobs: Option<Vec<Job>>,
@@ -343,6 +345,7 @@ impl Play {
             },
             trainers: ranks.map(|rank| Trainer::new(rank.0)).collect(),
             skipped: 0,
+            beside: 0,
             now: Nanoseconds(0),
             jobs,
             moves: BTreeMap::new(),
@@ -431,6 +434,13 @@ impl Play {
                             assert_eq!(there.map(|(_, sum)| sum), Some(expected), "{entry:?}");
                         }
                         None => self.skipped += 1,
+                    }
+                    let beside = entry.stored.filter(|it| entry.len.is_some() && it.len.0 > 0);
+                    if let Some(beside) = beside {
+                        let key = (batch.id.rank, offset.0 + beside.offset.0);
+                        let there = self.plane.arenas.get(&key);
+                        assert_eq!(there, Some(&(beside.len.0, stored)), "beside {entry:?}");
+                        self.beside += 1;
                     }
                 }
                 let trainer = self.trainer(connection);

@@ -28,6 +28,18 @@ pub struct Transform {
     pub cached: Form,
     /// The length of every sample in the cold store, by [`crate::id::SampleId`].
     pub stored: Arc<[Bytes]>,
+    /// What of a sample is handed over.
+    pub handed: Handed,
+}
+
+/// What of a sample trainers get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handed {
+    /// Its row.
+    Row,
+    /// Its row and its stored bytes, which have fields beside the one that became the row. They are in the
+    /// input slot, which a prepared form would overwrite: so tiers hold the stored form.
+    RowAndStored,
 }
 
 /// Transforms that are given out for each thread: one runs, and the next waits where the thread finds it.

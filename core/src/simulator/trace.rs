@@ -301,7 +301,7 @@ impl<'a, O: Observer> Trace<'a, O> {
         let placed = issued.min().unwrap_or(now);
         let mut cursor = Cursor::new(&self.arrived);
         let read = |entry: &Entry| {
-            let Entry { sample, offset: at, len, in_place } = *entry;
+            let Entry { sample, offset: at, len, in_place, stored: _ } = *entry;
             let len = len?;
             let Arrival { source, len, issued, arrived } = match in_place {
                 Some(place) => {

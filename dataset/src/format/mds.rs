@@ -10,10 +10,12 @@
 //!
 //! Source: `streaming/base/format/mds/{reader,writer}.py` of mosaicml-streaming 0.13.
 
+mod columns;
 mod hashes;
 mod index_file;
 mod label;
 
+pub use columns::columns;
 pub use hashes::{Checked, check};
 pub use index_file::shards;
 pub use label::{LabelColumn, labels};

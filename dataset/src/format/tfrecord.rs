@@ -12,8 +12,10 @@
 //! Source: `tensorflow/core/lib/io/record_writer.h`; the index is that of DALI's `tfrecord2idx`.
 
 mod dali_index;
+mod example;
 
 pub use dali_index::from_dali_index;
+pub use example::{Feature, features};
 
 use super::{
     FormatError, Range, ReadAt,

@@ -164,8 +164,7 @@ impl Reader {
         label: impl Fn(SampleId) -> Option<i64>,
     ) -> Result<(), AnswerError> {
         let Batch { id, table_offset, len, .. } = *batch;
-        let rows =
-            u32::try_from(batch.entries.len()).expect("a batch has at most 2^32 - 1 samples");
+        let rows = u32::try_from(batch.table_rows()).expect("a batch has at most 2^31 - 1 samples");
         if offset.0.checked_add(len.0).is_none_or(|end| end > self.arena.len().0) {
             let mapped = self.arena.len();
             return Err(AnswerError::OutsideArena(RangeError::Outside { offset, len, mapped }));

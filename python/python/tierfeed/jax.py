@@ -52,16 +52,26 @@ class TierLoader(tierfeed.numpy.TierLoader):
             **keys,
         )
         self._sharding = sharding
+        transform = self.feed.transform
+        self._has_fields = transform is not None and transform.has_fields
 
     def __iter__(self) -> Iterator[Any]:
         _check_processes(self.feed)
         for batch in super().__iter__():
-            yield jax.tree.map(self._put, batch)
+            yield self._put_all(batch)
 
     def batch(self, epoch: int, step: int) -> Any:
         """One batch, out of turn."""
         _check_processes(self.feed)
-        return jax.tree.map(self._put, super().batch(epoch, step))
+        return self._put_all(super().batch(epoch, step))
+
+    def _put_all(self, batch: Any) -> Any:
+        if not self._has_fields:
+            return jax.tree.map(self._put, batch)
+        rows, fields = batch
+        # What is no array is a list: of texts, bytes and the like.
+        put = {name: it if isinstance(it, list) else self._put(it) for name, it in fields.items()}
+        return self._put(rows), put
 
     def _put(self, leaf: Any) -> Any:
         """An array of this process, or its part of an array of all processes."""

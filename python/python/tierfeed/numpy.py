@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tierfeed._native import Batch, Pipeline, Reconfigure
 from tierfeed.decoding import Decode, DecodeThreads
+from tierfeed.fields import Columns, columns_of, is_numeric
 from tierfeed.loader import TRANSFORMED, Loader, ShortBatch, Source
 
 __all__ = ["TierLoader", "stack"]
@@ -67,17 +68,21 @@ class TierLoader(Loader):
 
 
 class Rows:
-    """Makes of a batch `(array, labels)`, where all samples are records of one dtype."""
+    """Makes of a batch `(array, labels)`, where all samples are records of one dtype; `(array, fields)`
+    where samples have fields beside the one that became the row."""
 
-    def __init__(self, record: DTypeLike | None) -> None:
+    def __init__(self, record: DTypeLike | None, pipeline: Pipeline | None = None) -> None:
+        self._fields = pipeline if pipeline is not None and pipeline.has_fields else None
         self._base: numpy.dtype[Any] = numpy.dtype(numpy.uint8 if record is None else record)
         self._shape: tuple[int, ...] = ()
         if self._base.subdtype is not None:
             self._base, self._shape = self._base.subdtype
 
-    def __call__(self, batch: Batch) -> tuple[NDArray[Any], NDArray[numpy.int64]]:
-        labels = numpy.array(batch.labels, numpy.int64)
-        return self._records(rows_of(batch)), labels
+    def __call__(self, batch: Batch) -> tuple[NDArray[Any], Any]:
+        rows = self._records(rows_of(batch))
+        if self._fields is not None:
+            return rows, arrays_of(columns_of(self._fields, batch))
+        return rows, numpy.array(batch.labels, numpy.int64)
 
     def _records(self, rows: NDArray[numpy.uint8]) -> NDArray[Any]:
         count, nbytes = rows.shape
@@ -96,7 +101,7 @@ class Rows:
 def _rows_of(pipeline: Pipeline, record: DTypeLike | None) -> Rows:
     if record is not None:
         raise ValueError(TRANSFORMED.format("record"))
-    return Rows(row_dtype(pipeline))
+    return Rows(row_dtype(pipeline), pipeline)
 
 
 def row_dtype(pipeline: Pipeline) -> numpy.dtype[Any]:
@@ -115,6 +120,13 @@ def _dtype(name: str) -> Any:
             "the transform has dtype: bfloat16, which NumPy has with the package ml_dtypes only: install"
             " it, or use float32"
         ) from None
+
+
+def arrays_of(columns: Columns) -> dict[str, Any]:
+    """Numbers as arrays, int64 or float64; lists of what else there is."""
+    return {
+        name: numpy.array(values) if is_numeric(values) else values for name, values in columns.items()
+    }
 
 
 def rows_of(batch: Batch) -> NDArray[numpy.uint8]:

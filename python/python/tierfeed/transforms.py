@@ -153,16 +153,20 @@ def compose(
     *steps: Mapping[str, Any],
     cache: Literal["auto", "stored", "prepared"] | None = None,
     pixels_max: int | None = None,
+    field: str | None = None,
 ) -> dict[str, Any]:
     """The mapping `transform` of a job, checked.
 
     `cache` says in which form tiers keep samples, and `pixels_max` which images are too large to be
-    decoded (docs/transforms.md). Raises `ValueError` for steps that do not follow each other, or that
-    yield rows of different sizes.
+    decoded (docs/transforms.md). `field` names what is transformed of samples of several fields, such as
+    the member `jpg` of a WebDataset; without, it is their only image. Raises `ValueError` for steps that
+    do not follow each other, or that yield rows of different sizes.
     """
     mapping: dict[str, Any] = {"steps": [dict(step) for step in steps]}
     if pixels_max is not None:
         mapping["limits"] = {"pixels": pixels_max}
+    if field is not None:
+        mapping["field"] = field
     Pipeline.parse(_json(mapping))
     return mapping if cache is None else {**mapping, "cache": cache}
 

@@ -65,11 +65,15 @@ impl TransformTerms {
     pub fn of(job: &Job, demand: &Demand) -> Option<Self> {
         let transform = job.transform.as_ref()?;
         let settled = |form| Settled { form, reason: "as the job file says".to_owned() };
+        let other_fields = transform.pipeline.container().map(|_| Settled {
+            form: Form::Stored,
+            reason: "trainers get the other fields of a sample from its stored bytes".to_owned(),
+        });
         let nodes = u64::from(demand.nodes.max(1));
         let reads = u64::from(demand.samples_per_rank) * u64::from(demand.ranks_per_node);
         Some(Self {
             settled: match transform.cache {
-                CachedForm::Auto => None,
+                CachedForm::Auto => other_fields,
                 CachedForm::Stored => Some(settled(Form::Stored)),
                 CachedForm::Prepared => Some(settled(Form::Prepared)),
             },

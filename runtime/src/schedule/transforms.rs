@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use tierfeed_core::{fleet::schedule::Transforming, retention::form::Form, session, units::Bytes};
+use tierfeed_core::{
+    batch::TABLE_ROW_BYTES, fleet::schedule::Transforming, retention::form::Form, session,
+    units::Bytes,
+};
 use tierfeed_prefetcher::transforms::auto_threads;
 use tierfeed_transform::Prepared;
 use tierfeed_workload_analyzer::{
@@ -46,7 +49,11 @@ pub(crate) fn with_transform(
             (None, None) => Some(how.own_mean.map_or_else(|| Arc::clone(&settings.sizes), all)),
         },
     };
-    settings.with_transform(row, how.threads, prepared)
+    let settings = settings.with_transform(row, how.threads, prepared);
+    match transform.pipeline.container() {
+        Some(_) => settings.with_stored_beside_rows(),
+        None => settings,
+    }
 }
 
 /// The length of each prepared sample, if all have one.
@@ -54,15 +61,18 @@ pub(super) fn fixed(transform: &Transform) -> Option<Bytes> {
     transform.pipeline.prepared().and_then(Prepared::bytes).map(Bytes)
 }
 
-/// Bytes that a sample needs in staging beside its stored ones: its row, and the prepared form, which may be
-/// the longer one. What prepared samples of own lengths need a node tells with its offer.
+/// Bytes that a sample needs in staging beside its stored ones: its row, the prepared form, which may be the
+/// longer one, and a second row of the table for its stored bytes if trainers get them. What prepared samples of
+/// own lengths need a node tells with its offer.
 #[must_use]
 pub(crate) fn staged_bytes(job: &Job) -> u64 {
     let kept = |transform: &Transform| match transform.cache {
         CachedForm::Auto | CachedForm::Prepared => fixed(transform).map_or(0, |len| len.0),
         CachedForm::Stored => 0,
     };
-    let of =
-        |transform: &Transform| transform.pipeline.row_stride().saturating_add(kept(transform));
+    let of = |transform: &Transform| {
+        let beside = transform.pipeline.container().map_or(0, |_| TABLE_ROW_BYTES);
+        transform.pipeline.row_stride().saturating_add(kept(transform)).saturating_add(beside)
+    };
     job.transform.as_ref().map_or(0, of)
 }

@@ -29,7 +29,12 @@ pub(super) fn file(pipeline: &Pipeline) -> PipelineFile {
             StepFile { dtype: Some(tokens.dtype), ..StepFile::default() },
         ],
     };
-    PipelineFile { steps, limits: Some(LimitsFile { pixels: Some(pipeline.limits().pixels) }) }
+    PipelineFile {
+        steps,
+        limits: Some(LimitsFile { pixels: Some(pipeline.limits().pixels) }),
+        field: pipeline.field().map(str::to_owned),
+        container: pipeline.container().cloned(),
+    }
 }
 
 fn image_steps(images: &Images) -> Vec<StepFile> {

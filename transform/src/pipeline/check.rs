@@ -68,7 +68,8 @@ pub(super) fn pipeline(file: &PipelineFile) -> Result<Pipeline, PipelineError> {
         let reason = Reason::RowTooLong { max: ROW_BYTES_MAX };
         return Err(error(vec!["steps".into()], &format_args!("{bytes} bytes"), reason));
     }
-    Ok(Pipeline { work, limits, output, prepared })
+    let (field, container) = (file.field.clone(), file.container.clone());
+    Ok(Pipeline { work, limits, output, prepared, field, container })
 }
 
 /// In 128 bits, and saturated: an array may state any dimensions.

@@ -5,6 +5,7 @@ mod geometry;
 mod images;
 mod tokens;
 
+use tierfeed_dataset::format::fields::{self, FieldError};
 use tierfeed_images::DecodeError;
 use tierfeed_transform::{
     Arrays, DrawKey, Pipeline, Tokens, Work, draw::SmallerThanCrop, output::Rest,
@@ -49,6 +50,9 @@ pub enum TransformError {
         /// The limit.
         pixels_max: u64,
     },
+    /// The field that is transformed is not there.
+    #[error(transparent)]
+    Field(#[from] FieldError),
     /// The array is none, or another than the job says.
     #[error(transparent)]
     Array(#[from] ArrayError),
@@ -109,13 +113,17 @@ impl Transform {
         if is_row && input.form == InputForm::Prepared {
             return take(input.bytes, row);
         }
+        let bytes = match self.pipeline.container() {
+            Some(container) => fields::transformed(container, input.bytes, self.pipeline.field())?,
+            None => input.bytes,
+        };
         match &mut self.steps {
             Steps::Images(images) => {
                 let key = DrawKey { seed: self.seed, epoch: input.epoch, sample: input.sample };
-                return images.apply(key, (input.form, input.bytes), row, prepared);
+                return images.apply(key, (input.form, bytes), row, prepared);
             }
-            Steps::Arrays(arrays) => arrays::apply(arrays, input.bytes, row)?,
-            Steps::Tokens(tokens) => tokens::apply(*tokens, input.bytes, row)?,
+            Steps::Arrays(arrays) => arrays::apply(arrays, bytes, row)?,
+            Steps::Tokens(tokens) => tokens::apply(*tokens, bytes, row)?,
         }
         prepared.into_iter().for_each(|it| it.extend_from_slice(row));
         Ok(())

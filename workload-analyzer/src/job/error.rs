@@ -414,6 +414,31 @@ pub enum KeyConflict {
         /// The formats with such samples.
         formats: &'static str,
     },
+    /// The samples have no fields.
+    #[error(
+        "is for samples of several fields, which are those of `format: webdataset, tfrecord`; remove it"
+    )]
+    NoFields,
+    /// Arrays and tokens are not found by the names of fields.
+    #[error(
+        "has steps for {steps}, and samples of `format: {format}` have several fields; name the one that holds \
+         them, for example `field: npy`"
+    )]
+    UnnamedField {
+        /// What the steps are for.
+        steps: &'static str,
+        /// The format of the dataset.
+        format: &'static str,
+    },
+    /// The other fields are in the stored form only.
+    #[error(
+        "is `prepared`, but samples of `format: {format}` have other fields, which trainers get from their \
+         stored bytes; use `stored` or `auto`"
+    )]
+    PreparedField {
+        /// The format of the dataset.
+        format: &'static str,
+    },
     /// Samples are read in place, but a transform needs a place for what it yields.
     #[error(
         "stands beside a tier with `direct: always`, which hands samples out as they are stored; use `auto` or \

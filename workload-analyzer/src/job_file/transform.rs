@@ -12,4 +12,5 @@ pub(crate) struct TransformFile {
     pub(crate) steps: Vec<StepFile>,
     pub(crate) cache: Option<Text>,
     pub(crate) limits: Option<LimitsFile>,
+    pub(crate) field: Option<Text>,
 }

@@ -87,6 +87,23 @@ proptest! {
     }
 
     #[test]
+    fn stored_bytes_lie_beside_rows_until_their_batch_goes_back(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        faults in 0_usize..30,
+        look_ahead in any_look_ahead(),
+    ) {
+        let settings = Settings { look_ahead, ..settings(policy, 40, 2, OnError::Skip) };
+        let settings = transforming(settings, 2, Form::Stored).with_stored_beside_rows();
+        let mut world = Play::new(&settings);
+        world.play(&picks, faults);
+        let handed: u64 = world.session.progress().epochs.iter().map(|epoch| epoch.samples).sum();
+        let has_empty = settings.stored().contains(&Bytes(0));
+        prop_assert!(world.beside > 0 && world.beside <= handed);
+        prop_assert!(has_empty || world.beside == handed);
+    }
+
+    #[test]
     fn tiers_that_change_and_chunks_that_break_lose_no_row(
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_policy(),

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test helper fails by panicking")]
 
 mod damage;
+mod fields;
 mod litdata;
 mod mds;
 mod megatron;

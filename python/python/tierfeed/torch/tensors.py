@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
 from tierfeed._native import Batch, Pipeline, Reconfigure, Sample
+from tierfeed.fields import Columns, columns_of, fields_of, is_numeric
 
 
 def as_tensor(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
@@ -25,6 +27,13 @@ def as_source(sample: Sample, label: int) -> tuple[torch.Tensor, int]:
         return torch.frombuffer(sample, dtype=torch.uint8), label
 
 
+def tensors_of(columns: Columns) -> dict[str, Any]:
+    """Numbers as tensors, int64 or float32; lists of what else there is."""
+    return {
+        name: torch.tensor(values) if is_numeric(values) else values for name, values in columns.items()
+    }
+
+
 class RowTensors:
     """Makes tensors of the rows that the agent made of samples: not copied."""
 
@@ -36,19 +45,24 @@ class RowTensors:
                 " have: use another dtype, or a newer PyTorch"
             )
         self._dtype = dtype
+        self._pipeline = pipeline
         self._shape = pipeline.shape
 
-    def batch(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """All rows as one tensor, and the labels; a copy where a sample was left out between them."""
+    def batch(self, batch: Batch) -> tuple[torch.Tensor, Any]:
+        """All rows as one tensor, and the labels or the other fields; a copy where a sample was left out
+        between them."""
         try:
             rows = from_dlpack(batch.array())
         except ValueError:
             rows = torch.stack([from_dlpack(sample) for sample in batch])
+        if self._pipeline.has_fields:
+            return self._typed(rows), tensors_of(columns_of(self._pipeline, batch))
         return self._typed(rows), torch.tensor(batch.labels)
 
-    def sample(self, sample: Sample, label: int) -> tuple[torch.Tensor, int]:
-        """One row."""
-        return self._typed(from_dlpack(sample)), label
+    def sample(self, sample: Sample, label: int) -> tuple[torch.Tensor, Any]:
+        """One row, and its label or the other fields of the sample."""
+        beside = fields_of(self._pipeline, sample) if self._pipeline.has_fields else label
+        return self._typed(from_dlpack(sample)), beside
 
     def _typed(self, rows: torch.Tensor) -> torch.Tensor:
         elements = rows.view(self._dtype)

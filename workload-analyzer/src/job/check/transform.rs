@@ -3,8 +3,8 @@
 use std::{mem, num::NonZeroU32};
 
 use tierfeed_core::retention::in_place::Wish;
-use tierfeed_dataset::Format;
-use tierfeed_transform::{Pipeline, PipelineError, PipelineFile, Work};
+use tierfeed_dataset::{Format, format::Compression};
+use tierfeed_transform::{Container, Pipeline, PipelineError, PipelineFile, Work};
 
 use super::Check;
 use crate::{
@@ -22,12 +22,25 @@ impl Check<'_> {
     ) -> Result<Option<Transform>, JobError> {
         let Some(transform) = &mut typed.transform else { return Ok(None) };
         let steps = mem::take(&mut transform.steps);
-        let pipeline = Pipeline::try_new(&PipelineFile { steps, limits: transform.limits })
-            .map_err(|error| self.wrong_step(error))?;
+        let field = transform.field.as_ref().map(|field| field.0.clone());
+        let file = PipelineFile { steps, limits: transform.limits, field, container: None };
+        let pipeline = Pipeline::try_new(&file).map_err(|error| self.wrong_step(error))?;
         let format = self.dataset(&["dataset"], &typed.dataset)?.format;
-        if let Some(conflict) = of_other_samples(pipeline.work(), &format) {
+        let container = container_of(&format);
+        let conflict = match container {
+            None => of_other_samples(pipeline.work(), &format),
+            Some(_) => unnamed_field(&pipeline, format.name()),
+        };
+        if let Some(conflict) = conflict {
             return Err(self.conflict(&["transform"], conflict));
         }
+        let pipeline = match container {
+            None if pipeline.field().is_some() => {
+                return Err(self.conflict(&["transform", "field"], KeyConflict::NoFields));
+            }
+            None => pipeline,
+            Some(container) => pipeline.inside(container),
+        };
         if tiers.iter().any(|tier| tier.direct == Wish::Always) {
             return Err(self.conflict(&["transform"], KeyConflict::TransformedInPlace));
         }
@@ -40,7 +53,11 @@ impl Check<'_> {
             }
         };
         if cache == CachedForm::Prepared && pipeline.prepared().is_none() {
-            return Err(self.conflict(&["transform", "cache"], KeyConflict::NothingPrepared));
+            let conflict = match pipeline.container() {
+                None => KeyConflict::NothingPrepared,
+                Some(_) => KeyConflict::PreparedField { format: format.name() },
+            };
+            return Err(self.conflict(&["transform", "cache"], conflict));
         }
         Ok(Some(Transform { pipeline, cache }))
     }
@@ -69,12 +86,31 @@ impl Check<'_> {
     }
 }
 
+/// How the fields of samples lie in them, if they have several. The columns of MDS are known when its index is.
+fn container_of(format: &Format) -> Option<Container> {
+    match format {
+        Format::WebDataset => Some(Container::WebDataset),
+        Format::TfRecord(Compression::None) => Some(Container::TfRecord),
+        _ => None,
+    }
+}
+
+/// An image is found among the fields of a sample; anything else has to be named.
+fn unnamed_field(pipeline: &Pipeline, format: &'static str) -> Option<KeyConflict> {
+    let steps = match pipeline.work() {
+        Work::Images(_) => return None,
+        Work::Arrays(_) => "arrays",
+        Work::Tokens(_) => "tokens",
+    };
+    pipeline.field().is_none().then_some(KeyConflict::UnnamedField { steps, format })
+}
+
 /// What is wrong about a transform for samples of this format, if something is.
 fn of_other_samples(work: &Work, format: &Format) -> Option<KeyConflict> {
     let (steps, formats) = match work {
-        Work::Images(_) => ("images", "image-folder, files"),
-        Work::Arrays(_) => ("arrays", "files, npy, npz, raw, hdf5"),
-        Work::Tokens(_) => ("tokens", "raw, megatron, npy, litdata, files"),
+        Work::Images(_) => ("images", "image-folder, files, webdataset, tfrecord"),
+        Work::Arrays(_) => ("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord"),
+        Work::Tokens(_) => ("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord"),
     };
     let is_right = match work {
         Work::Images(_) => matches!(format, Format::ImageFolder | Format::Files(_)),

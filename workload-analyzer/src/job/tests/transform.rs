@@ -96,11 +96,18 @@ fn what_a_transform_cannot_stand_beside_is_named() {
              the trainer"
         )
     };
-    check_refused_for("tfrecord", center, &only("images", "image-folder, files"));
+    check_refused_for(
+        "parquet",
+        center,
+        &only("images", "image-folder, files, webdataset, tfrecord"),
+    );
     let array = "transform: { steps: [{ array: { shape: [8], dtype: uint8 } }] }";
-    check_refused(array, &only("arrays", "files, npy, npz, raw, hdf5"));
+    check_refused(array, &only("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord"));
     let tokens = "transform: { steps: [{ tokens: { length: 8, dtype: uint16 } }] }";
-    check_refused(tokens, &only("tokens", "raw, megatron, npy, litdata, files"));
+    check_refused(
+        tokens,
+        &only("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord"),
+    );
     check_refused(
         &format!("{center}\ntiers: {{ main-memory: {{ size: 1 GiB, direct: always }} }}"),
         "5: transform stands beside a tier with `direct: always`, which hands samples out as they are stored; use \

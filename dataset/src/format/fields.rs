@@ -1,0 +1,166 @@
+//! Takes a sample of several fields apart: into the one that a transform makes a row of, and the others.
+//!
+//! For any bytes it terminates, does not panic, and takes memory in proportion to them.
+
+use tierfeed_transform::{Container, container::Column};
+
+use super::{
+    FormatError, mds,
+    tfrecord::{self, Feature},
+    webdataset,
+};
+
+/// A field of a sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub value: Value<'a>,
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'a> {
+    /// The content of a member, whose name says what it is.
+    Member(&'a [u8]),
+    /// A column in an encoding of MDS.
+    Encoded {
+        /// The name of the encoding.
+        encoding: String,
+        /// The column.
+        bytes: &'a [u8],
+    },
+    /// A feature of a `tf.train.Example`.
+    Feature(Feature<'a>),
+}
+
+/// Why a sample has no field to transform.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FieldError {
+    /// The sample is damaged, or of another format.
+    #[error("its fields cannot be read")]
+    Format(#[from] FormatError),
+    /// Nothing was named, and it is not clear what is meant.
+    #[error(
+        "{images} of its fields are images; name one of {} as `transform.field`", listed(.fields)
+    )]
+    Unclear {
+        /// How many are images.
+        images: usize,
+        /// The names of all fields.
+        fields: Vec<String>,
+    },
+    /// The field that was named is not there.
+    #[error("it has no field `{named}` (`transform.field`); it has {}", listed(.fields))]
+    Missing {
+        /// The field that was named.
+        named: String,
+        /// The names of all fields.
+        fields: Vec<String>,
+    },
+    /// The field that was named is no piece of bytes.
+    #[error("its field `{named}` (`transform.field`) is not one piece of bytes")]
+    NoBytes {
+        /// The field that was named.
+        named: String,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// All fields of a sample, in its order.
+///
+/// # Errors
+///
+/// [`FormatError`] if the bytes are not those of a sample.
+pub fn split<'a>(container: &Container, sample: &'a [u8]) -> Result<Vec<Field<'a>>, FormatError> {
+    match container {
+        Container::WebDataset => {
+            let parts = webdataset::parts(sample)?.into_iter();
+            let field = |part: webdataset::Part<'a>| Field {
+                name: String::from_utf8_lossy(&part.extension).into_owned(),
+                value: Value::Member(part.bytes),
+            };
+            Ok(parts.map(field).collect())
+        }
+        Container::TfRecord => {
+            let features = tfrecord::features(sample)?.into_iter();
+            Ok(features.map(|(name, it)| Field { name, value: Value::Feature(it) }).collect())
+        }
+        Container::Mds { columns } => {
+            let bytes = mds::columns(sample, columns)?;
+            let field = |(column, bytes): (&Column, &'a [u8])| Field {
+                name: column.name.clone(),
+                value: Value::Encoded { encoding: column.encoding.clone(), bytes },
+            };
+            Ok(columns.iter().zip(bytes).map(field).collect())
+        }
+    }
+}
+
+/// Which of the fields is transformed: the one of this name, or the only image.
+///
+/// # Errors
+///
+/// [`FieldError`] if there is none, or several.
+pub fn chosen(fields: &[Field<'_>], named: Option<&str>) -> Result<usize, FieldError> {
+    let all = || fields.iter().map(|field| field.name.clone()).collect();
+    if let Some(named) = named {
+        let found = fields.iter().position(|field| field.name == named);
+        return found.ok_or_else(|| FieldError::Missing { named: named.to_owned(), fields: all() });
+    }
+    let images: Vec<_> = (0..fields.len()).filter(|at| fields[*at].is_image()).collect();
+    match images[..] {
+        [image] => Ok(image),
+        _ => Err(FieldError::Unclear { images: images.len(), fields: all() }),
+    }
+}
+
+/// The bytes of the field that is transformed.
+///
+/// # Errors
+///
+/// [`FieldError`] if the sample has no such field.
+pub fn transformed<'a>(
+    container: &Container,
+    sample: &'a [u8],
+    named: Option<&str>,
+) -> Result<&'a [u8], FieldError> {
+    let fields = split(container, sample)?;
+    let field = &fields[chosen(&fields, named)?];
+    field.bytes().ok_or_else(|| FieldError::NoBytes { named: field.name.clone() })
+}
+
+impl<'a> Field<'a> {
+    /// Its bytes, if they are one piece.
+    fn bytes(&self) -> Option<&'a [u8]> {
+        match &self.value {
+            Value::Member(bytes) | Value::Encoded { bytes, .. } => Some(bytes),
+            Value::Feature(Feature::Bytes(pieces)) => match pieces[..] {
+                [bytes] => Some(bytes),
+                _ => None,
+            },
+            Value::Feature(Feature::Integers(_) | Feature::Floats(_)) => None,
+        }
+    }
+
+    /// Whether it is an image, by its name or its type. A feature has neither, so its first bytes say it.
+    fn is_image(&self) -> bool {
+        match &self.value {
+            Value::Member(_) => ["jpg", "jpeg", "png", "webp"].contains(&self.name.as_str()),
+            Value::Encoded { encoding, .. } => ["jpeg", "png"].contains(&encoding.as_str()),
+            Value::Feature(_) => {
+                self.name == "image/encoded" || self.bytes().is_some_and(begins_as_image)
+            }
+        }
+    }
+}
+
+fn begins_as_image(bytes: &[u8]) -> bool {
+    let is_webp = bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP");
+    is_webp || bytes.starts_with(b"\xff\xd8\xff") || bytes.starts_with(b"\x89PNG\r\n\x1a\n")
+}
