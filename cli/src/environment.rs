@@ -13,7 +13,10 @@ use tierfeed_core::fleet::launch::{self, Identity, Launcher};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
-    dataset::{image_sizes::ImageSizeCache, index_cache::IndexCache},
+    dataset::{
+        image_sizes::ImageSizeCache, index_cache::IndexCache,
+        measured_transforms::MeasuredTransforms,
+    },
     run_dir::{self, RunDir, history},
     transport::token::Token,
 };
@@ -161,6 +164,11 @@ fn plain(name: &str) -> String {
 /// The sizes of images that earlier runs found, beside the indexes.
 pub(crate) fn image_sizes() -> ImageSizeCache {
     ImageSizeCache::new(Path::new(INDEXES))
+}
+
+/// What agents measured of transforms, beside the indexes.
+pub(crate) fn measured_transforms() -> MeasuredTransforms {
+    MeasuredTransforms::new(Path::new(INDEXES))
 }
 
 /// The cache of dataset indexes for later runs.

@@ -81,7 +81,7 @@ use self::{
 };
 use crate::{
     clock::Clock,
-    dataset::image_sizes::ImageSizeCache,
+    dataset::{image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms},
     layout::{Layout, Node},
     observe::{footprint::Footprint, metrics::Request, pauses::Pauses, report::Report},
     rpc::{JobText, client::Address},
@@ -119,6 +119,8 @@ pub struct Settings {
     pub transform_worker: Program,
     /// The sizes of images that earlier runs found.
     pub image_sizes: ImageSizeCache,
+    /// What agents measured of transforms, for plans.
+    pub measured_transforms: MeasuredTransforms,
 }
 
 /// A job that was read, parsed and indexed in this process.

@@ -2,9 +2,13 @@
 
 pub mod image_sizes;
 pub mod index_cache;
+pub mod measured_transforms;
 pub mod reader;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use tierfeed_dataset::{
     Dataset, Index,
@@ -66,6 +70,20 @@ pub fn further_index(dataset: &FurtherDataset, first: &Path) -> PathBuf {
         first.with_file_name(format!("{stem}-{}.index", dataset.name))
     });
     std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Removes the files of a folder with this extension that were not used for longest, so that so many stay.
+fn remove_oldest(folder: &Path, extension: &str, files_max: usize) -> io::Result<()> {
+    let mut kept = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == extension) {
+            kept.push((fs::metadata(&path)?.modified()?, path));
+        }
+    }
+    kept.sort();
+    let surplus = kept.len().saturating_sub(files_max);
+    kept.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
 }
 
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it
@@ -137,8 +155,6 @@ pub fn open_or_build_same(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use tierfeed_dataset::Format;
 
     use super::*;

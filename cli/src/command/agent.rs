@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
         observe,
         transform_worker: environment::transform_worker()?,
         image_sizes: environment::image_sizes(),
+        measured_transforms: environment::measured_transforms(),
     };
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();

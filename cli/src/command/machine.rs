@@ -1,12 +1,15 @@
 //! The machine that a job is planned for: this host, or that of a probe report.
 
-use std::{fs, path::Path};
+use std::{fs, num::NonZeroU32, path::Path};
 
 use anyhow::anyhow;
 use serde::Serialize;
+use tierfeed_core::fleet::schedule::TransformOffer;
+use tierfeed_dataset::Index;
 use tierfeed_resource_gatherer::{Report, report};
-use tierfeed_runtime::layout::{
-    Found, Layout, LayoutError, Measured, Node, Overcommit, SavedReport,
+use tierfeed_runtime::{
+    layout::{Found, Layout, LayoutError, Measured, Node, Overcommit, SavedReport},
+    schedule::{self, Terms},
 };
 use tierfeed_workload_analyzer::demand::Demand;
 
@@ -20,6 +23,8 @@ use crate::{
 pub(crate) struct Machine {
     pub(crate) node: Node,
     measured: Measured,
+    /// What an agent measured of the transform of the job; `None` if none did.
+    transform: Option<TransformOffer>,
     /// `None` for this host.
     pub(crate) name: Option<MachineName>,
 }
@@ -78,7 +83,7 @@ impl Machine {
         let node = Node::read(&file.job).map_err(|error| placed(file, error.into()))?;
         let path = environment::tiers_report(None).ok();
         let measured = path.map(|path| Measured::saved(&path, node.host())).unwrap_or_default();
-        Ok(Self { node, measured, name: None })
+        Ok(Self { node, measured, transform: None, name: None })
     }
 
     fn reported(file: &JobFile, of: &NodesReport) -> Result<Self, Failure> {
@@ -92,7 +97,7 @@ impl Machine {
             nodes: of.nodes(),
             text: format!("planned for host {}{nodes}, by {saved}", saved.report.host),
         };
-        Ok(Self { node, measured: saved.into(), name: Some(name) })
+        Ok(Self { node, measured: saved.into(), transform: None, name: Some(name) })
     }
 
     /// The figures of the machine, if it was measured.
@@ -102,16 +107,34 @@ impl Machine {
 
     /// The tiers of a job on this machine.
     pub(crate) fn layout(&self, file: &JobFile, demand: &Demand) -> Result<Layout, Failure> {
-        let measured = &self.measured;
-        let layout = Layout::fit(&file.job, demand, &self.node, Overcommit::Refused, measured);
-        layout.map_err(|error| self.placed(file, error))
+        let found = self.found(file, demand)?;
+        let schedule = schedule::of(&Terms::of(&file.job, demand), &found.offer())
+            .map_err(|error| self.placed(file, error.into()))?;
+        Ok(found.layout(demand, &self.node, &schedule))
+    }
+
+    /// With what the last agent on this host measured for the samples of an index. Of another machine nothing is known.
+    pub(crate) fn with_measured_transform(self, file: &JobFile, index: Option<&Index>) -> Self {
+        let transform = file.job.transform.as_ref().filter(|_| self.name.is_none());
+        let Some((transform, index)) = transform.zip(index) else { return self };
+        let bare = TransformOffer::of_threads(NonZeroU32::MIN);
+        let records = environment::measured_transforms();
+        let transform = records.complete(bare, self.node.host(), index, &transform.pipeline);
+        Self { transform: Some(transform), ..self }
     }
 
     /// What a job finds on this machine.
     pub(crate) fn found(&self, file: &JobFile, demand: &Demand) -> Result<Found, Failure> {
         let measured = &self.measured;
         let found = Found::on(&file.job, demand, &self.node, Overcommit::Refused, measured);
-        found.map_err(|error| self.placed(file, error))
+        let found = found.map_err(|error| self.placed(file, error))?;
+        let measured = self.transform.clone();
+        Ok(found.with_transform(|offer| match measured {
+            Some(TransformOffer { each, from, own, .. }) => {
+                TransformOffer { each, from, own, ..offer }
+            }
+            None => offer,
+        }))
     }
 
     /// An error about the tiers of a job, with its place in the job file and the machine.

@@ -211,7 +211,9 @@ fn machine(arguments: &Plan, sized: &SizedJob) -> Result<Machine, Failure> {
              plan for one node of each with --node"
         )));
     }
-    Machine::of_node(&sized.file, &arguments.machine, arguments.node.unwrap_or(0))
+    let number = arguments.node.unwrap_or(0);
+    let machine = Machine::of_node(&sized.file, &arguments.machine, number)?;
+    Ok(machine.with_measured_transform(&sized.file, sized.index()))
 }
 
 /// The requested policies, else that of the job.

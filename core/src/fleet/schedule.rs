@@ -123,6 +123,14 @@ pub struct TransformOffer {
     pub own: Option<OwnLengths>,
 }
 
+impl TransformOffer {
+    /// Of a node that measured nothing.
+    #[must_use]
+    pub fn of_threads(threads: NonZeroU32) -> Self {
+        Self { threads, each: None, from: String::from("not measured"), own: None }
+    }
+}
+
 /// The lengths of prepared samples that have lengths of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnLengths {

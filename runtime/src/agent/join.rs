@@ -35,7 +35,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    dataset::{self, DatasetError, image_sizes::ImageSizeCache, reader::BucketError},
+    dataset::{
+        self, DatasetError, image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms,
+        reader::BucketError,
+    },
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit},
     rpc::{
         JobText,
@@ -95,9 +98,12 @@ pub(super) async fn join(
     let job_file = source.text().file.clone();
     let tiers_report = settings.tiers_report.clone();
     let (program, known) = (settings.transform_worker.clone(), settings.image_sizes.clone());
+    let records = settings.measured_transforms.clone();
     let read = move || {
         let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
-        Ok::<_, JoinError>(local.with_sample_time(&program).with_images(&known)?)
+        let local = local.with_sample_time(&program).with_images(&known)?;
+        local.record(&records);
+        Ok::<_, JoinError>(local)
     };
     let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
     let LocalJob { job, post, number, catalog, index_path, demand, node, found, images } = local;
@@ -319,6 +325,17 @@ impl LocalJob {
             it => (it.0, found),
         };
         Ok(Self { images: Some(images), found, ..self })
+    }
+
+    /// Keeps what was measured for plans.
+    fn record(&self, records: &MeasuredTransforms) {
+        let Self { job, catalog, node, found, .. } = self;
+        let offer = found.offer().transform.filter(|it| it.each.is_some() || it.own.is_some());
+        let Some((transform, offer)) = job.transform.as_ref().zip(offer) else { return };
+        let of = (&job.dataset, &**catalog.first());
+        if let Err(error) = records.keep(&offer, node.host(), of, &transform.pipeline) {
+            tracing::debug!(%error, "plans do not know what was measured of the transform");
+        }
     }
 }
 

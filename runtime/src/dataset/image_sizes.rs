@@ -142,11 +142,13 @@ pub(crate) fn of_samples_blocking(
         }
         work();
     });
-    let size = |both: AtomicU64| match both.into_inner() {
-        0 => None,
-        both => {
-            Some(Size { height: (both >> 32) as u32, width: (both & u64::from(u32::MAX)) as u32 })
-        }
+    let size = |both: AtomicU64| {
+        let bytes = both.into_inner().to_be_bytes();
+        let side = |at: usize| {
+            bytes[at..at + 4].iter().fold(0_u32, |side, byte| side << 8 | u32::from(*byte))
+        };
+        let (height, width) = (side(0), side(4));
+        Some(Size { height, width }).filter(|size| size.pixels() > 0)
     };
     sizes.into_iter().map(size).collect()
 }
@@ -220,24 +222,11 @@ impl ImageSizeCache {
             // It may never have been there.
             let _ = fs::remove_file(&beside);
         }
-        kept.and_then(|()| self.prune())
+        kept.and_then(|()| super::remove_oldest(&self.folder, "sizes", FILES_MAX))
     }
 
     fn path_of(&self, index: &Index) -> PathBuf {
         self.folder.join(format!("{:016x}.sizes", index.fingerprint()))
-    }
-
-    fn prune(&self) -> io::Result<()> {
-        let mut kept = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "sizes") {
-                kept.push((fs::metadata(&path)?.modified()?, path));
-            }
-        }
-        kept.sort();
-        let surplus = kept.len().saturating_sub(FILES_MAX);
-        kept.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
     }
 }
 

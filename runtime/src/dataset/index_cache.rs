@@ -91,20 +91,7 @@ impl IndexCache {
         }
         fs::create_dir_all(&self.folder)?;
         link(place, path)?;
-        self.prune()
-    }
-
-    fn prune(&self) -> io::Result<()> {
-        let mut kept = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "index") {
-                kept.push((fs::metadata(&path)?.modified()?, path));
-            }
-        }
-        kept.sort();
-        let surplus = kept.len().saturating_sub(INDEXES_MAX);
-        kept.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+        super::remove_oldest(&self.folder, "index", INDEXES_MAX)
     }
 }
 

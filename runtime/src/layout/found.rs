@@ -92,12 +92,8 @@ impl Found {
             let report = measured.report(node);
             tiers.push(FoundClaim::of(claim, budget, beside, device, figures, report));
         }
-        let transform = job.transform.as_ref().map(|_| TransformOffer {
-            threads: transforms::threads(job),
-            each: None,
-            from: "not measured".to_owned(),
-            own: None,
-        });
+        let transform = job.transform.as_ref();
+        let transform = transform.map(|_| TransformOffer::of_threads(transforms::threads(job)));
         Ok(Self { tiers, cold: measured.of_cold_store(job, node), transform })
     }
 
@@ -135,6 +131,12 @@ impl Found {
     pub fn with_own_lengths(self, own: Option<OwnLengths>) -> Self {
         let known = |offer: TransformOffer| TransformOffer { own, ..offer };
         Self { transform: self.transform.map(known), ..self }
+    }
+
+    /// With what an agent measured of the transform.
+    #[must_use]
+    pub fn with_transform(self, measured: impl FnOnce(TransformOffer) -> TransformOffer) -> Self {
+        Self { transform: self.transform.map(measured), ..self }
     }
 
     /// What the job uses of it by a schedule that was made of [`Self::offer`].

@@ -3,7 +3,7 @@ use prost::Message as _;
 use tierfeed_core::{
     fleet::{
         Origin,
-        schedule::{Location, TransformOffer},
+        schedule::{Location, OwnLengths, TransformOffer},
     },
     id::NumaNode,
     retention::{form::SampleTime, in_place::Pace},
@@ -386,6 +386,45 @@ fn tiers_hold_the_form_that_saves_what_is_short_and_the_schedule_says_why() {
     let mut nothing = transforming();
     nothing.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::None);
     assert_eq!(form_of(&nothing, 2_000, 100).form, Form::Stored);
+}
+
+/// What a node gets that looked at images: they are so long when they are decoded, and all of them would be scanned in
+/// so many seconds.
+fn of_images(terms: &Terms, mean: u64, scan_s: u64) -> Schedule {
+    let transform = TransformOffer {
+        each: Some(SampleTime { prepare: Nanoseconds(2_000_000), rest: Nanoseconds(100_000) }),
+        own: Some(OwnLengths {
+            mean: Bytes(mean),
+            deviation: Bytes(1000),
+            scan: (scan_s > 0).then_some(Nanoseconds(scan_s * 1_000_000_000)),
+        }),
+        ..TransformOffer::of_threads(NonZeroU32::new(2).unwrap())
+    };
+    let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
+    of(terms, &Offer { tiers, transform: Some(transform), ..offer(100) }).unwrap()
+}
+
+#[test]
+fn images_of_own_size_are_held_decoded_if_that_saves_more_than_their_scan_takes() {
+    let mut terms = transforming();
+    terms.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
+    let form = |schedule: &Schedule| schedule.transform.clone().unwrap();
+    let (known, quick, long) = (
+        of_images(&terms, 60_000, 0),
+        of_images(&terms, 60_000, 2),
+        of_images(&terms, 60_000, 1_000),
+    );
+    assert_eq!([&known, &quick].map(|it| form(it).form), [Form::Prepared; 2]);
+    let reason = form(&long).reason;
+    assert_eq!(form(&long).form, Form::Stored);
+    assert!(reason.contains("; scanning the heads of images would take 1000 s"), "{reason}");
+    assert!(known.arena > long.arena, "{:?}: room in staging is for what is held", known.arena);
+    let mut stored = terms.clone();
+    let settled = Settled { form: Form::Stored, reason: String::new() };
+    stored.transform.iter_mut().for_each(|it| it.settled = Some(settled.clone()));
+    assert_eq!(of_images(&stored, 60_000, 0).arena, long.arena);
+    let nothing = form_of(&terms, 2_000, 100);
+    assert_eq!(nothing.reason, "no agent has looked at the sizes of the images yet");
 }
 
 #[test]

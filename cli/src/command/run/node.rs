@@ -193,6 +193,7 @@ impl NodeRun<'_> {
             run_dir,
             transform_worker: environment::transform_worker()?,
             image_sizes: environment::image_sizes(),
+            measured_transforms: environment::measured_transforms(),
         };
         let (stop_agent, agent_shutdown) = shutdown::channel();
         let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;

@@ -251,20 +251,18 @@ fn kept_pixels<'a>(
     pixels_max: u64,
 ) -> Result<(transform::Size, &'a [u8]), TransformError> {
     let found = bytes.len();
-    match (&prepared.extent, prepared.bytes()) {
-        (Extent::Fixed(shape), Some(expected)) => match shape[..] {
+    if let (Extent::Fixed(shape), Some(expected)) = (&prepared.extent, prepared.bytes()) {
+        return match shape[..] {
             [height, width, _] if bytes.len() as u64 == expected => {
                 Ok((transform::Size { height, width }, bytes))
             }
             _ => Err(TransformError::Prepared { found, expected }),
-        },
-        _ => {
-            let own = OwnExtent::split(bytes);
-            let own = own.filter(|(own, _)| (1..=pixels_max).contains(&own.size.pixels()));
-            let (own, pixels) = own.ok_or(TransformError::NotPrepared { found })?;
-            Ok((own.size, pixels))
-        }
+        };
     }
+    let own = OwnExtent::split(bytes);
+    let own = own.filter(|(own, _)| (1..=pixels_max).contains(&own.size.pixels()));
+    let (own, pixels) = own.ok_or(TransformError::NotPrepared { found })?;
+    Ok((own.size, pixels))
 }
 
 /// The scale at which an image is decoded whose first change of size is a resize, and the operations

@@ -1,0 +1,196 @@
+//! What agents measured of a transform, kept beside the cached indexes: plans choose the form of samples by the
+//! times that the last agent of the host offered.
+//!
+//! A record that is damaged, or of another host, dataset or pipeline, counts as none.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use tierfeed_core::{
+    fleet::schedule::{OwnLengths, TransformOffer},
+    retention::form::SampleTime,
+    units::{Bytes, Nanoseconds},
+};
+use tierfeed_dataset::{Dataset, Index};
+use tierfeed_transform::Pipeline;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::transport::token;
+
+/// The most records that are kept.
+pub const RECORDS_MAX: usize = 64;
+
+/// The records of a folder.
+#[derive(Debug, Clone)]
+pub struct MeasuredTransforms {
+    folder: PathBuf,
+}
+
+/// What a record is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Subject {
+    host: String,
+    index: String,
+    pipeline: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    of: Subject,
+    prepare_ns: Option<u64>,
+    rest_ns: Option<u64>,
+    from: String,
+    own: Option<OwnRecord>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct OwnRecord {
+    mean_bytes: u64,
+    deviation_bytes: u64,
+    scan_ns: Option<u64>,
+}
+
+impl Subject {
+    fn new(host: &str, index: &Index, pipeline: &Pipeline) -> Option<Self> {
+        Some(Self {
+            host: host.to_owned(),
+            index: format!("{:016x}", index.fingerprint()),
+            pipeline: serde_json::to_string(pipeline).ok()?,
+        })
+    }
+}
+
+impl MeasuredTransforms {
+    /// The records in `folder`, which need not exist yet.
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// `offer` with what the last agent on this host measured for the samples of an index, if it did.
+    #[must_use]
+    pub fn complete(
+        &self,
+        offer: TransformOffer,
+        host: &str,
+        index: &Index,
+        pipeline: &Pipeline,
+    ) -> TransformOffer {
+        let read = || {
+            let of = Subject::new(host, index, pipeline)?;
+            let text = fs::read_to_string(self.path_of(&of)).ok()?;
+            let record: Record = serde_json::from_str(&text).ok()?;
+            (record.of == of).then_some(record)
+        };
+        let Some(record) = read() else { return offer };
+        let each = record.prepare_ns.zip(record.rest_ns).map(|(prepare, rest)| SampleTime {
+            prepare: Nanoseconds(prepare),
+            rest: Nanoseconds(rest),
+        });
+        let own = record.own.map(|own| OwnLengths {
+            mean: Bytes(own.mean_bytes),
+            deviation: Bytes(own.deviation_bytes),
+            scan: own.scan_ns.map(Nanoseconds),
+        });
+        TransformOffer { each, own, from: record.from, ..offer }
+    }
+
+    /// Keeps what an agent measured, unless the folder is a part of the dataset.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written; then plans do not know it.
+    pub fn keep(
+        &self,
+        offer: &TransformOffer,
+        host: &str,
+        (dataset, index): (&Dataset, &Index),
+        pipeline: &Pipeline,
+    ) -> io::Result<()> {
+        let Some(of) = Subject::new(host, index, pipeline) else { return Ok(()) };
+        let path = self.path_of(&of);
+        if Index::check_place(dataset, &path).is_err() {
+            return Ok(());
+        }
+        let record = Record {
+            of,
+            prepare_ns: offer.each.map(|each| each.prepare.0),
+            rest_ns: offer.each.map(|each| each.rest.0),
+            from: offer.from.clone(),
+            own: offer.own.map(|own| OwnRecord {
+                mean_bytes: own.mean.0,
+                deviation_bytes: own.deviation.0,
+                scan_ns: own.scan.map(|scan| scan.0),
+            }),
+        };
+        fs::create_dir_all(&self.folder)?;
+        let random = token::incarnation().map_err(io::Error::other)?;
+        let beside = path.with_extension(format!("new-{random:016x}"));
+        let text = serde_json::to_string(&record)?;
+        let kept = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
+        if kept.is_err() {
+            // It may never have been there.
+            let _ = fs::remove_file(&beside);
+        }
+        kept.and_then(|()| super::remove_oldest(&self.folder, "transform", RECORDS_MAX))
+    }
+
+    /// The name is a hash of what the record is of.
+    fn path_of(&self, Subject { host, index, pipeline }: &Subject) -> PathBuf {
+        let name = xxh3_64(format!("{host}\n{index}\n{pipeline}").as_bytes());
+        self.folder.join(format!("{name:016x}.transform"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use tierfeed_dataset::{Format, source::Location};
+    use tierfeed_transform::PipelineFile;
+
+    use super::*;
+
+    fn pipeline(text: &str) -> Pipeline {
+        let file: PipelineFile = serde_json::from_str(text).unwrap();
+        Pipeline::try_new(&file).unwrap()
+    }
+
+    #[test]
+    fn what_was_measured_is_found_again_for_the_same_host_dataset_and_steps_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let class = folder.path().join("data/class");
+        fs::create_dir_all(&class).unwrap();
+        fs::write(class.join("a.jpg"), "a").unwrap();
+        let dataset = Dataset::new(Location::Path(folder.path().join("data")), Format::ImageFolder);
+        let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
+        let crop = pipeline(r#"{"steps": [{"random_resized_crop": 8}]}"#);
+        let bare = TransformOffer {
+            threads: NonZeroU32::MIN,
+            each: None,
+            from: "not measured".to_owned(),
+            own: None,
+        };
+        let measured = TransformOffer {
+            each: Some(SampleTime { prepare: Nanoseconds(7), rest: Nanoseconds(3) }),
+            from: "32 samples".to_owned(),
+            own: Some(OwnLengths { mean: Bytes(9), deviation: Bytes(2), scan: None }),
+            ..bare.clone()
+        };
+        let records = MeasuredTransforms::new(&folder.path().join("cache"));
+        let found = |host, pipeline| records.complete(bare.clone(), host, &index, pipeline);
+        assert_eq!(found("here", &crop), bare);
+        records.keep(&measured, "here", (&dataset, &index), &crop).unwrap();
+        assert_eq!(found("here", &crop), measured);
+        assert_eq!(found("there", &crop), bare);
+        let other = pipeline(r#"{"steps": [{"random_resized_crop": 9}]}"#);
+        assert_eq!(found("here", &other), bare);
+        let path = records.path_of(&Subject::new("here", &index, &crop).unwrap());
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[1..]).unwrap();
+        assert_eq!(found("here", &crop), bare);
+    }
+}
