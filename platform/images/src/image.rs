@@ -23,6 +23,19 @@ impl Channels {
     }
 }
 
+/// A larger buffer is given back by the first image that needs no more than this.
+const KEPT_MAX: usize = 64 << 20;
+
+/// Makes a buffer at least as long as that, whatever its bytes are, and gives back what a huge image left.
+pub(crate) fn make_room(bytes: &mut Vec<u8>, length: usize) {
+    if bytes.len() > KEPT_MAX && length <= KEPT_MAX {
+        *bytes = Vec::new();
+    }
+    if bytes.len() < length {
+        bytes.resize(length, 0);
+    }
+}
+
 /// Bytes behind the last row, so that kernels can load whole vectors there.
 const SLACK: usize = 32;
 
@@ -68,9 +81,7 @@ impl Image {
         let stride = size.width as usize * channels.count();
         let length = stride * size.height as usize;
         *self = Self { bytes: std::mem::take(&mut self.bytes), start: 0, stride, size, channels };
-        if self.bytes.len() < length + SLACK {
-            self.bytes.resize(length + SLACK, 0);
-        }
+        make_room(&mut self.bytes, length + SLACK);
         (&mut self.bytes[..length], stride)
     }
 
@@ -183,5 +194,23 @@ pub(crate) fn store_pixel(pixel: &[u8], result: &mut [u8]) {
         }
         ([red, green, blue, ..], result) => result.copy_from_slice(&[*red, *green, *blue]),
         ([], _) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_huge_image_is_given_back_by_the_next_one() {
+        let mut image = Image::default();
+        let size = |height| Size { width: 1 << 13, height };
+        image.blacken(size(1 << 12), Channels::Rgb);
+        assert!(image.bytes.capacity() > KEPT_MAX);
+        image.blacken(size(1 << 11), Channels::Rgb);
+        let kept = image.bytes.capacity();
+        assert!(kept <= KEPT_MAX + SLACK, "{kept}");
+        image.blacken(size(1), Channels::Rgb);
+        assert_eq!(image.bytes.capacity(), kept, "memory of usual images is used again");
     }
 }

@@ -4,7 +4,10 @@ use std::io::Cursor;
 
 use image_webp::WebPDecoder;
 
-use crate::{Channels, DecodeError, Image, Region, Size, image::store_pixel};
+use crate::{
+    Channels, DecodeError, Image, Region, Size,
+    image::{make_room, store_pixel},
+};
 
 /// Bytes of chunks that the decoder may hold beside the pixels.
 const ALLOCATION_MAX: usize = 4 << 20;
@@ -35,7 +38,9 @@ pub(crate) fn decode(
     decoder.set_memory_limit(ALLOCATION_MAX);
     let step = if decoder.has_alpha() { 4 } else { 3 };
     let stride = size.width as usize * step;
-    whole.resize(stride * size.height as usize, 0);
+    let length = stride * size.height as usize;
+    make_room(whole, length);
+    let whole = &mut whole[..length];
     decoder.read_image(whole).map_err(DecodeError::WebP)?;
     let (pixels, stride_of_result) = image.reset(region.size(), channels);
     let rows = whole.chunks_exact(stride).skip(region.top as usize);

@@ -82,8 +82,18 @@ fn every_quicker_mode_decodes_every_region() {
             .into_iter()
             .zip(levels(&fast))
             .map(|(one, other)| u64::from(one.abs_diff(other)));
-        let mean = differences.sum::<u64>() / header.size.pixels();
-        assert!(mean < 60, "{} differs by {mean} a pixel", path.display());
+        let sum = differences.sum::<u64>();
+        let name = path.file_name().and_then(|it| it.to_str()).expect("a name");
+        // In all channels together. Chroma that is not smoothed differs more than the transform does.
+        let most = match name {
+            _ if path.extension() != Some("jpeg".as_ref()) => 0,
+            "grey.jpeg" | "cmyk.jpeg" => 4,
+            _ if name.contains("-1x1") || name.contains("-4x1") => 4,
+            _ => 36,
+        };
+        let mean = sum / header.size.pixels();
+        assert!(mean <= most, "{name} differs by {mean} a pixel");
+        assert!(sum > 0 || most == 0, "{name} is decoded as in the exact mode");
     }
 }
 
