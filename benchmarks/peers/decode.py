@@ -3,6 +3,9 @@
 Run by `tierfeed-bench decode`, one process for each side, which lives through all turns. It says
 `ready`, or `absent: ` and a reason. Each line of standard input is a turn: its work, and how many
 threads; each answer is a line of JSON: seconds, CPU seconds of this process, and images.
+
+`decode.py loader NAME FOLDER IMAGES` takes the batches of whole epochs from a loader, at least so many
+images after the first epoch, and says the same of them once.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -177,11 +180,78 @@ def prepare(folder: Path, count: int) -> None:
         image.save(folder / f"{number:05}.JPEG", quality=90)
 
 
+LOADER_BATCH = 64
+LOADER_THREADS = 2
+
+
+def tier_loader(folder: Path, epochs: int) -> Iterator[int]:
+    """How many images each batch of the next epoch has, and -1 behind each epoch."""
+    import tierfeed.torch
+    from tierfeed import transforms
+
+    crop = transforms.compose(
+        transforms.random_resized_crop(SIZE), transforms.random_horizontal_flip(0.5)
+    )
+    with tierfeed.torch.TierLoader(
+        str(folder),
+        format="files",
+        glob="**/*.JPEG",
+        batch_size=LOADER_BATCH,
+        seed=1,
+        epochs=epochs,
+        transform=crop,
+        threads=LOADER_THREADS,
+    ) as loader:
+        for _ in loader.epochs_left:
+            for batch in loader:
+                yield len(batch)
+            yield -1
+
+
+def worker_loader(folder: Path, epochs: int) -> Iterator[int]:
+    """The same, of a DataLoader with workers."""
+    from torch.utils.data import DataLoader
+
+    photographs: Any = Photographs(paths_in(folder), "crop")
+    loader: Any = DataLoader(
+        photographs,
+        batch_size=LOADER_BATCH,
+        shuffle=True,
+        num_workers=LOADER_THREADS,
+        persistent_workers=True,
+    )
+    for _ in range(epochs):
+        for batch in loader:
+            yield len(batch)
+        yield -1
+
+
+def take(name: str, folder: Path, measured: int) -> None:
+    """Takes all batches, and prints a turn."""
+    epochs = 1 + -(-measured // len(paths_in(folder)))
+    loader = {"TierLoader": tier_loader, "DataLoader": worker_loader}[name]
+    started, cpu, images, warm = 0.0, 0.0, 0, False
+    seconds, used = 0.0, 0.0
+    for count in loader(folder, epochs):
+        if count >= 0:
+            images += count if warm else 0
+        elif not warm:
+            warm, started, cpu = True, time.perf_counter(), cpu_seconds()
+        seconds, used = time.perf_counter() - started, cpu_seconds() - cpu
+    print(json.dumps({"seconds": seconds, "cpu_seconds": used, "images": images}), flush=True)
+
+
+def paths_in(folder: Path) -> list[str]:
+    return [str(path) for path in sorted(folder.rglob("*.JPEG"))]
+
+
 def main() -> None:
+    if sys.argv[1] == "loader":
+        return take(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
     side, folder = sys.argv[1], Path(sys.argv[2])
     if side == "prepare":
         return prepare(folder, int(sys.argv[3]))
-    paths = [str(path) for path in sorted(folder.rglob("*.JPEG"))]
+    paths = paths_in(folder)
     turns: dict[tuple[str, int], Turn | None] = {}
     try:
         trial = SIDES[side](paths[:BATCH], "crop", 1)

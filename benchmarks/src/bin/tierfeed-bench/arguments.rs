@@ -26,7 +26,8 @@ pub(crate) enum Bench {
     Handoff(BenchHandoff),
     /// Samples through tierfeed under each framework, and in the framework's own ways, warm and from a slow disk.
     Frameworks(BenchFrameworks),
-    /// Photographs decoded, cropped and resized by tierfeed, torchvision, Pillow, DALI and SPDL, turn by turn.
+    /// Photographs decoded, cropped and resized by tierfeed, torchvision, Pillow, DALI and SPDL, turn by turn, and
+    /// whole loaders.
     Decode(BenchDecode),
     /// Epochs whose samples the agent decodes, beside the slowest of computing, decoding and reading.
     Transforms(BenchTransforms),
@@ -290,7 +291,7 @@ pub(crate) struct BenchFrameworks {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchDecode {
-    /// A Python with torchvision and Pillow: target/frameworks/newest/bin/python after
+    /// A Python with torchvision, Pillow and tierfeed: target/frameworks/newest/bin/python after
     /// `make test-frameworks`. DALI and SPDL are measured if it has them (nvidia-dali-cuda120, spdl).
     #[arg(long, value_name = "FILE")]
     pub(crate) python: PathBuf,
@@ -305,6 +306,9 @@ pub(crate) struct BenchDecode {
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub(crate) rounds: usize,
+    /// Fewer photographs and turns: less than three minutes.
+    #[arg(long)]
+    pub(crate) quick: bool,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

@@ -161,9 +161,11 @@ fn frameworks(arguments: BenchFrameworks) -> Result<(), Failure> {
 }
 
 fn decode(arguments: BenchDecode) -> Result<(), Failure> {
-    let BenchDecode { python, photographs, images, rounds, output } = arguments;
+    let BenchDecode { python, photographs, images, rounds, quick, output } = arguments;
+    let (images_max, rounds) = if quick { (96, 3) } else { (images, rounds) };
+    let tierfeed = Programs::find()?.tierfeed;
     let folder = output.folder();
-    let settings = decode::Settings { python, photographs, folder, rounds, images_max: images };
+    let settings = decode::Settings { tierfeed, python, photographs, folder, rounds, images_max };
     let outcome = decode::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     output.print(&outcome, decode::table)?;

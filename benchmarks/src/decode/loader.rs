@@ -1,0 +1,67 @@
+//! Whole loaders on two cores: batches of 64 random crops, from a `TierLoader` whose agent transforms with two
+//! threads, and from a `DataLoader` with two workers.
+//!
+//! A turn is a process of its own, which takes batches as quickly as they come. Its first epoch is not measured:
+//! it pays for the start of the workers and of the agent. Neither side has batches ahead when the measured part
+//! begins, as the one that takes them waits for each.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, ensure};
+
+use super::{Side, Turn, side};
+
+/// Photographs of the measured epochs of a turn, at least.
+const MEASURED: usize = 1024;
+
+/// What a turn needs.
+pub(super) struct Loaders<'a> {
+    pub(super) tierfeed: &'a Path,
+    pub(super) python: &'a Path,
+    pub(super) script: &'a Path,
+    pub(super) photographs: &'a Path,
+    /// Where the agent keeps its files.
+    pub(super) folder: &'a Path,
+    pub(super) rounds: usize,
+}
+
+impl Loaders<'_> {
+    /// The figures of both sides, whose turns alternate; the first is that of tierfeed.
+    pub(super) fn compare(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Side>> {
+        let names = ["TierLoader", "DataLoader"];
+        let mut turns = [Vec::new(), Vec::new()];
+        for round in 1..=self.rounds {
+            for (name, turns) in names.into_iter().zip(&mut turns) {
+                step(&format!("{name}: turn {round} of {}", self.rounds));
+                turns.push(self.turn(name).with_context(|| name.to_owned())?);
+            }
+        }
+        let sides = names.into_iter().zip(&turns).map(|(name, turns)| side(name, turns));
+        let mut sides: Vec<Side> = sides.collect::<Option<_>>().context("no turn")?;
+        let ours = sides[0].images_per_s;
+        for side in &mut sides {
+            side.ratio = ours / side.images_per_s;
+            // Workers and agent are other processes.
+            side.images_per_cpu_s = None;
+        }
+        Ok(sides)
+    }
+
+    fn turn(&self, name: &str) -> anyhow::Result<Turn> {
+        let output = Command::new(self.python)
+            .args(["-W", "ignore"])
+            .arg(self.script)
+            .args(["loader", name])
+            .arg(self.photographs)
+            .arg(MEASURED.to_string())
+            .env("TIERFEED_EXE", self.tierfeed)
+            .current_dir(self.folder)
+            .output()
+            .with_context(|| format!("{} cannot be started", self.python.display()))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "a turn failed ({}): {errors}", output.status);
+        let line = said.lines().last().unwrap_or_default();
+        serde_json::from_str(line).with_context(|| format!("it said '{said}'"))
+    }
+}
