@@ -46,6 +46,7 @@ if [ "$dose" = short ]; then
   bench agents
 else
   bench chaos --nodes 4 --minutes 6
+  bench chaos --samples images --minutes 3
   part models scripts/model.sh long
   part 'leases of TensorFlow' env TIERFEED_LEASED_BATCHES=100000 scripts/test-frameworks.sh -k leave_no_lease
   part 'large permutations' cargo nextest run -p tierfeed-core --features large_vectors large

@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_core::units::{Bytes, Nanoseconds};
 use tierfeed_harness::output::FolderAndFormat;
 
+use crate::samples::Samples;
+
 /// A live training into which faults are injected: kills, stops, full and lost tiers, memory pressure, a cold
 /// store that fails, links that drop packets.
 #[derive(Debug, Parser)]
@@ -61,6 +63,9 @@ pub(crate) struct ChaosArguments {
     /// The S3 server for `--source bucket` [default: examples/s3_server beside this program].
     #[arg(long, value_name = "FILE")]
     pub(crate) server: Option<PathBuf>,
+    /// What the samples are.
+    #[arg(long, value_enum, default_value_t = Samples::Noise)]
+    pub(crate) samples: Samples,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }
@@ -88,6 +93,9 @@ pub(crate) struct TrainerArguments {
     /// The checksum of every sample, as hexadecimal lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) sums: PathBuf,
+    /// The checksums of the rows that the agent makes of the samples.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rows: Option<PathBuf>,
     /// The file to which it appends a line for each batch that it used.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: PathBuf,

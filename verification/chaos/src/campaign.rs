@@ -45,6 +45,7 @@ pub(crate) fn run(settings: &Settings, say: &mut dyn FnMut(&str)) -> anyhow::Res
                 files: FILES,
                 server: settings.server.as_deref(),
                 memory: Some(settings.pressure),
+                samples: settings.samples,
             },
         )?;
         let mut outcome = empty_outcome(settings, &testbed);

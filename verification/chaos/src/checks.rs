@@ -9,6 +9,7 @@ use crate::{
     footprint::Footprint,
     testbed::{Source, Testbed},
     tier_usage::TierUsage,
+    workers,
 };
 
 /// In bytes: allocators keep pages, and each window and bounce buffer is made when it is first needed.
@@ -176,6 +177,8 @@ pub(crate) fn leftovers(testbed: &Testbed, shared_before: &BTreeSet<String>) -> 
         Source::Bucket(store) => Some(store.pid()),
         Source::Files => None,
     };
+    let orphans = workers::of(1).into_iter();
+    found.extend(orphans.map(|pid| format!("a transform worker is left: {pid}")));
     let left = processes_of(&testbed.folder).filter(|(pid, _)| Some(*pid) != served_by);
     found.extend(left.map(|(pid, text)| format!("a process is left: {pid}: {text}")));
     found
@@ -220,7 +223,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::{role::World, testbed::Setup};
+    use crate::{role::World, samples::Samples, testbed::Setup};
 
     fn measurement(role: &str, incarnation: u32, at_s: f64, memory: u64) -> Measurement {
         let memory_bytes = memory << 20;
@@ -284,7 +287,7 @@ mod tests {
     fn files_and_processes_that_are_left_behind_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let world = World::ONE_NODE;
-        let setup = Setup { world, files: 3, server: None, memory: None };
+        let setup = Setup { world, files: 3, server: None, memory: None, samples: Samples::Noise };
         let testbed = Testbed::make(folder.path(), setup).unwrap();
         let shared = shared_memory();
         for run_dir in testbed.run_dirs() {

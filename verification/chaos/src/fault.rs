@@ -6,6 +6,7 @@ use tierfeed_core::latency_quantiles::Draws;
 
 use crate::{
     role::World,
+    samples::Samples,
     testbed::{Disk, Source, Testbed},
 };
 
@@ -50,11 +51,13 @@ pub(crate) enum Kind {
     LinkDrops,
     HostCutOff,
     LinkSlow,
+    WorkersKilled,
+    WorkersStopped,
 }
 
 impl Kind {
     /// Every kind, in the order of the report.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::AgentKilled,
         Self::TrainerKilled,
         Self::ManagerKilled,
@@ -81,6 +84,8 @@ impl Kind {
         Self::LinkDrops,
         Self::HostCutOff,
         Self::LinkSlow,
+        Self::WorkersKilled,
+        Self::WorkersStopped,
     ];
 
     /// The name in reports.
@@ -112,6 +117,8 @@ impl Kind {
             Self::LinkDrops => "nodes parted",
             Self::HostCutOff => "host cut off",
             Self::LinkSlow => "link slow",
+            Self::WorkersKilled => "workers killed",
+            Self::WorkersStopped => "workers stopped",
         }
     }
 
@@ -138,9 +145,24 @@ impl Kind {
         matches!(self, Self::LinkDrops | Self::HostCutOff | Self::LinkSlow)
     }
 
+    /// Whether a job that skips what it cannot read skips good samples by this fault.
+    const fn leaves_samples_out(self) -> bool {
+        matches!(
+            self,
+            Self::ObjectsVanished
+                | Self::ObjectsCut
+                | Self::ObjectStalled
+                | Self::StoreRefuses
+                | Self::AgentCallsFail
+        )
+    }
+
     /// Why this fault cannot be injected in this campaign, or `None` if it can.
     pub(crate) fn obstacle(self, testbed: &Testbed) -> Option<String> {
         let has_one_node = testbed.world.nodes == 1;
+        if testbed.samples == Samples::Images && self.leaves_samples_out() {
+            return Some("the job of images would leave out good samples".to_owned());
+        }
         match (self, &testbed.disk, &testbed.source) {
             (Self::TierFull, Disk::Shared { reason }, _) => Some(reason.clone()),
             (Self::TierLost, Disk::Shared { reason }, _) if !has_one_node => Some(reason.clone()),
@@ -155,6 +177,11 @@ impl Kind {
                 Some("this build has no failpoints; a build with debug assertions has".to_owned())
             }
             (Self::AgentCallsFail | Self::ManagerCallsFail, ..) => testbed.calls.clone().err(),
+            (Self::WorkersKilled | Self::WorkersStopped, ..)
+                if testbed.samples == Samples::Noise =>
+            {
+                Some("noise needs no transform worker; --samples images does".to_owned())
+            }
             (kind, ..) if kind.is_of_network() => testbed.network.as_ref().err().cloned(),
             _ => None,
         }

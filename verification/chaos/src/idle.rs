@@ -11,6 +11,7 @@ use crate::{
     footprint::cpu_time,
     record,
     role::{Role, World},
+    samples::Samples,
     supervisor::{Exits, Supervisor},
     testbed::{Setup, Testbed},
 };
@@ -63,7 +64,8 @@ pub(crate) struct Outcome {
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     files::in_folder(&settings.folder, |folder| {
         let world = World::ONE_NODE;
-        let setup = Setup { world, files: FILES, server: None, memory: None };
+        let setup =
+            Setup { world, files: FILES, server: None, memory: None, samples: Samples::Noise };
         let testbed = Testbed::make(folder, setup)?;
         let clock = Clock::start();
         let mut supervisor = Supervisor::new(settings.programs.clone(), world, clock, STEP);

@@ -28,6 +28,7 @@ use crate::{
     supervisor::Supervisor,
     syscall_faults::SyscallFaults,
     testbed::{Disk, SCRATCH_DISK_BYTES, Source, Testbed},
+    workers,
 };
 
 /// A process of this age has started up: an agent has its run directory.
@@ -92,6 +93,14 @@ impl Injector<'_> {
                 Some(Recovery::Close(SilentConnections::open(self.testbed, self.manager)))
             }
             Kind::LinkDrops | Kind::HostCutOff | Kind::LinkSlow => self.disturb_network(fault)?,
+            Kind::WorkersKilled => {
+                killed(workers::signal(&supervisor.workers(agent), Signal::SIGKILL))
+            }
+            Kind::WorkersStopped => {
+                let workers = supervisor.workers(agent);
+                workers::signal(&workers, Signal::SIGSTOP)
+                    .then_some(Recovery::ContinueWorkers(workers))
+            }
             Kind::HostileClient => {
                 Some(Recovery::Kill(self.hostile(fault.target, fault.duration)?))
             }

@@ -4,7 +4,8 @@
 //! Manager, agent and trainers are processes of their own. A seed draws faults, several of which are active
 //! at a time: kills, stops, a full tier, a lost tier, memory that is taken, short or lent, objects that
 //! vanish, are cut or stall, a store that refuses, a second agent, a process that keeps the socket of a dead
-//! trainer, a hostile client, threads that panic, system calls that fail, silent connections.
+//! trainer, a hostile client, threads that panic, system calls that fail, silent connections, and with images
+//! transform workers that are killed or stopped.
 //! Trainers compare every sample with the checksum of the file as it was made, and record what they used; at
 //! the end the records are compared with the order. After every round of ten faults the trainers run beside a
 //! hostile client and silent connections alone, which must not delay them. A campaign has three phases: all
@@ -41,6 +42,7 @@ mod pace;
 mod record;
 mod recovery;
 mod role;
+mod samples;
 mod settings;
 mod silent_connections;
 mod steps;
@@ -50,6 +52,7 @@ mod testbed;
 mod tier_usage;
 mod traffic;
 mod trainer;
+mod workers;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -78,7 +81,8 @@ fn main() -> ExitCode {
 }
 
 fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
-    let ChaosArguments { minutes, seed, nodes, pressure, source, server, output } = arguments;
+    let ChaosArguments { minutes, seed, nodes, pressure, source, server, samples, output } =
+        arguments;
     if nodes > 1 && source == Source::Bucket {
         let what = "--nodes above 1 with --source bucket: the server answers on one node only";
         return Err(Failure::Input(anyhow!("{what}; leave one of them out")));
@@ -95,6 +99,7 @@ fn run_campaign(arguments: ChaosArguments) -> Result<(), Failure> {
         world: role::World::of(nodes),
         pressure,
         server,
+        samples,
     };
     let outcome = campaign::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -124,7 +129,7 @@ fn watch_idle(arguments: &IdleArguments) -> Result<(), Failure> {
 }
 
 fn train(arguments: TrainerArguments) -> Result<(), Failure> {
-    let TrainerArguments { sums, record, stop, fork, orphan, step, steps } = arguments;
+    let TrainerArguments { sums, rows, record, stop, fork, orphan, step, steps } = arguments;
     let path = |name| environment::required(name).map(PathBuf::from);
     let settings = trainer::Settings {
         rank: environment::rank()?,
@@ -132,6 +137,7 @@ fn train(arguments: TrainerArguments) -> Result<(), Failure> {
         job: path(environment::JOB)?,
         index: path(environment::INDEX)?,
         sums,
+        rows,
         record,
         stop,
         fork,

@@ -177,13 +177,19 @@ pub(crate) fn table(costs: &BTreeMap<&'static str, Costs>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{role::World, testbed::Setup};
+    use crate::{role::World, samples::Samples, testbed::Setup};
     use std::{fs::OpenOptions, io::Write as _};
 
     #[test]
     fn the_rate_is_full_when_every_rank_is_served_as_fast_as_before() {
         let folder = tempfile::tempdir().unwrap();
-        let setup = Setup { world: World::ONE_NODE, files: 3, server: None, memory: None };
+        let setup = Setup {
+            world: World::ONE_NODE,
+            files: 3,
+            server: None,
+            memory: None,
+            samples: Samples::Noise,
+        };
         let testbed = Testbed::make(folder.path(), setup).unwrap();
         let append = |rank: u32, origin: &str, count: usize| {
             let mut options = OpenOptions::new();

@@ -21,6 +21,7 @@ use crate::{
     supervisor::Supervisor,
     syscall_faults::SyscallFaults,
     testbed::{Source, Testbed},
+    workers,
 };
 
 /// A second agent is refused within this time, also on a busy machine.
@@ -39,6 +40,8 @@ pub(crate) enum Recovery {
     None,
     /// A process was stopped and continues.
     Continue(Role),
+    /// Transform workers were stopped and continue.
+    ContinueWorkers(Vec<Pid>),
     /// A file that filled a disk is removed.
     Remove(PathBuf),
     /// A directory that was moved away is moved back.
@@ -119,6 +122,8 @@ impl Recovery {
             Self::None | Self::ReturnLoan(_) | Self::Close(_) => (),
             // A process that was restarted meanwhile is not stopped; the signal is harmless.
             Self::Continue(role) => drop(supervisor.signal(role, Signal::SIGCONT)?),
+            // Those that ended meanwhile get no signal.
+            Self::ContinueWorkers(workers) => drop(workers::signal(&workers, Signal::SIGCONT)),
             Self::Remove(path) => fs::remove_file(path)?,
             Self::MoveBack { from, to } => move_back(&from, &to)?,
             Self::Restore(displaced) => displaced.iter().try_for_each(restore)?,

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::programs::Programs;
 
-use crate::role::World;
+use crate::{role::World, samples::Samples};
 
 /// Programs, place, length and faults of a campaign.
 #[derive(Debug, Clone)]
@@ -24,4 +24,6 @@ pub(crate) struct Settings {
     pub(crate) pressure: Bytes,
     /// The S3 server that the dataset is read from, or `None` to read files.
     pub(crate) server: Option<PathBuf>,
+    /// What the samples are.
+    pub(crate) samples: Samples,
 }

@@ -20,7 +20,9 @@ use crate::{
     clock::Clock,
     failpoint::Failpoint,
     role::{Role, World},
+    samples::Samples,
     testbed::Testbed,
+    workers,
 };
 
 /// A process that ended by itself is restarted after this time.
@@ -205,6 +207,11 @@ impl Supervisor {
         process.child.as_ref().map(Child::id)
     }
 
+    /// The transform workers of a process.
+    pub(crate) fn workers(&self, role: Role) -> Vec<Pid> {
+        self.pid(role).map(workers::of).unwrap_or_default()
+    }
+
     /// The time since a process started, or `None` if it does not run.
     pub(crate) fn age(&self, role: Role) -> Option<Duration> {
         let process = self.processes.iter().find(|process| process.role == role)?;
@@ -291,6 +298,9 @@ impl Supervisor {
                 command.arg("exec").arg("--run-dir").arg(run_dir).arg("--");
                 command.arg(&self.programs.own).arg("trainer");
                 command.arg("--sums").arg(testbed.sums());
+                if testbed.samples == Samples::Images {
+                    command.arg("--rows").arg(testbed.rows());
+                }
                 command.arg("--record").arg(testbed.record(rank));
                 command.arg("--stop").arg(testbed.stop());
                 command.arg("--fork").arg(testbed.fork(rank));

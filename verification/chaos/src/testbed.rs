@@ -11,7 +11,6 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use tierfeed_core::units::Bytes;
-use tierfeed_harness::files;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     memory_cgroup::MemoryCgroup,
     network::{self, Network},
     role::{Role, World},
+    samples::{self, Samples},
     steps::Steps,
     syscall_faults::SyscallFaults,
 };
@@ -69,6 +69,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) server: Option<&'a Path>,
     /// The limit of the agent's control group, or `None` for no group.
     pub(crate) memory: Option<Bytes>,
+    pub(crate) samples: Samples,
 }
 
 /// Everything that the processes under test use.
@@ -76,6 +77,7 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Testbed {
     pub(crate) folder: PathBuf,
     pub(crate) world: World,
+    pub(crate) samples: Samples,
     /// The network of the nodes, or why there is none.
     pub(crate) network: Result<Network, String>,
     pub(crate) disk: Disk,
@@ -92,12 +94,13 @@ impl Testbed {
     /// Makes files of 20 to 200 KB, their checksums and the job; for one node a RAM disk and a control group,
     /// for several a network, into which this thread and the processes that it starts are moved.
     pub(crate) fn make(folder: &Path, setup: Setup<'_>) -> anyhow::Result<Self> {
-        let Setup { world, files: count, server, memory } = setup;
+        let Setup { world, files: count, server, memory, samples } = setup;
         let data = folder.join("data");
-        files::write_image_folder(&data, count)?;
+        samples.write(&data, count)?;
         let mut testbed = Self {
             folder: folder.to_owned(),
             world,
+            samples,
             network: match world.nodes {
                 1 => Err("one node has no links to others; --nodes 4 has some".to_owned()),
                 nodes => Network::make(nodes + 1).map_err(|error| format!("no network: {error:#}")),
@@ -129,6 +132,9 @@ impl Testbed {
             testbed.disk = Disk::Shared { reason };
         }
         fs::write(testbed.job(), testbed.job_text())?;
+        if let Some(rows) = samples::sums_of_rows(&testbed.job(), &testbed.objects)? {
+            fs::write(testbed.rows(), rows)?;
+        }
         Ok(testbed)
     }
 
@@ -142,6 +148,10 @@ impl Testbed {
 
     pub(crate) fn sums(&self) -> PathBuf {
         self.path("sums")
+    }
+
+    pub(crate) fn rows(&self) -> PathBuf {
+        self.path("rows")
     }
 
     pub(crate) fn stop(&self) -> PathBuf {
@@ -270,7 +280,8 @@ impl Testbed {
              batch_size: 8\n\
              world: {{ nodes: {nodes}, ranks_per_node: {ranks} }}\n\
              chunk: {CHUNK}\n\
-             {}",
+             {}{}",
+            self.samples.job_text(),
             if nodes == 1 { self.tiers_of_one_node() } else { TIERS_OF_SEVERAL_NODES.to_owned() },
         )
     }
