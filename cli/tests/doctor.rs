@@ -85,6 +85,14 @@ fn the_findings_of_this_host_are_one_document() {
 }
 
 #[test]
+fn a_transform_worker_is_started_and_makes_a_row() {
+    let document = json(&doctor(&["--json"]));
+    let findings = document["findings"].as_array().unwrap();
+    let worker = findings.iter().find(|it| it["subject"] == "transform worker").unwrap();
+    assert_eq!(worker["state"], "ok", "{worker}");
+}
+
+#[test]
 fn people_get_a_table_with_a_count() {
     let output = doctor(&[]);
     assert_eq!(output.status.code(), Some(0));

@@ -14,6 +14,7 @@ mod memory;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod transforms;
 
 use serde::Serialize;
 
@@ -148,6 +149,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
         limits::findings(facts),
         storage::findings(facts),
         cold::findings(facts),
+        transforms::findings(facts),
         host::findings(facts),
     ]
     .into_iter()

@@ -1,5 +1,7 @@
 //! `tierfeed doctor`: what tierfeed can use of this host, what not, and the fix.
 
+mod transform_worker;
+
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal},
@@ -47,6 +49,7 @@ pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
         )));
     }
     let facts = Facts::gather(Sysroot::live()).map_err(Failure::work)?;
+    let facts = facts.with_transform_worker(transform_worker::look());
     let facts = match arguments.path.as_slice() {
         [] => facts,
         paths => facts.with_cold_files(paths),

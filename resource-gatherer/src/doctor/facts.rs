@@ -60,6 +60,8 @@ pub struct Facts {
     pub swap: Bytes,
     /// Whether the kernel counts stalled time.
     pub counts_pressure: bool,
+    /// How a transform worker does here; `None` if it was not tried.
+    pub transform_worker: Option<TransformWorker>,
     /// The value of `vm.overcommit_memory`.
     pub overcommit: Option<u64>,
     /// The value of `vm.memfd_noexec`, `None` before Linux 6.3.
@@ -98,6 +100,17 @@ pub struct Pool {
     pub pages: u64,
 }
 
+/// How a transform worker does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransformWorker {
+    /// Whether it started and made a row of an image, or why not.
+    pub made_row: Result<(), String>,
+    /// Whether the kernel can close files and connections to it.
+    pub has_landlock: bool,
+    /// Workers that an agent with one trainer starts unless the job says another number.
+    pub threads: usize,
+}
+
 impl Facts {
     /// Looks below `sysroot`, and tries where that is this machine.
     ///
@@ -115,6 +128,7 @@ impl Facts {
         };
         let tried = attempts::Tried::on(sysroot, &inventory);
         Ok(Self {
+            transform_worker: None,
             kernel: optional(&sysroot.join("proc/sys/kernel/osrelease")).unwrap_or_default(),
             in_container: in_container(sysroot),
             capabilities: status_field(&status, "CapEff:")
@@ -155,6 +169,12 @@ impl Facts {
         let look = |path: &PathBuf| ColdFiles::look(&self.inventory.mounts, path);
         let cold = paths.iter().filter_map(look).collect();
         Self { cold, ..self }
+    }
+
+    /// The same, with how a transform worker does on this machine.
+    #[must_use]
+    pub fn with_transform_worker(self, worker: TransformWorker) -> Self {
+        Self { transform_worker: Some(worker), ..self }
     }
 
     /// Whether this process has the capability with this number.

@@ -6,7 +6,9 @@ use tierfeed_core::units::Bytes;
 use tierfeed_file_io::direct::Alignment;
 
 use super::{
-    facts::{Attempt, Call, ColdFiles, Directory, Limit, Pool, Rings, SocketFolder},
+    facts::{
+        Attempt, Call, ColdFiles, Directory, Limit, Pool, Rings, SocketFolder, TransformWorker,
+    },
     *,
 };
 use crate::inventory::{
@@ -79,8 +81,13 @@ fn healthy() -> Facts {
         scratch: Some(directory("/dev/shm", "tmpfs", Medium::Memory)),
         storage: Some(directory("/var/tmp", "xfs", Medium::SolidState)),
         cold: vec![cold_files()],
+        transform_worker: Some(transform_worker()),
         ..Facts::default()
     }
+}
+
+fn transform_worker() -> TransformWorker {
+    TransformWorker { made_row: Ok(()), has_landlock: true, threads: 3 }
 }
 
 fn cold_files() -> ColdFiles {
@@ -660,4 +667,17 @@ fn what_the_kernel_or_the_file_system_lacks_for_cold_files_is_told_apart() {
     };
     check(seen(ENOSYS), Degraded, "page cache seen", "cachestat refused", "Linux 6.5");
     check(seen(EPERM), Degraded, "page cache seen", "EPERM", "allows cachestat");
+}
+
+#[test]
+fn a_transform_worker_that_cannot_work_is_told_from_one_that_is_not_confined() {
+    let worker = |change: fn(&mut TransformWorker)| {
+        move |facts: &mut Facts| facts.transform_worker.iter_mut().for_each(change)
+    };
+    let finding = only_finding(worker(|it| it.made_row = Err("it ended by SIGSYS".to_owned())));
+    assert_eq!((finding.subject, finding.state), ("transform worker", State::Missing));
+    assert_eq!(finding.found, "it ended by SIGSYS");
+    let finding = only_finding(worker(|it| it.has_landlock = false));
+    assert_eq!((finding.subject, finding.state), ("transform worker confined", State::Degraded));
+    assert!(finding.fixes[0].setting.contains("lsm=landlock"), "{finding:?}");
 }

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 
-use landlock::{AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _};
 use tierfeed_core::{
     fleet::schedule::{Schedule, TransformSchedule},
     session::LookAhead,
@@ -12,6 +11,7 @@ use tierfeed_prefetcher::{
     transforms::{Counts, GIVEN_MAX, Settings, StartError, Transforms},
 };
 use tierfeed_transform::{worker_process::Program, worker_protocol::Setup};
+use tierfeed_transform_worker::has_landlock;
 use tierfeed_workload_analyzer::Job;
 
 use crate::observe::report::TransformFacts;
@@ -64,10 +64,4 @@ pub(super) fn start(
     let settings = Settings { program, setup, workers, queued_max };
     plane.transform_with(Transforms::start_blocking(settings)?);
     Ok(())
-}
-
-/// Whether the kernel lets a process give up files.
-fn has_landlock() -> bool {
-    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    ruleset.handle_access(AccessFs::Execute).and_then(Ruleset::create).is_ok()
 }

@@ -259,6 +259,7 @@ fn sums(change: &Change<'_>) -> Vec<String> {
         size(held("agent")),
     )];
     lines.push(waits(change));
+    lines.extend(transforms(change));
     lines.push(format!(
         "{:.0} late batches, {:.0} copied out, {} read in vain, {:.0} unreadable samples, {:.0} faults of tiers",
         value("tierfeed_prefetch_late_total"),
@@ -277,6 +278,32 @@ fn sums(change: &Change<'_>) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What transform workers do; nothing for a job without a transform.
+fn transforms(change: &Change<'_>) -> Option<String> {
+    const SAMPLES: &str = "tierfeed_transformed_samples_total";
+    const WORK: &str = "tierfeed_transform_work_seconds_total";
+    if !change.has("tierfeed_transform_workers") {
+        return None;
+    }
+    let rate = |name| {
+        change.differences_by(name, "form")?;
+        let rates = change.rates_by(name, "form");
+        change.passed.filter(|passed| passed.0 > 0).map(|_| rates.values().sum::<f64>())
+    };
+    let ended = change.by("tierfeed_transform_workers_ended_total", "reason");
+    let of = |reason| ended.get(reason).copied().unwrap_or(0.0);
+    Some(format!(
+        "transforms: {} samples/s by {:.0} workers on {} cores; {:.0} became no row; {:.0} workers crashed, {:.0} \
+         took too long",
+        number(rate(SAMPLES)),
+        change.value("tierfeed_transform_workers"),
+        number(rate(WORK)),
+        change.value("tierfeed_transform_failures_total"),
+        of("crashed"),
+        of("timed-out"),
+    ))
 }
 
 /// A smaller share of the time is shown as none.

@@ -64,6 +64,13 @@ pub(crate) fn to_computing(setup: &Setup) -> Result<(), ConfineError> {
     close_file_system()
 }
 
+/// Whether the kernel lets a process give up files.
+#[must_use]
+pub fn has_landlock() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset.handle_access(AccessFs::Execute).and_then(Ruleset::create).is_ok()
+}
+
 /// Also forbids this process to gain privileges (`no_new_privs`).
 fn close_file_system() -> Result<(), ConfineError> {
     let abi = ABI::V6;

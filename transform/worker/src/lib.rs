@@ -10,6 +10,6 @@ mod confine;
 mod serve;
 mod transform;
 
-pub use confine::ConfineError;
+pub use confine::{ConfineError, has_landlock};
 pub use serve::{Apply, Input, ServeError, serve};
 pub use transform::{Transform, TransformError};

@@ -180,6 +180,33 @@ fn requests_to_a_bucket_get_a_line_of_their_own() {
 }
 
 #[test]
+fn transform_workers_get_a_line_with_their_rate_and_how_they_ended() {
+    let agent = |stored: u64, prepared: u64, work: f64| {
+        let text = format!(
+            "tierfeed_transform_workers 2\n\
+             tierfeed_transformed_samples_total{{form=\"stored\"}} {stored}\n\
+             tierfeed_transformed_samples_total{{form=\"prepared\"}} {prepared}\n\
+             tierfeed_transform_failures_total{{form=\"stored\"}} 4\n\
+             tierfeed_transform_work_seconds_total{{form=\"stored\"}} {work}\n\
+             tierfeed_transform_workers_ended_total{{reason=\"crashed\"}} 3\n\
+             tierfeed_transform_workers_ended_total{{reason=\"timed-out\"}} 1\n"
+        );
+        Some(Scrape::parse(&text).unwrap())
+    };
+    let (before, now) = (look(0, None, agent(100, 0, 1.0)), look(2, None, agent(500, 400, 4.0)));
+    let line = frame(Some(&before), &now).into_iter().find(|it| it.starts_with("transforms"));
+    assert_eq!(
+        line.unwrap(),
+        "transforms: 400.0 samples/s by 2 workers on 1.5 cores; 4 became no row; 3 workers crashed, 1 took too \
+         long"
+    );
+    let first = frame(None, &now).into_iter().find(|it| it.starts_with("transforms")).unwrap();
+    assert!(first.contains(" - samples/s by 2 workers on - cores"), "{first}");
+    let without = frame(None, &look(0, None, Some(Scrape::default())));
+    assert!(!without.iter().any(|it| it.starts_with("transforms")));
+}
+
+#[test]
 fn rates_are_of_two_seconds_however_often_one_looks() {
     let mut history = History::default();
     let mut samples_per_s = |tenths: u64, batches: u64| {

@@ -1,0 +1,42 @@
+//! Judges what agents and trainers need to make rows of samples.
+
+use super::{Facts, Finding, Place, facts::TransformWorker};
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    facts
+        .transform_worker
+        .iter()
+        .flat_map(|it| [starts(it), is_confined(it), threads(it)])
+        .collect()
+}
+
+fn starts(worker: &TransformWorker) -> Finding {
+    const SUBJECT: &str = "transform worker";
+    match &worker.made_row {
+        Ok(()) => Finding::ok(SUBJECT, "it started, and made a row of an image"),
+        Err(why) => Finding::missing(
+            SUBJECT,
+            why,
+            "agents and trainers of jobs with a transform cannot start",
+        ),
+    }
+}
+
+fn is_confined(worker: &TransformWorker) -> Finding {
+    const SUBJECT: &str = "transform worker confined";
+    if worker.has_landlock {
+        return Finding::ok(SUBJECT, "the kernel has Landlock");
+    }
+    Finding::degraded(
+        SUBJECT,
+        "the kernel has no Landlock, or it is off",
+        "a hostile sample that takes over a decoder can open files and connections",
+    )
+    .fix(Place::Boot, "lsm=landlock in front of the other names, from Linux 5.13 on")
+}
+
+fn threads(worker: &TransformWorker) -> Finding {
+    const SUBJECT: &str = "transform threads";
+    let count = worker.threads;
+    Finding::ok(SUBJECT, format!("{count} beside one trainer, by affinity and control group"))
+}
