@@ -1,7 +1,10 @@
-//! Finds the size of an image in its first bytes, without a decoder: no memory is taken, and no byte is read twice.
+//! Finds the size of an image in its first bytes, without a decoder and without memory.
 //!
-//! The bytes may be hostile. What this module finds is what the decoders find of each image that they can decode;
-//! of others it may find a size that no image has.
+//! The bytes may be hostile.
+//!
+//! 1. If a decoder reads the head of an image, the size is the one that the decoder finds. In another
+//!    image it may be one that no image has.
+//! 2. Each piece that has 30 bytes or more ends the search or brings it forward, whatever is in it.
 
 use crate::{Format, Size, decoder::recognise};
 
@@ -80,22 +83,17 @@ impl SizeReader {
     fn segments(&mut self, bytes: &[u8]) -> Option<Size> {
         let mut rest = Bytes { bytes, at: 0 };
         loop {
-            let begin = rest.at;
             match segment(&mut rest) {
                 Segment::Frame(size) => return Some(size),
-                Segment::Other => (),
-                Segment::Cut => {
-                    self.at = self.at.saturating_add(begin as u64);
+                Segment::Other if rest.at < bytes.len() => (),
+                Segment::Other | Segment::Cut => {
+                    self.at = self.at.saturating_add(rest.at as u64);
                     return None;
                 }
                 Segment::Last => {
                     self.at = u64::MAX;
                     return None;
                 }
-            }
-            if rest.at >= bytes.len() {
-                self.at = self.at.saturating_add(rest.at as u64);
-                return None;
             }
         }
     }
@@ -105,7 +103,7 @@ enum Segment {
     /// The one with the size.
     Frame(Size),
     Other,
-    /// It does not end in this piece.
+    /// The next piece must begin here, with the marker if there was one.
     Cut,
     /// No frame follows.
     Last,
@@ -122,18 +120,24 @@ fn segment(rest: &mut Bytes<'_>) -> Segment {
         _ => (),
     }
     let begin = rest.at;
-    let Some(len) = rest.u16() else { return Segment::Cut };
-    if len < 2 {
-        return Segment::Last;
-    }
+    let cut = |rest: &mut Bytes<'_>| {
+        rest.at = begin - 2;
+        Segment::Cut
+    };
+    let Some(len) = rest.u16() else { return cut(rest) };
     if matches!(code, 0xc0..=0xcf) && !matches!(code, 0xc4 | 0xc8 | 0xcc) {
         let size = rest.u8().and_then(|_| {
             let (height, width) = (rest.u16()?, rest.u16()?);
             Some(Size { width: width.into(), height: height.into() })
         });
-        return size.map_or(Segment::Cut, Segment::Frame);
+        return size.map_or_else(|| cut(rest), Segment::Frame);
     }
-    rest.at = begin + usize::from(len);
+    // A length includes its own two bytes. libjpeg reads smaller ones as 2 where it skips the segment.
+    let is_skipped = matches!(code, 0xdc | 0xe0..=0xef | 0xfe);
+    if len < 2 && !is_skipped {
+        return Segment::Last;
+    }
+    rest.at = begin + usize::from(len.max(2));
     Segment::Other
 }
 
@@ -154,18 +158,17 @@ impl Bytes<'_> {
         Some(u16::from_be_bytes([self.u8()?, self.u8()?]))
     }
 
-    /// The code of the next marker.
+    /// Goes behind the next marker and returns its code. If there is none, goes to the end, or to a 0xFF
+    /// there, which may begin one.
     fn marker(&mut self) -> Option<u8> {
-        loop {
-            while self.u8()? != 0xff {}
-            let mut code = self.u8()?;
-            while code == 0xff {
-                code = self.u8()?;
-            }
-            if code != 0 {
-                return Some(code);
-            }
+        let rest = self.bytes.get(self.at..)?;
+        let found = rest.windows(2).position(|it| it[0] == 0xff && !matches!(it[1], 0 | 0xff));
+        if let Some(place) = found {
+            self.at += place + 2;
+            return Some(rest[place + 1]);
         }
+        self.at = self.bytes.len() - usize::from(rest.last() == Some(&0xff));
+        None
     }
 }
 
@@ -207,7 +210,7 @@ mod tests {
     /// The size that is found in pieces of so many bytes.
     fn size(bytes: &[u8], piece: usize) -> Option<Size> {
         let mut reader = SizeReader::default();
-        for _ in 0..10_000 {
+        for _ in 0..bytes.len() + 2 {
             let at = usize::try_from(reader.at()).unwrap().min(bytes.len());
             let end = bytes.len().min(at + piece);
             match reader.read(&bytes[at..end]) {
@@ -253,12 +256,48 @@ mod tests {
                 assert_eq!(size(&image, piece), Some(expected), "{} bytes", before.len());
             }
         }
-        for none in [&b"\xff\xd8\xff\xd9"[..], b"\xff\xd8\xff\xda\0\x02", b"\xff\xd8\xff\xe0\0\x01"]
+        for none in [&b"\xff\xd8\xff\xd9"[..], b"\xff\xd8\xff\xda\0\x02", b"\xff\xd8\xff\xc4\0\x01"]
         {
             assert_eq!(size(&[none, frame].concat(), 30), None, "{none:?}");
         }
         let empty = b"\xff\xd8\xff\xc0\0\x11\x08\0\0\x03\x04";
         assert_eq!(size(empty, 30), None);
+    }
+
+    #[test]
+    fn what_the_decoder_skips_before_the_frame_is_skipped() {
+        let odd = [
+            b"\xff\xe0\0\0".to_vec(),
+            b"\xff\xef\0\x01".to_vec(),
+            b"\xff\xfe\0\0".to_vec(),
+            b"\xff\xdc\0\x01".to_vec(),
+            vec![0; 5000],
+            vec![0xff; 5000],
+            b"\xff\0".repeat(2500),
+            [&b"\xff\xe2\x08\0"[..], &[7; 2046]].concat().repeat(64),
+        ];
+        let baseline = |(name, _): &(String, _)| name.ends_with("baseline-2x2.jpeg");
+        let (_, image) = fixtures().into_iter().find(baseline).unwrap();
+        let behind_app0 = 4 + usize::from(u16::from_be_bytes([image[4], image[5]]));
+        for odd in odd {
+            let image = [&image[..behind_app0], &odd, &image[behind_app0..]].concat();
+            let header = Decoder::default().header(&image, u64::MAX).unwrap();
+            for piece in [30, 1024, image.len()] {
+                let found = size(&image, piece);
+                assert_eq!(found, Some(header.size), "{:?}, {piece} bytes", &odd[..4]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_without_a_marker_is_read_once() {
+        for padding in [0, 0xff] {
+            let mut reader = SizeReader::default();
+            let head = b"\xff\xd8\xff\xe0\0\x02";
+            assert_eq!(reader.read(head), SizeSearch::Behind);
+            assert_eq!(reader.read(&[padding; 1024]), SizeSearch::Behind);
+            assert!(reader.at() >= head.len() as u64 + 1023, "{padding}: {}", reader.at());
+        }
     }
 
     proptest! {
@@ -285,7 +324,10 @@ mod tests {
         #[test]
         fn the_decoder_finds_no_other_size_in_a_damaged_head(
             image in 0_usize..1000,
-            damage in prop::collection::vec((0_usize..64, any::<u8>()), 1..4),
+            damage in prop::collection::vec(
+                (0_usize..64, prop_oneof![0_u8..4, Just(0xff), 0xc0_u8..=0xff, any::<u8>()]),
+                1..4,
+            ),
         ) {
             let images = fixtures();
             let (_, mut bytes) = images[image % images.len()].clone();
