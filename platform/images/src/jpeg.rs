@@ -1,10 +1,15 @@
 //! JPEG, by libjpeg-turbo: the region of an image, with the pixels that the whole image has there.
 //!
 //! Rows above the region are entropy-decoded but not transformed, columns beside it are not transformed,
-//! and nothing is decoded below it. Inverse DCT and upsampling are the accurate ones, which torchvision
-//! and Pillow use too. Huffman codes of baseline images are decoded by [`scan`]. CMYK and YCCK become RGB as they convert it. Damaged data is decoded as far as the
-//! library can, as they do; a truncated file is an error.
+//! and nothing is decoded below it. Huffman codes of baseline images are decoded by [`scan`], all else by
+//! the library.
+//!
+//! Pixels are those of torchvision and Pillow: inverse DCT and upsampling are the accurate ones, CMYK and
+//! YCCK become RGB as they convert it, and damaged data is decoded as far as the library can. A truncated
+//! file is an error.
 
+#[cfg(test)]
+mod random_image;
 mod scan;
 #[expect(unsafe_code, reason = "calls of C")]
 mod shim;
@@ -155,12 +160,22 @@ mod tests {
 
     /// The pixels of the upper left corner.
     fn corner(bytes: &[u8], has_library_entropy: u32) -> Result<Vec<u8>, shim::Failure> {
+        let corner = Region { left: 0, top: 0, width: 9, height: 50 };
+        pixels(bytes, corner, has_library_entropy)
+    }
+
+    /// The pixels of a region.
+    fn pixels(
+        bytes: &[u8],
+        region: Region,
+        has_library_entropy: u32,
+    ) -> Result<Vec<u8>, shim::Failure> {
         let mut decompressor = shim::Decompressor::try_new().expect("memory");
         let request = shim::Request {
-            left: 0,
-            top: 0,
-            width: 9,
-            height: 50,
+            left: region.left,
+            top: region.top,
+            width: region.width,
+            height: region.height,
             eighths: 8,
             colour: shim::COLOUR_RGB,
             has_fast_dct: 0,
@@ -168,7 +183,7 @@ mod tests {
             has_library_entropy,
         };
         let running = decompressor.begin(bytes, &request).expect("sound headers");
-        let mut pixels = vec![0; running.rows().width as usize * 50 * 3];
+        let mut pixels = vec![0; (running.rows().width * region.height) as usize * 3];
         running.read(&mut pixels).map(|()| pixels)
     }
 
@@ -181,6 +196,9 @@ mod tests {
 
     #[test]
     fn the_codes_of_sound_baseline_images_are_decoded_here() {
+        if !shim::has_scan() {
+            return;
+        }
         for (name, bytes) in baseline_images() {
             assert!(corner(&bytes, 0).is_ok(), "{name}");
             let start = bytes.windows(2).position(|it| it == [0xFF, 0xDA]).expect("a scan");
@@ -188,6 +206,26 @@ mod tests {
             let outcome = corner(&without_data, 0);
             assert!(matches!(outcome, Err(shim::Failure::Unsound)), "{name} is the library's");
             assert!(corner(&without_data, 1).is_ok(), "{name} is not the library's");
+        }
+    }
+
+    #[test]
+    fn large_scans_are_decoded_here_and_have_the_pixels_of_the_library() {
+        const FOUR_TO_ONE: random_image::Components<'_> = &[(2, 2), (1, 1), (1, 1)];
+        for (components, side) in [(&[(1, 1)][..], 8), (FOUR_TO_ONE, 16)] {
+            for restart_interval in [0, 1, 700] {
+                let bytes = random_image::encode(components, (60, 60), restart_interval);
+                assert!(bytes.len() > 1 << 16, "{}", bytes.len());
+                let length = 60 * side;
+                let whole = Region { left: 0, top: 0, width: length, height: length };
+                let inner = Region { left: 100, top: 150, width: 77, height: 120 };
+                for region in [whole, inner] {
+                    let ours = pixels(&bytes, region, 0).ok();
+                    assert!(ours.is_some(), "{components:?} {restart_interval} {region:?}");
+                    let is_same = ours == pixels(&bytes, region, 1).ok();
+                    assert!(is_same, "{components:?} {restart_interval} {region:?}");
+                }
+            }
         }
     }
 

@@ -10,24 +10,24 @@
 //! 2. For any bytes it reads and writes in bounds, and ends.
 
 mod bits;
-mod code;
+mod huffman;
 
 use bits::Bits;
-use code::Code;
+use huffman::DerivedTable;
 
-/// Coefficients of a block, in rows.
+/// The coefficients of a block, row by row.
 pub(super) type Block = [i16; 64];
 
 /// The library accepts no more blocks of an MCU.
 pub(super) const BLOCKS_MAX: usize = 10;
 const COMPONENTS_MAX: usize = 4;
-const CODES_MAX: u32 = 4;
+const TABLES_MAX: u32 = 4;
 
-/// Where a coefficient stands that the code has at some place. No sound scan goes beyond the last; the
-/// library writes there what does.
+/// Where in a block the coefficient stands whose number in the scan this is. A sound scan has 64 of a
+/// block; further ones are written to the last place, as the library does.
 ///
 /// **Source**: ITU-T T.81, figure A.6.
-const ORDER: [u8; 128] = {
+const ZIGZAG: [u8; 128] = {
     let mut order = [63; 128];
     let (mut row, mut column) = (0, 0);
     let mut place = 0;
@@ -52,33 +52,33 @@ const ORDER: [u8; 128] = {
     order
 };
 
-/// A Huffman code as a JPEG file defines it.
+/// A Huffman table as a JPEG file has it (DHT).
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Definition {
-    /// How many symbols have codes of each number of bits; of none, none have.
+pub(super) struct HuffmanTable {
+    /// At index `n`, how many symbols have a code of `n` bits (BITS). Index 0 is not used.
     pub(super) counts: [u8; 17],
-    /// The symbols, by the length of their codes.
+    /// The symbols, those with the shortest codes first (HUFFVAL).
     pub(super) symbols: [u8; 256],
 }
 
 /// What of a component is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needed {
-    /// Only that its codes are passed.
+    /// Nothing: its codes are skipped.
     Nothing,
-    /// The first coefficient of each block.
-    Mean,
-    /// Each coefficient.
+    /// The DC coefficient of each block.
+    Dc,
+    /// All coefficients.
     All,
 }
 
 /// A component of a scan.
 #[derive(Clone, Copy)]
 pub(super) struct Component {
-    /// Number of the code of first coefficients.
-    pub(super) first: u32,
-    /// Number of the code of other coefficients.
-    pub(super) others: u32,
+    /// Number of its table for DC coefficients.
+    pub(super) dc_table: u32,
+    /// Number of its table for AC coefficients.
+    pub(super) ac_table: u32,
     /// Its blocks in an MCU.
     pub(super) blocks: u32,
     pub(super) needed: Needed,
@@ -102,22 +102,22 @@ pub(super) struct Unsound;
 #[derive(Clone, Copy)]
 struct BlockPlan {
     component: usize,
-    first: usize,
-    others: usize,
+    dc_table: usize,
+    ac_table: usize,
     needed: Needed,
 }
 
 /// The state of a scan that is being decoded.
 pub(super) struct Scan {
-    first: [Code; CODES_MAX as usize],
-    others: [Code; CODES_MAX as usize],
+    dc_tables: [DerivedTable; TABLES_MAX as usize],
+    ac_tables: [DerivedTable; TABLES_MAX as usize],
     blocks: [BlockPlan; BLOCKS_MAX],
     blocks_count: usize,
     columns: u32,
     needed: (u32, u32),
     column: u32,
-    /// The first coefficients of the last blocks.
-    means: [i32; COMPONENTS_MAX],
+    /// The DC coefficient of the last block of each component, to which the next one is a difference.
+    predictions: [i32; COMPONENTS_MAX],
     restart_interval: u32,
     until_restart: u32,
     /// Number of the restart marker that is due.
@@ -127,16 +127,16 @@ pub(super) struct Scan {
 
 impl Default for Scan {
     fn default() -> Self {
-        let nothing = BlockPlan { component: 0, first: 0, others: 0, needed: Needed::Nothing };
+        let nothing = BlockPlan { component: 0, dc_table: 0, ac_table: 0, needed: Needed::Nothing };
         Self {
-            first: Default::default(),
-            others: Default::default(),
+            dc_tables: Default::default(),
+            ac_tables: Default::default(),
             blocks: [nothing; BLOCKS_MAX],
             blocks_count: 0,
             columns: 0,
             needed: (0, 0),
             column: 0,
-            means: [0; COMPONENTS_MAX],
+            predictions: [0; COMPONENTS_MAX],
             restart_interval: 0,
             until_restart: 0,
             restart: 0,
@@ -146,38 +146,30 @@ impl Default for Scan {
 }
 
 impl Scan {
-    /// Takes the code of a number for first coefficients.
-    pub(super) fn define_first(
-        &mut self,
-        number: u32,
-        definition: &Definition,
-    ) -> Result<(), Unsound> {
-        self.first.get_mut(number as usize).ok_or(Unsound)?.define(definition)
+    /// Sets a table for DC coefficients.
+    pub(super) fn set_dc(&mut self, number: u32, table: &HuffmanTable) -> Result<(), Unsound> {
+        self.dc_tables.get_mut(number as usize).ok_or(Unsound)?.set(table)
     }
 
-    /// Takes the code of a number for other coefficients.
-    pub(super) fn define_others(
-        &mut self,
-        number: u32,
-        definition: &Definition,
-    ) -> Result<(), Unsound> {
-        self.others.get_mut(number as usize).ok_or(Unsound)?.define(definition)
+    /// Sets a table for AC coefficients.
+    pub(super) fn set_ac(&mut self, number: u32, table: &HuffmanTable) -> Result<(), Unsound> {
+        self.ac_tables.get_mut(number as usize).ok_or(Unsound)?.set(table)
     }
 
-    /// Begins a scan, whose codes are defined.
+    /// Begins a scan, whose tables are set.
     pub(super) fn begin(&mut self, plan: &Plan<'_>) -> Result<(), Unsound> {
         self.blocks_count = 0;
         if plan.components.len() > COMPONENTS_MAX {
             return Err(Unsound);
         }
         for (number, component) in plan.components.iter().enumerate() {
-            if component.first.max(component.others) >= CODES_MAX {
+            if component.dc_table.max(component.ac_table) >= TABLES_MAX {
                 return Err(Unsound);
             }
             let block = BlockPlan {
                 component: number,
-                first: component.first as usize,
-                others: component.others as usize,
+                dc_table: component.dc_table as usize,
+                ac_table: component.ac_table as usize,
                 needed: component.needed,
             };
             for _ in 0..component.blocks {
@@ -188,7 +180,7 @@ impl Scan {
         self.columns = plan.columns;
         self.needed = plan.needed;
         self.column = 0;
-        self.means = [0; COMPONENTS_MAX];
+        self.predictions = [0; COMPONENTS_MAX];
         self.restart_interval = plan.restart_interval;
         self.until_restart = plan.restart_interval;
         self.restart = 0;
@@ -201,7 +193,7 @@ impl Scan {
         self.blocks_count
     }
 
-    /// Decodes the next MCU into blocks of zeros, or passes it if there are none. `bytes` are the same
+    /// Decodes the next MCU into blocks of zeros, or skips it if there are none. `bytes` are the same
     /// each time: all from the beginning of the scan.
     pub(super) fn decode(
         &mut self,
@@ -212,7 +204,7 @@ impl Scan {
             if self.until_restart == 0 {
                 self.bits.restart(bytes, self.restart)?;
                 self.restart = (self.restart + 1) % 8;
-                self.means = [0; COMPONENTS_MAX];
+                self.predictions = [0; COMPONENTS_MAX];
                 self.until_restart = self.restart_interval;
             }
             self.until_restart -= 1;
@@ -221,41 +213,41 @@ impl Scan {
         let is_needed = self.column >= self.needed.0 && self.column < self.needed.1;
         self.column = if self.column + 1 == self.columns { 0 } else { self.column + 1 };
         match blocks {
-            Some(blocks) if is_needed => self.keep(blocks),
-            _ => self.pass(),
+            Some(blocks) if is_needed => self.decode_mcu(blocks),
+            _ => self.skip_mcu(),
         }
     }
 
-    fn keep(&mut self, blocks: &mut [&mut Block]) -> Result<(), Unsound> {
+    fn decode_mcu(&mut self, blocks: &mut [&mut Block]) -> Result<(), Unsound> {
         let mut cursor = self.bits.cursor();
         for (plan, block) in self.blocks[..self.blocks_count].iter().zip(blocks) {
-            let difference = self.first[plan.first].first(&mut cursor)?;
-            let mean = &mut self.means[plan.component];
-            *mean = mean.wrapping_add(difference);
-            let others = &self.others[plan.others];
+            let difference = self.dc_tables[plan.dc_table].dc_difference(&mut cursor)?;
+            let dc = &mut self.predictions[plan.component];
+            *dc = dc.wrapping_add(difference);
+            let ac_table = &self.ac_tables[plan.ac_table];
             if plan.needed != Needed::Nothing {
                 // The library keeps 16 bits as well.
                 #[expect(clippy::cast_possible_truncation, reason = "of damaged data alone")]
-                let mean = *mean as i16;
-                block[0] = mean;
+                let dc = *dc as i16;
+                block[0] = dc;
             }
             if plan.needed == Needed::All {
-                others.keep(&mut cursor, block)?;
+                ac_table.decode_ac(&mut cursor, block)?;
             } else {
-                others.pass(&mut cursor)?;
+                ac_table.skip_ac(&mut cursor)?;
             }
         }
         let cursor = cursor.end();
         self.bits.advance(cursor)
     }
 
-    fn pass(&mut self) -> Result<(), Unsound> {
+    fn skip_mcu(&mut self) -> Result<(), Unsound> {
         let mut cursor = self.bits.cursor();
         for plan in &self.blocks[..self.blocks_count] {
-            let difference = self.first[plan.first].first(&mut cursor)?;
-            let mean = &mut self.means[plan.component];
-            *mean = mean.wrapping_add(difference);
-            self.others[plan.others].pass(&mut cursor)?;
+            let difference = self.dc_tables[plan.dc_table].dc_difference(&mut cursor)?;
+            let dc = &mut self.predictions[plan.component];
+            *dc = dc.wrapping_add(difference);
+            self.ac_tables[plan.ac_table].skip_ac(&mut cursor)?;
         }
         let cursor = cursor.end();
         self.bits.advance(cursor)

@@ -34,7 +34,7 @@
 
 // As platform/images/src/jpeg/shim.rs has them.
 enum { COLOUR_RGB = 0, COLOUR_GREY = 1 };
-enum { NEEDED_NOTHING = 0, NEEDED_MEAN = 1, NEEDED_ALL = 2 };
+enum { NEEDED_NOTHING = 0, NEEDED_DC = 1, NEEDED_ALL = 2 };
 enum { DONE = 0, FAILED = 1, UNSOUND = 2 };
 
 // Upsampling looks at neighbours: with this many columns more on each side, a region has the pixels of
@@ -58,9 +58,9 @@ struct rows {
 
 // A scan as scan.rs decodes it.
 struct component {
-  const uint8_t *first_counts, *first_symbols;    // The code of first coefficients, and its number.
-  const uint8_t *others_counts, *others_symbols;  // The code of the others.
-  uint32_t first, others;
+  const uint8_t *dc_counts, *dc_symbols;  // Its Huffman table for DC coefficients.
+  const uint8_t *ac_counts, *ac_symbols;  // Its Huffman table for AC coefficients.
+  uint32_t dc_table, ac_table;            // The numbers of these tables.
   uint32_t blocks;
   uint32_t needed;
 };
@@ -221,7 +221,7 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
 
 static uint32_t needed(const jpeg_component_info *component) {
   if (!component->component_needed) return NEEDED_NOTHING;
-  return component->DCT_SCALED_SIZE > 1 ? NEEDED_ALL : NEEDED_MEAN;
+  return component->DCT_SCALED_SIZE > 1 ? NEEDED_ALL : NEEDED_DC;
 }
 
 // Lets scan.rs decode the Huffman codes of a baseline image that has one scan.
@@ -241,15 +241,15 @@ static void replace_entropy_decoder(struct decompressor *this, const struct rows
   };
   for (int i = 0; i < jpeg->comps_in_scan; i++) {
     const jpeg_component_info *component = jpeg->cur_comp_info[i];
-    const JHUFF_TBL *first = jpeg->dc_huff_tbl_ptrs[component->dc_tbl_no];
-    const JHUFF_TBL *others = jpeg->ac_huff_tbl_ptrs[component->ac_tbl_no];
+    const JHUFF_TBL *dc = jpeg->dc_huff_tbl_ptrs[component->dc_tbl_no];
+    const JHUFF_TBL *ac = jpeg->ac_huff_tbl_ptrs[component->ac_tbl_no];
     plan.components[i] = (struct component){
-        .first_counts = first->bits,
-        .first_symbols = first->huffval,
-        .others_counts = others->bits,
-        .others_symbols = others->huffval,
-        .first = component->dc_tbl_no,
-        .others = component->ac_tbl_no,
+        .dc_counts = dc->bits,
+        .dc_symbols = dc->huffval,
+        .ac_counts = ac->bits,
+        .ac_symbols = ac->huffval,
+        .dc_table = component->dc_tbl_no,
+        .ac_table = component->ac_tbl_no,
         .blocks = component->MCU_blocks,
         .needed = needed(component),
     };
@@ -258,6 +258,15 @@ static void replace_entropy_decoder(struct decompressor *this, const struct rows
 }
 
 #endif
+
+// Whether scan.rs decodes what replace_entropy_decoder leaves to it.
+int tierfeed_jpeg_has_scan(void) {
+#ifdef HAS_ENTROPY_DECODER
+  return 1;
+#else
+  return 0;
+#endif
+}
 
 // Starts to decode. `bytes` must stay where they are until the rows are read.
 int tierfeed_jpeg_begin(struct decompressor *this, const uint8_t *bytes, size_t length,

@@ -6,7 +6,7 @@ use std::{
     slice,
 };
 
-use super::scan::{BLOCKS_MAX, Block, Component, Definition, Needed, Plan, Scan};
+use super::scan::{BLOCKS_MAX, Block, Component, HuffmanTable, Needed, Plan, Scan};
 
 /// The values of [`Request::colour`].
 pub(super) const COLOUR_RGB: u32 = 0;
@@ -51,18 +51,17 @@ pub(super) struct Rows {
 
 /// The values of [`ComponentOfC::needed`].
 const NEEDED_NOTHING: u32 = 0;
-const NEEDED_MEAN: u32 = 1;
+const NEEDED_DC: u32 = 1;
 
-/// A component of a scan. Each pointer is to the numbers of symbols by the lengths of their codes, 17, or
-/// to the symbols, 256.
+/// A component of a scan, with its Huffman tables as [`HuffmanTable`] has them.
 #[repr(C)]
 struct ComponentOfC {
-    first_counts: *const [u8; 17],
-    first_symbols: *const [u8; 256],
-    others_counts: *const [u8; 17],
-    others_symbols: *const [u8; 256],
-    first: u32,
-    others: u32,
+    dc_counts: *const [u8; 17],
+    dc_symbols: *const [u8; 256],
+    ac_counts: *const [u8; 17],
+    ac_symbols: *const [u8; 256],
+    dc_table: u32,
+    ac_table: u32,
     blocks: u32,
     needed: u32,
 }
@@ -93,25 +92,25 @@ unsafe extern "C" fn tierfeed_jpeg_scan_begin(scan: *mut Scan, plan: *const Plan
     let count = plan.components_count as usize;
     for component in plan.components.iter().take(count) {
         // SAFETY: the caller promises that the pointer is valid.
-        let counts = unsafe { *component.first_counts };
+        let counts = unsafe { *component.dc_counts };
         // SAFETY: as before.
-        let symbols = unsafe { *component.first_symbols };
-        let first = scan.define_first(component.first, &Definition { counts, symbols });
+        let symbols = unsafe { *component.dc_symbols };
+        let dc = scan.set_dc(component.dc_table, &HuffmanTable { counts, symbols });
         // SAFETY: as before.
-        let counts = unsafe { *component.others_counts };
+        let counts = unsafe { *component.ac_counts };
         // SAFETY: as before.
-        let symbols = unsafe { *component.others_symbols };
-        let others = scan.define_others(component.others, &Definition { counts, symbols });
-        if first.and(others).is_err() {
+        let symbols = unsafe { *component.ac_symbols };
+        let ac = scan.set_ac(component.ac_table, &HuffmanTable { counts, symbols });
+        if dc.and(ac).is_err() {
             return 0;
         }
         components.push(Component {
-            first: component.first,
-            others: component.others,
+            dc_table: component.dc_table,
+            ac_table: component.ac_table,
             blocks: component.blocks,
             needed: match component.needed {
                 NEEDED_NOTHING => Needed::Nothing,
-                NEEDED_MEAN => Needed::Mean,
+                NEEDED_DC => Needed::Dc,
                 _ => Needed::All,
             },
         });
@@ -125,7 +124,7 @@ unsafe extern "C" fn tierfeed_jpeg_scan_begin(scan: *mut Scan, plan: *const Plan
     c_int::from(scan.begin(&plan).is_ok())
 }
 
-/// Decodes an MCU, or says that it cannot. It passes the MCU if `blocks` is null.
+/// Decodes an MCU, or says that it cannot. It skips the MCU if `blocks` is null.
 ///
 /// # Safety
 ///
@@ -179,7 +178,16 @@ unsafe extern "C" {
         scan: *mut c_void,
         rows: *mut Rows,
     ) -> c_int;
+    #[cfg(test)]
+    fn tierfeed_jpeg_has_scan() -> c_int;
     fn tierfeed_jpeg_rows(this: *mut Opaque, pixels: *mut u8, length: usize) -> c_int;
+}
+
+/// Whether [`Scan`] decodes baseline images. Where jpegint.h is not installed, the library decodes all.
+#[cfg(test)]
+pub(super) fn has_scan() -> bool {
+    // SAFETY: the call has no precondition.
+    unsafe { tierfeed_jpeg_has_scan() == 1 }
 }
 
 /// libjpeg-turbo's decompressor, whose tables and memory serve one image after another.
