@@ -306,6 +306,30 @@ def test_a_trainer_that_holds_everything_does_not_wait_for_itself(agent: PlayedA
     assert set(ALL[3:13]) <= set(agent.served)
 
 
+def test_a_slow_store_costs_batches_that_are_staged_only_once(agent: PlayedAgent) -> None:
+    feed = connect()
+    (connection,) = agent.connections
+    batches = feed.epoch(0)
+    receive, kept = connection.receive, []
+    for step in range(3):
+        next(batches)
+        while connection.ring:
+            receive(0.0)
+        later = connection.requests.answered
+        left_s = 1.5
+
+        def receive_slowly(timeout_s: float) -> bool:
+            nonlocal left_s
+            left_s -= timeout_s
+            return left_s <= 0 and receive(0.0)
+
+        connection.receive = receive_slowly  # type: ignore[method-assign]
+        assert feed.batch(2, step).step == step
+        connection.receive = receive  # type: ignore[method-assign]
+        kept.append(bool(later) and later <= connection.requests.answered)
+    assert kept == [False, True, True]
+
+
 def test_a_batch_for_which_there_is_no_room_is_counted_and_said_once(agent: PlayedAgent) -> None:
     agent.refuses = {place: "no-room" for place in ALL[2:5]}
     feed = connect()

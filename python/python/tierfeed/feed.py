@@ -56,10 +56,15 @@ if TYPE_CHECKING:
 # is silent for so long hangs, and is given up as if it were gone.
 PATIENCE_S = 60.0
 
-# How long to wait for a batch while this process itself may hold the room for it: it holds as many as
-# the agent stages, or batches that it takes later, because it reads out of turn. The agent refuses such
-# a request as soon as it knows; if it does not, the wait would be for this process itself.
+# How long to wait for a batch while this process itself holds as many as the agent stages. The agent
+# refuses such a request as soon as it knows; if it does not, the wait would be for this process itself.
 PATIENCE_HOLDING_ALL_S = 1.0
+
+# How long to wait for a batch out of turn while later ones are staged, before those give up their room
+# for it. It doubles each time, up to the limit: where the store is slow rather than memory full, they
+# are staged again only a few times.
+PATIENCE_OUT_OF_TURN_S = 1.0
+PATIENCE_OUT_OF_TURN_MAX_S = 16.0
 
 # A loop holds the batch that it is about to drop and the next one; that is not keeping them.
 LOOP_HOLDS = 2
@@ -190,6 +195,7 @@ class Feed:
         # The iteration that began last.
         self._iteration: weakref.ref[Batches] | None = None
         self._lease_copyouts = 0
+        self._patience_out_of_turn_s = PATIENCE_OUT_OF_TURN_S
         self._tallies = Tallies()
         # The epoch that was begun last in this process.
         self._epoch_begun: int | None = None
@@ -491,11 +497,17 @@ class Feed:
         while requests.is_in_flight(place):
             holds_all = agent.leases >= agent.batches_ahead
             holds_later = bool(requests.answered)
-            patience_s = PATIENCE_HOLDING_ALL_S if holds_all or holds_later else PATIENCE_S
+            patience_s = PATIENCE_S
+            if holds_later:
+                patience_s = self._patience_out_of_turn_s
+            if holds_all:
+                patience_s = PATIENCE_HOLDING_ALL_S
             if agent.receive(0.0 if self._is_lost else patience_s):
                 continue
             if holds_later and not self._is_lost:
                 requests.keep_only([place])
+                doubled = 2 * self._patience_out_of_turn_s
+                self._patience_out_of_turn_s = min(doubled, PATIENCE_OUT_OF_TURN_MAX_S)
                 continue
             requests.abandon(place)
             if holds_all or self._is_lost:
