@@ -164,6 +164,43 @@ def test_auto_looks_at_images_of_own_size_and_says_why_it_chose(tmp_path, monkey
     assert re.search(reason, transform["cached_because"]), transform
 
 
+def test_where_no_image_states_a_size_prepared_is_an_error_and_auto_takes_the_stored_form(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small: dict[str, Any] = {**CROPPED, "cache": "prepared", "limits": {"pixels": 1100}}
+    world = photographed(tmp_path, small, on_error="skip", epochs=1)
+    line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--", "true")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert done.returncode == 2, done.stderr
+    said = "job.yaml:12: transform.cache: tiers cannot hold prepared samples, because their lengths"
+    assert said in done.stderr
+    assert "none of 23 heads states a size within `limits.pixels`" in done.stderr
+    world.job.write_text(world.job.read_text().replace('"prepared"', '"auto"'))
+    done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    transform = node.report(tmp_path / "run")["transform"]
+    assert transform["cached"] == "stored"
+    assert "the sizes of the images are not known: none of 23" in transform["cached_because"]
+
+
+def test_an_interrupt_ends_a_scan_of_images_at_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = photographed(tmp_path, {**CROPPED, "cache": "prepared"}, epochs=1)
+    slow = "dataset:\n  emulate: { bandwidth: 1 GB/s, latency: 3 s }\n"
+    world.job.write_text(world.job.read_text().replace("dataset:\n", slow))
+    line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--", "true")
+    running = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    said = iter(running.stderr.readline, "")
+    assert any("scanning the heads of images" in it for it in said)
+    running.send_signal(signal.SIGINT)
+    rest = "".join(said)
+    assert running.wait(node.TIMEOUT_S) == 0, rest
+    assert "the sizes of images are known" not in rest
+    assert "did not end within" not in rest
+
+
 def test_the_form_that_tiers_hold_follows_from_the_measured_time_of_a_transform(tmp_path) -> None:
     steps = {"steps": [{"resize": [40, 40]}, {"random_crop": 32}], "cache": "auto"}
     world = photographed(tmp_path, steps, epochs=2)

@@ -41,7 +41,7 @@ mod transform_cost;
 mod transforms;
 
 pub use calibration::Calibration;
-pub use error::{AgentError, JoinError};
+pub use error::{AgentError, ImagesError, JoinError, NoPreparedLengths};
 pub use observer::Settings as ObserveSettings;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};

@@ -317,7 +317,7 @@ impl Manager {
         let now = self.clock.now();
         match request {
             Request::Register(registration, reply) => {
-                answer(reply, self.register(registration, now));
+                answer(reply, self.register(*registration, now));
             }
             Request::Report { node, incarnation, progress, available, observed, reply } => {
                 let applied = progress.applied.clone();

@@ -25,6 +25,12 @@ impl Trigger {
 }
 
 impl Shutdown {
+    /// Whether the shutdown was requested.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.0.has_changed().is_err() || *self.0.borrow()
+    }
+
     /// Returns once the shutdown was requested, immediately if it was before.
     pub async fn recv(&mut self) {
         // An error means that all triggers were dropped, which requests the shutdown too.

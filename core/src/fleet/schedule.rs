@@ -121,13 +121,16 @@ pub struct TransformOffer {
     pub from: String,
     /// The lengths of prepared samples, if each has its own; `None` if all have one, or they were not looked at.
     pub own: Option<OwnLengths>,
+    /// Why the node could not look at them; empty if it could, or did not try.
+    pub own_unknown: String,
 }
 
 impl TransformOffer {
     /// Of a node that measured nothing.
     #[must_use]
     pub fn of_threads(threads: NonZeroU32) -> Self {
-        Self { threads, each: None, from: String::from("not measured"), own: None }
+        let from = String::from("not measured");
+        Self { threads, each: None, from, own: None, own_unknown: String::new() }
     }
 }
 

@@ -7,7 +7,7 @@ use tierfeed_workload_analyzer::job::{JobError, LocatedError};
 
 use super::{ram_disk::RamDiskError, scratch::ScratchError};
 use crate::{
-    dataset::{DatasetError, reader::BucketError},
+    dataset::{DatasetError, image_sizes::ScanError, reader::BucketError},
     layout::LayoutError,
     observe::{metrics::ServeError, report::WriteError},
     rpc::{client::CallError, wire::Remedy},
@@ -105,9 +105,9 @@ pub enum JoinError {
     /// The tiers do not fit on this node.
     #[error(transparent)]
     Layout(#[from] LocatedError<LayoutError>),
-    /// The images of the dataset cannot be looked at.
+    /// Tiers are to hold prepared samples, but their lengths are not known.
     #[error(transparent)]
-    Images(#[from] BucketError),
+    Images(#[from] Box<LocatedError<NoPreparedLengths>>),
     /// The system has no random source.
     #[error(transparent)]
     Random(#[from] TokenError),
@@ -129,9 +129,44 @@ impl JoinError {
         match self {
             Self::Manager(error) => error.remedy() == Remedy::Reconfigure,
             Self::Dataset(error) => error.is_input(),
-            Self::Images(error) => matches!(error, BucketError::Open(_)),
+            Self::Images(error) => error.source.0.is_input(),
             Self::Random(_) => false,
             _ => true,
         }
+    }
+}
+
+/// Why tiers cannot hold prepared samples that have lengths of their own.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "transform.cache: tiers cannot hold prepared samples, because their lengths are not known: {0}; use \
+     `cache: stored`"
+)]
+pub struct NoPreparedLengths(#[source] pub ImagesError);
+
+/// Why the sizes of images are not known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImagesError {
+    /// Their bucket cannot be read.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// Their heads cannot be read.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// There is no image that tiers could hold.
+    #[error(
+        "none of {looked_at} heads states a size within `limits.pixels`; a compressed sample has no head that could \
+         be read"
+    )]
+    NoSizes {
+        /// Images that were looked at.
+        looked_at: usize,
+    },
+}
+
+impl ImagesError {
+    fn is_input(&self) -> bool {
+        matches!(self, Self::Bucket(BucketError::Open(_)) | Self::NoSizes { .. })
     }
 }

@@ -8,9 +8,10 @@ use std::{
 
 use tierfeed_core::{
     fleet::{
-        Assignment, Registration,
+        Assignment, Direction, Progress, Registration,
         launch::{Identity, LaunchError, Misfit, Post},
         members::PeerReport,
+        schedule::{OwnLengths, Schedule},
     },
     id::NodeId,
     order::Spec,
@@ -22,13 +23,14 @@ use tierfeed_transform::worker_process::Program;
 use tierfeed_workload_analyzer::{
     Job,
     demand::{Demand, Sizes},
-    job::{JobError, LocatedError},
+    job::{CachedForm, JobError, LocatedError, Transform},
 };
+use tokio::task::JoinHandle;
 
 use super::{
-    AgentError, Calibration, JoinError, LoadedJob, Settings,
+    AgentError, Calibration, ImagesError, JoinError, LoadedJob, NoPreparedLengths, Settings,
     manager_connection::ManagerHandle,
-    own_lengths::{Images, of_own_lengths},
+    own_lengths::{self, Images, of_own_lengths},
     passed_on::bring_index,
     peers::{self, Applicant, Secret},
     ram_disk, transform_cost,
@@ -37,7 +39,6 @@ use crate::{
     clock::Clock,
     dataset::{
         self, DatasetError, image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms,
-        reader::BucketError,
     },
     layout::{Found, Layout, LayoutError, Measured, Node, Overcommit},
     rpc::{
@@ -47,11 +48,15 @@ use crate::{
     },
     run_dir::{LockOwner, RunDir, RunDirLock, trainer_file::TrainerFile},
     schedule::{self, Terms},
+    shutdown::{self, Shutdown},
     transport::token,
 };
 
 /// How long an agent tries to reach its manager before it gives up.
 const CONNECT_WITHIN: Nanoseconds = Nanoseconds(60_000_000_000);
+
+/// The pause between two reports while images are scanned.
+const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The pause between two attempts.
 const RETRY_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
@@ -95,13 +100,18 @@ pub(super) async fn join(
         let path = index_path(&job, &run_dir);
         bring_index(&mut client, &job.dataset, &path, text.index_fingerprint).await;
     }
-    let job_file = source.text().file.clone();
+    let text = source.text().clone();
+    let job_text = text.clone();
     let tiers_report = settings.tiers_report.clone();
     let (program, known) = (settings.transform_worker.clone(), settings.image_sizes.clone());
     let records = settings.measured_transforms.clone();
+    // A scan of images ends if this future is dropped.
+    let (_scanning, end_of_scan) = shutdown::channel();
+    let end = end_of_scan.clone();
     let read = move || {
         let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
-        let local = local.with_sample_time(&program).with_images(&known)?;
+        let local = local.with_sample_time(&program).with_images(&known, &end);
+        let local = local.map_err(|error| no_prepared_lengths(&job_text, error))?;
         local.record(&records);
         Ok::<_, JoinError>(local)
     };
@@ -126,14 +136,22 @@ pub(super) async fn join(
         Some(_) => secret(&mut client, &agent).await,
         None => None,
     };
-    let known = &settings.image_sizes;
-    let prepared = own_lengths(&job, &assignment, catalog.first(), images, known)
-        .await
-        .map_err(JoinError::from)?;
+    let prepared = match transform_of_prepared(&job, &assignment.schedule) {
+        None => None,
+        Some(transform) => {
+            let (job, transform) = (Arc::clone(&job), transform.clone());
+            let (index, known) = (Arc::clone(catalog.first()), settings.image_sizes.clone());
+            let lengths =
+                move || own_lengths(&job, &transform, &index, images, &known, &end_of_scan);
+            let lengths = tokio::task::spawn_blocking(lengths);
+            let lengths = with_heartbeats(lengths, &mut client, &agent).await?;
+            Some(lengths.map_err(|error| no_prepared_lengths(&text, error))?)
+        }
+    };
     let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
     Ok(Joined {
         job,
-        job_file,
+        job_file: text.file,
         catalog,
         prepared,
         index_path,
@@ -306,25 +324,44 @@ impl LocalJob {
     }
 
     /// With the lengths of prepared samples, if each has its own. All images are scanned for them if the tiers of this
-    /// node are going to hold prepared samples, as far as it can tell.
-    fn with_images(self, known: &ImageSizeCache) -> Result<Self, BucketError> {
-        let index = self.catalog.first();
-        let images = Images::look_blocking(&self.job, index, known);
-        let Some((transform, images)) = of_own_lengths(&self.job).zip(images) else {
-            return Ok(self);
-        };
-        let found = self.found.with_own_lengths(images.offer(transform, index));
-        let schedule = schedule::of(&Terms::of(&self.job, &self.demand), &found.offer());
-        let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
-        let (images, found) = match (images, form) {
-            (Images::LookedAt(_), Some(Form::Prepared)) => {
-                let images = Images::Known(Images::scan_blocking(&self.job, index, known)?);
-                let found = found.with_own_lengths(images.offer(transform, index));
-                (images, found)
+    /// node are going to hold prepared samples, as far as it can tell. Where the job leaves the choice, tiers hold
+    /// stored samples if the lengths cannot be known.
+    fn with_images(self, known: &ImageSizeCache, end: &Shutdown) -> Result<Self, ImagesError> {
+        let Some(transform) = of_own_lengths(&self.job) else { return Ok(self) };
+        match self.images(transform, known, end) {
+            Ok((images, own)) => {
+                let found = self.found.with_own_lengths(Ok(own));
+                Ok(Self { images: Some(images), found, ..self })
             }
-            it => (it.0, found),
-        };
-        Ok(Self { images: Some(images), found, ..self })
+            Err(error) if transform.cache == CachedForm::Auto => {
+                tracing::warn!(%error, "the sizes of images are not known; tiers hold stored samples");
+                Ok(Self { found: self.found.with_own_lengths(Err(error.to_string())), ..self })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn images(
+        &self,
+        transform: &Transform,
+        known: &ImageSizeCache,
+        end: &Shutdown,
+    ) -> Result<(Images, OwnLengths), ImagesError> {
+        let (job, index) = (&self.job, self.catalog.first());
+        let images = Images::look_blocking(job, transform, index, known, end)?;
+        let own = images.offer(transform, index)?;
+        let mut offer = self.found.offer();
+        offer.transform.iter_mut().for_each(|it| it.own = Some(own));
+        let schedule = schedule::of(&Terms::of(job, &self.demand), &offer);
+        let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
+        match (&images, form) {
+            (Images::LookedAt(_), Some(Form::Prepared)) => {
+                let images = Images::Known(Images::scan_blocking(job, index, known, end)?);
+                let own = images.offer(transform, index)?;
+                Ok((images, own))
+            }
+            _ => Ok((images, own)),
+        }
     }
 
     /// Keeps what was measured for plans.
@@ -339,29 +376,54 @@ impl LocalJob {
     }
 }
 
-/// The lengths of prepared samples that have their own, if tiers hold these. They are scanned now if the manager gave
-/// this node another form than it foresaw.
-async fn own_lengths(
-    job: &Arc<Job>,
-    assignment: &Assignment,
+/// The transform of a job whose prepared samples have lengths of their own, if tiers hold these.
+fn transform_of_prepared<'a>(job: &'a Job, schedule: &Schedule) -> Option<&'a Transform> {
+    let form = schedule.transform.as_ref().map(|transform| transform.form);
+    of_own_lengths(job).filter(|_| form == Some(Form::Prepared))
+}
+
+/// The lengths of prepared samples. All images are scanned now if the manager gave this node another form than it
+/// foresaw.
+fn own_lengths(
+    job: &Job,
+    transform: &Transform,
     index: &Arc<Index>,
     images: Option<Images>,
     known: &ImageSizeCache,
-) -> Result<Option<Arc<[Bytes]>>, BucketError> {
-    let form = assignment.schedule.transform.as_ref().map(|transform| transform.form);
-    if form != Some(Form::Prepared) || of_own_lengths(job).is_none() {
-        return Ok(None);
-    }
-    let (job, index, known) = (Arc::clone(job), Arc::clone(index), known.clone());
-    let lengths = move || {
-        let sizes = match images {
-            Some(Images::Known(sizes)) => sizes,
-            _ => Images::scan_blocking(&job, &index, &known)?,
-        };
-        let stored: Vec<_> = index.sizes().collect();
-        Ok(of_own_lengths(&job).map(|it| sizes.prepared(&it.pipeline, &stored)))
+    end: &Shutdown,
+) -> Result<Arc<[Bytes]>, ImagesError> {
+    let sizes = match images {
+        Some(Images::Known(sizes)) => sizes,
+        _ => Images::scan_blocking(job, index, known, end)?,
     };
-    tokio::task::spawn_blocking(lengths).await.expect("a scan of images does not panic")
+    own_lengths::lengths(&sizes, transform, index)
+}
+
+fn no_prepared_lengths(JobText { text, file, .. }: &JobText, error: ImagesError) -> JoinError {
+    let keys = ["transform", "cache"];
+    Box::new(LocatedError::in_text(text, file, &keys, NoPreparedLengths(error))).into()
+}
+
+/// The result of `work`. Meanwhile the manager hears of this node, or it would count as lost.
+async fn with_heartbeats<T>(
+    mut work: JoinHandle<T>,
+    client: &mut Client,
+    agent: &Registration,
+) -> Result<T, AgentError> {
+    let nothing = Progress::default();
+    loop {
+        tokio::select! {
+            done = &mut work => return Ok(done.expect("a scan of images does not panic")),
+            () = tokio::time::sleep(HEARTBEAT_EVERY) => {
+                match client.report(agent.node, agent.incarnation, &nothing, None).await {
+                    Ok(Direction::Drain | Direction::Superseded) => return Err(AgentError::Ended),
+                    // After a restart of the manager, the first report behind the scan registers again.
+                    Ok(Direction::Continue | Direction::Unknown) => (),
+                    Err(error) => tracing::debug!(%error, "a heartbeat during a scan of images"),
+                }
+            }
+        }
+    }
 }
 
 fn read_job(

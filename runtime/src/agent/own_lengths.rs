@@ -3,9 +3,12 @@
 //! Before an agent offers what it has, it looks at a few hundred images: that gives the mean, and how long a scan of
 //! all would take. It scans all only if its tiers are going to hold prepared samples, once for an index.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tierfeed_core::{
@@ -24,13 +27,15 @@ use tierfeed_workload_analyzer::{
     job::{CachedForm, Transform},
 };
 
+use super::ImagesError;
 use crate::{
     clock::Clock,
     dataset::{
-        image_sizes::{self, ImageSizeCache, ImageSizes},
+        image_sizes::{ImageSizeCache, ImageSizes},
         reader::{self, BucketError},
     },
     schedule,
+    shutdown::Shutdown,
 };
 
 /// Images that are looked at for an estimate, at even distances in the dataset.
@@ -60,31 +65,30 @@ pub(super) fn of_own_lengths(job: &Job) -> Option<&Transform> {
 }
 
 impl Images {
-    /// The sizes that an earlier run found, else an estimate; `None` if nothing depends on them, or no image can be
-    /// looked at.
+    /// The sizes that an earlier run found, else an estimate.
     pub(super) fn look_blocking(
         job: &Job,
+        transform: &Transform,
         index: &Arc<Index>,
         known: &ImageSizeCache,
-    ) -> Option<Self> {
-        let transform = of_own_lengths(job)?;
+        end: &Shutdown,
+    ) -> Result<Self, ImagesError> {
         if let Some(sizes) = known.get(index) {
-            return Some(Self::Known(sizes));
+            return Ok(Self::Known(sizes));
         }
-        let source = source(job, index)
-            .map_err(|error| tracing::warn!(%error, "images cannot be looked at"))
-            .ok()?;
+        let source = source(job, index)?;
         let step = index.len().div_ceil(LOOKED_AT).max(1);
         let samples: Vec<_> = (0..index.len()).step_by(step as usize).map(SampleId).collect();
         let clock = Clock::start();
-        let sizes =
-            image_sizes::of_samples_blocking(&samples, index, &*source, threads(job), &|_| ());
+        let go_on = |_| go_on_until(end);
+        let sizes = ImageSizes::of_samples_blocking(&samples, &*source, threads(job), &go_on)?;
         let took = clock.now();
-        let lens = sizes.iter().flatten().filter_map(|it| transform.pipeline.prepared_bytes(*it));
-        let (mean, deviation) = spread(lens)?;
+        let lens = sizes.known(&transform.pipeline).map(|len| len.0);
+        let no_sizes = ImagesError::NoSizes { looked_at: samples.len() };
+        let (mean, deviation) = spread(lens).ok_or(no_sizes)?;
         let all = u128::from(took.0) * u128::from(index.len()) / samples.len().max(1) as u128;
         let scan = Some(Nanoseconds(u64::try_from(all).unwrap_or(u64::MAX)));
-        Some(Self::LookedAt(OwnLengths { mean, deviation, scan }))
+        Ok(Self::LookedAt(OwnLengths { mean, deviation, scan }))
     }
 
     /// All sizes, which are kept for later runs.
@@ -92,7 +96,8 @@ impl Images {
         job: &Job,
         index: &Arc<Index>,
         known: &ImageSizeCache,
-    ) -> Result<ImageSizes, BucketError> {
+        end: &Shutdown,
+    ) -> Result<ImageSizes, ImagesError> {
         let source = source(job, index)?;
         let (clock, images) = (Clock::start(), index.len());
         tracing::info!(images, "scanning the heads of images for the sizes of prepared samples");
@@ -107,12 +112,20 @@ impl Images {
             if now >= due && is_mine() {
                 tracing::info!(done, images, "scanning the heads of images");
             }
+            go_on_until(end)
         };
-        let sizes = ImageSizes::scan_blocking(index, &*source, threads(job), &progress);
-        let (took, unknown) = (clock.now(), sizes.unknown());
-        tracing::info!(images, unknown, %took, "the sizes of images are known");
+        let sizes = ImageSizes::scan_blocking(index, &*source, threads(job), &progress)?;
+        let (took, unread) = (clock.now(), sizes.unread());
+        let unknown = sizes.unknown() - unread as usize;
+        tracing::info!(images, unknown, unread, %took, "the sizes of images are known");
         if unknown > 0 {
             tracing::warn!(unknown, "images whose head states no size; no tier keeps them");
+        }
+        if unread > 0 {
+            tracing::warn!(
+                unread,
+                "images whose head cannot be read; no tier keeps them, and the next run scans again"
+            );
         }
         if let Err(error) = known.keep(&job.dataset, index, &sizes) {
             tracing::warn!(%error, "the sizes of images are not kept for later runs");
@@ -121,16 +134,37 @@ impl Images {
     }
 
     /// What the manager gets of it.
-    pub(super) fn offer(&self, transform: &Transform, index: &Index) -> Option<OwnLengths> {
-        let sizes = match self {
-            Self::Known(sizes) => sizes,
-            Self::LookedAt(own) => return Some(*own),
-        };
-        let stored: Vec<_> = index.sizes().collect();
-        let lens = sizes.prepared(&transform.pipeline, &stored);
-        let (mean, deviation) = spread(lens.iter().map(|len| len.0))?;
-        Some(OwnLengths { mean, deviation, scan: None })
+    pub(super) fn offer(
+        &self,
+        transform: &Transform,
+        index: &Index,
+    ) -> Result<OwnLengths, ImagesError> {
+        match self {
+            Self::Known(sizes) => {
+                let lens = lengths(sizes, transform, index)?;
+                let (mean, deviation) = spread(lens.iter().map(|len| len.0)).unwrap_or_default();
+                Ok(OwnLengths { mean, deviation, scan: None })
+            }
+            Self::LookedAt(own) => Ok(*own),
+        }
     }
+}
+
+/// The length of each sample that tiers hold, of which some at least are known.
+pub(super) fn lengths(
+    sizes: &ImageSizes,
+    transform: &Transform,
+    index: &Index,
+) -> Result<Arc<[Bytes]>, ImagesError> {
+    if sizes.known(&transform.pipeline).next().is_none() {
+        return Err(ImagesError::NoSizes { looked_at: index.len() as usize });
+    }
+    let stored: Vec<_> = index.sizes().collect();
+    Ok(sizes.prepared(&transform.pipeline, &stored))
+}
+
+fn go_on_until(end: &Shutdown) -> ControlFlow<()> {
+    if end.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 /// The cold store of a job, at the speed that the job imposes.

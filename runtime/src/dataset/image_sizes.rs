@@ -4,14 +4,16 @@
 //! under the fingerprint of the index, so that the next job on the dataset reads no head.
 //!
 //! 1. A file that is damaged, or of another index, counts as none.
-//! 2. An image whose head cannot be read, or states no size, has none: no tier keeps it.
+//! 2. An image whose head states no size, or cannot be read, has none: no tier keeps it. Sizes are kept in a file only
+//!    if every head could be read.
 //! 3. At most [`FILES_MAX`] files are kept; the least recently used are removed.
 
 use std::{
     fs, io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     thread,
@@ -21,7 +23,7 @@ use std::{
 use tierfeed_core::{id::SampleId, units::Bytes};
 use tierfeed_dataset::{
     Dataset, Index,
-    read::{PartSource, sample_sum::sum_of},
+    read::{PartSource, ReadError, sample_sum::sum_of},
 };
 use tierfeed_images::{SizeReader, SizeSearch};
 use tierfeed_transform::{Pipeline, Size};
@@ -40,46 +42,155 @@ const FURTHER_BYTES: usize = 1 << 10;
 /// The reads of one image; one of each segment of metadata suffices for a megabyte of them.
 const READS_MAX: usize = 32;
 
+/// The failures in a row, of all threads together, that end a scan: the cold store is down.
+pub const FAILURES_MAX: u32 = 16;
+
 /// Images that a thread takes at a time.
 const AT_A_TIME: u32 = 64;
 
 /// The format of the file.
 const MAGIC: [u8; 8] = *b"TFSIZES1";
 
+/// Why a scan has ended before all heads were read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// The cold store is down, or holds no sample of the index any more.
+    #[error("{failures} heads of images in a row cannot be read; the last: {last}")]
+    Unreadable {
+        /// Reads that failed in a row.
+        failures: u32,
+        /// The error of the last one.
+        #[source]
+        last: ReadError,
+    },
+    /// The caller of the scan has asked for its end.
+    #[error("asked to end")]
+    Ended,
+}
+
 /// The sizes of the images of an index, by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageSizes(Vec<Option<Size>>);
+pub struct ImageSizes {
+    sizes: Vec<Option<Size>>,
+    unread: u32,
+}
 
 impl ImageSizes {
     /// Reads the heads of all images of an index, by so many threads. Calls `progress` with the images that were
-    /// looked at.
+    /// looked at, and ends if it says so.
+    ///
+    /// # Errors
+    ///
+    /// [`ScanError`]
     pub fn scan_blocking(
         index: &Index,
         source: &dyn PartSource,
         threads: usize,
-        progress: &(dyn Fn(u32) + Sync),
-    ) -> Self {
+        progress: &(dyn Fn(u32) -> ControlFlow<()> + Sync),
+    ) -> Result<Self, ScanError> {
         let samples: Vec<_> = (0..index.len()).map(SampleId).collect();
-        Self(of_samples_blocking(&samples, index, source, threads, progress))
+        Self::of_samples_blocking(&samples, source, threads, progress)
+    }
+
+    /// As [`Self::scan_blocking`], of some images of an index.
+    pub(crate) fn of_samples_blocking(
+        samples: &[SampleId],
+        source: &dyn PartSource,
+        threads: usize,
+        progress: &(dyn Fn(u32) -> ControlFlow<()> + Sync),
+    ) -> Result<Self, ScanError> {
+        let sizes: Vec<AtomicU64> = samples.iter().map(|_| AtomicU64::new(0)).collect();
+        let [next, done, unread, in_a_row] = [const { AtomicU32::new(0) }; 4];
+        let end = OnceLock::new();
+        let count = u32::try_from(samples.len()).expect("samples are numbered with 32 bits");
+        let failures_max = FAILURES_MAX.min(count);
+        let at_a_time = count.div_ceil(u32::try_from(threads).unwrap_or(u32::MAX).max(1));
+        let at_a_time = at_a_time.clamp(1, AT_A_TIME);
+        let look_at = |at: usize| match size(samples[at], source) {
+            Ok(size) => {
+                let Size { height, width } = size.unwrap_or(Size { height: 0, width: 0 });
+                sizes[at].store(u64::from(height) << 32 | u64::from(width), Ordering::Relaxed);
+                in_a_row.store(0, Ordering::Relaxed);
+            }
+            Err(last) => {
+                tracing::debug!(sample = samples[at].0, error = %last, "the head of an image");
+                unread.fetch_add(1, Ordering::Relaxed);
+                let failures = in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+                if failures >= failures_max {
+                    end.get_or_init(|| ScanError::Unreadable { failures, last });
+                }
+            }
+        };
+        let work = || {
+            loop {
+                let from = next.fetch_add(at_a_time, Ordering::Relaxed).min(count);
+                let to = (from + at_a_time).min(count);
+                if from == to {
+                    return;
+                }
+                for at in from as usize..to as usize {
+                    look_at(at);
+                    if progress(done.fetch_add(1, Ordering::Relaxed) + 1).is_break() {
+                        end.get_or_init(|| ScanError::Ended);
+                    }
+                    if end.get().is_some() {
+                        return;
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads.min(samples.len()) {
+                // Without more threads this one does all.
+                let thread = thread::Builder::new().name("image-sizes".to_owned());
+                drop(thread.spawn_scoped(scope, work));
+            }
+            work();
+        });
+        if let Some(error) = end.into_inner() {
+            return Err(error);
+        }
+        let size = |both: AtomicU64| {
+            let bytes = both.into_inner().to_be_bytes();
+            let side = |at: usize| {
+                bytes[at..at + 4].iter().fold(0_u32, |side, byte| side << 8 | u32::from(*byte))
+            };
+            let (height, width) = (side(0), side(4));
+            Some(Size { height, width }).filter(|size| size.pixels() > 0)
+        };
+        let sizes = sizes.into_iter().map(size).collect();
+        Ok(Self { sizes, unread: unread.into_inner() })
+    }
+
+    /// Images whose head could not be read. Without them the sizes are those of the index.
+    #[must_use]
+    pub fn unread(&self) -> u32 {
+        self.unread
+    }
+
+    /// The lengths of the samples that have a prepared form.
+    pub(crate) fn known<'a>(&'a self, pipeline: &'a Pipeline) -> impl Iterator<Item = Bytes> + 'a {
+        self.sizes.iter().flatten().filter_map(|size| pipeline.prepared_bytes(*size)).map(Bytes)
     }
 
     /// Images whose size is not known.
     #[must_use]
     pub fn unknown(&self) -> usize {
-        self.0.iter().filter(|size| size.is_none()).count()
+        self.sizes.iter().filter(|size| size.is_none()).count()
     }
 
     /// The length of each sample in prepared form; that of the stored one where there is none.
     #[must_use]
     pub fn prepared(&self, pipeline: &Pipeline, stored: &[Bytes]) -> Arc<[Bytes]> {
-        let bytes = self.0.iter().map(|size| pipeline.prepared_bytes((*size)?).map(Bytes));
+        let bytes = self.sizes.iter().map(|size| pipeline.prepared_bytes((*size)?).map(Bytes));
         bytes.zip(stored).map(|(prepared, stored)| prepared.unwrap_or(*stored)).collect()
     }
 
     fn encode(&self, fingerprint: u64) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(fingerprint.to_le_bytes());
-        for size in &self.0 {
+        for size in &self.sizes {
             let Size { height, width } = size.unwrap_or(Size { height: 0, width: 0 });
             bytes.extend(height.to_le_bytes());
             bytes.extend(width.to_le_bytes());
@@ -101,81 +212,26 @@ impl ImageSizes {
             let width = u32::from_le_bytes([it[4], it[5], it[6], it[7]]);
             Some(Size { height, width }).filter(|size| size.pixels() > 0)
         };
-        Some(Self(sizes.chunks_exact(8).map(size).collect()))
+        Some(Self { sizes: sizes.chunks_exact(8).map(size).collect(), unread: 0 })
     }
 }
 
-/// The sizes of some images of an index, read by so many threads.
-pub(crate) fn of_samples_blocking(
-    samples: &[SampleId],
-    index: &Index,
-    source: &dyn PartSource,
-    threads: usize,
-    progress: &(dyn Fn(u32) + Sync),
-) -> Vec<Option<Size>> {
-    let sizes: Vec<AtomicU64> = samples.iter().map(|_| AtomicU64::new(0)).collect();
-    let (next, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    let count = u32::try_from(samples.len()).expect("samples are numbered with 32 bits");
-    let at_a_time = count.div_ceil(u32::try_from(threads).unwrap_or(u32::MAX).max(1));
-    let at_a_time = at_a_time.clamp(1, AT_A_TIME);
-    let work = || {
-        loop {
-            let from = next.fetch_add(at_a_time, Ordering::Relaxed).min(count);
-            let to = (from + at_a_time).min(count);
-            if from == to {
-                return;
-            }
-            for at in from as usize..to as usize {
-                if let Some(Size { height, width }) = size(samples[at], index, source) {
-                    let both = u64::from(height) << 32 | u64::from(width);
-                    sizes[at].store(both, Ordering::Relaxed);
-                }
-            }
-            progress(done.fetch_add(to - from, Ordering::Relaxed) + (to - from));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads.min(samples.len()) {
-            // Without more threads this one does all.
-            let thread = thread::Builder::new().name("image-sizes".to_owned());
-            drop(thread.spawn_scoped(scope, work));
-        }
-        work();
-    });
-    let size = |both: AtomicU64| {
-        let bytes = both.into_inner().to_be_bytes();
-        let side = |at: usize| {
-            bytes[at..at + 4].iter().fold(0_u32, |side, byte| side << 8 | u32::from(*byte))
-        };
-        let (height, width) = (side(0), side(4));
-        Some(Size { height, width }).filter(|size| size.pixels() > 0)
-    };
-    sizes.into_iter().map(size).collect()
-}
-
-/// The size of an image by its head; `None` if it cannot be read, or states none.
-fn size(sample: SampleId, index: &Index, source: &dyn PartSource) -> Option<Size> {
+/// The size of an image by its head; `None` if that states none.
+fn size(sample: SampleId, source: &dyn PartSource) -> Result<Option<Size>, ReadError> {
     let mut reader = SizeReader::default();
     let mut buffer = [0; FIRST_BYTES];
     for number in 0..READS_MAX {
         let room = if number == 0 { FIRST_BYTES } else { FURTHER_BYTES };
-        let read = match source.read_part(sample, Bytes(reader.at()), &mut buffer[..room]) {
-            Ok(read) => read,
-            Err(error) => {
-                let object = index.object_name(sample);
-                tracing::debug!(sample = sample.0, object, %error, "the head of an image");
-                return None;
-            }
-        };
+        let read = source.read_part(sample, Bytes(reader.at()), &mut buffer[..room])?;
         match reader.read(&buffer[..read]) {
             SizeSearch::Found(size) => {
-                return Some(Size { height: size.height, width: size.width });
+                return Ok(Some(Size { height: size.height, width: size.width }));
             }
-            SizeSearch::None => return None,
+            SizeSearch::None => return Ok(None),
             SizeSearch::Behind => (),
         }
     }
-    None
+    Ok(None)
 }
 
 /// The folder in which the sizes are kept from run to run.
@@ -203,14 +259,15 @@ impl ImageSizeCache {
         Some(sizes)
     }
 
-    /// Keeps the sizes of the images of an index, unless the folder is a part of its dataset.
+    /// Keeps the sizes of the images of an index, unless the folder is a part of its dataset, or a head could not be
+    /// read: the next run tries again.
     ///
     /// # Errors
     ///
     /// If the folder cannot be written; then the next run looks at the images again.
     pub fn keep(&self, dataset: &Dataset, index: &Index, sizes: &ImageSizes) -> io::Result<()> {
         let path = self.path_of(index);
-        if Index::check_place(dataset, &path).is_err() {
+        if sizes.unread > 0 || Index::check_place(dataset, &path).is_err() {
             return Ok(());
         }
         fs::create_dir_all(&self.folder)?;

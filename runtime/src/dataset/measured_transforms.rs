@@ -168,12 +168,7 @@ mod tests {
         let dataset = Dataset::new(Location::Path(folder.path().join("data")), Format::ImageFolder);
         let index = Index::build(&dataset, None, &mut |_| ()).unwrap();
         let crop = pipeline(r#"{"steps": [{"random_resized_crop": 8}]}"#);
-        let bare = TransformOffer {
-            threads: NonZeroU32::MIN,
-            each: None,
-            from: "not measured".to_owned(),
-            own: None,
-        };
+        let bare = TransformOffer::of_threads(NonZeroU32::MIN);
         let measured = TransformOffer {
             each: Some(SampleTime { prepare: Nanoseconds(7), rest: Nanoseconds(3) }),
             from: "32 samples".to_owned(),

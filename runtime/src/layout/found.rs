@@ -126,10 +126,14 @@ impl Found {
         Self { transform: self.transform.map(measured), ..self }
     }
 
-    /// With the lengths of prepared samples that have their own.
+    /// With the lengths of prepared samples that have their own, or why they are not known.
     #[must_use]
-    pub fn with_own_lengths(self, own: Option<OwnLengths>) -> Self {
-        let known = |offer: TransformOffer| TransformOffer { own, ..offer };
+    pub fn with_own_lengths(self, own: Result<OwnLengths, String>) -> Self {
+        let (own, own_unknown) = match own {
+            Ok(own) => (Some(own), String::new()),
+            Err(why) => (None, why),
+        };
+        let known = |offer: TransformOffer| TransformOffer { own, own_unknown, ..offer };
         Self { transform: self.transform.map(known), ..self }
     }
 

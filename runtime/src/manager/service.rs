@@ -34,7 +34,7 @@ const INDEX_PART_BYTES: u64 = 1 << 20;
 /// A request to the loop, with the channel for its reply.
 #[derive(Debug)]
 pub(super) enum Request {
-    Register(Registration, oneshot::Sender<Result<Assignment, Refusal>>),
+    Register(Box<Registration>, oneshot::Sender<Result<Assignment, Refusal>>),
     Report {
         node: NodeId,
         incarnation: u64,
@@ -182,7 +182,7 @@ impl manager_server::Manager for Service {
         &self,
         request: tonic::Request<pb::RegisterRequest>,
     ) -> Result<Response<pb::RegisterReply>, Status> {
-        let registration = request.into_inner().try_into()?;
+        let registration = Box::new(request.into_inner().try_into()?);
         let assigned = self.ask(|reply| Request::Register(registration, reply)).await?;
         assigned.map(|it| Response::new((&it).into())).map_err(wire::refused)
     }

@@ -129,7 +129,10 @@ pub(super) fn transform(
             stored("nothing comes before the first random step, or it depends on what that draws")
         }
         (Some(settled), ..) => (settled.form, settled.reason.clone()),
-        (None, None, _) => stored("no agent has looked at the sizes of the images yet"),
+        (None, None, _) => match found.map(|found| found.own_unknown.as_str()) {
+            None | Some("") => stored("no agent has looked at the sizes of the images yet"),
+            Some(why) => stored(&format!("the sizes of the images are not known: {why}")),
+        },
         (None, Some(_), None) => stored("the time of a transform was not measured"),
         (None, Some(prepared), Some(each)) => {
             let facts = Facts {

@@ -368,7 +368,13 @@ fn form_of(terms: &Terms, prepare_us: impl Into<Option<u64>>, cold: u64) -> Tran
         .into()
         .map(|us| SampleTime { prepare: Nanoseconds(us * 1000), rest: Nanoseconds(100_000) });
     let threads = NonZeroU32::new(2).unwrap();
-    let transform = Some(TransformOffer { threads, each, from: String::new(), own: None });
+    let transform = Some(TransformOffer {
+        threads,
+        each,
+        from: String::new(),
+        own: None,
+        own_unknown: String::new(),
+    });
     let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
     of(terms, &Offer { tiers, transform, ..offer(cold) }).unwrap().transform.unwrap()
 }

@@ -196,7 +196,10 @@ impl NodeRun<'_> {
             measured_transforms: environment::measured_transforms(),
         };
         let (stop_agent, agent_shutdown) = shutdown::channel();
-        let agent = Agent::start(settings, agent_shutdown).await.map_err(of_agent)?;
+        let agent = tokio::select! {
+            agent = Box::pin(Agent::start(settings, agent_shutdown)) => agent.map_err(of_agent)?,
+            signal = signals.next() => return Ok((Ending::Stopped(signal, None), None)),
+        };
         let agent = tokio::spawn(agent.run());
         let ending = self.train(job.job(), control, others, signals).await;
         stop_agent.pull();

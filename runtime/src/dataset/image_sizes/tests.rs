@@ -41,6 +41,10 @@ fn pipeline(text: &str) -> Pipeline {
     Pipeline::try_new(&file).unwrap()
 }
 
+fn go_on(_: u32) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
 #[test]
 fn the_sizes_of_all_images_are_found_also_behind_metadata() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,11 +56,13 @@ fn the_sizes_of_all_images_are_found_also_behind_metadata() {
     for threads in [1, 5, 300] {
         let sizes = ImageSizes::scan_blocking(&index, &source, threads, &|done| {
             told.fetch_max(done as usize, Ordering::Relaxed);
-        });
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(sizes.unknown(), 2, "{threads} threads");
-        assert_eq!(sizes.0[6], Some(Size { width: 7, height: 14 }));
-        assert_eq!(sizes.0[199], Some(Size { width: 70, height: 80 }));
-        assert_eq!(sizes.0[200], Some(Size { width: 71, height: 81 }));
+        assert_eq!(sizes.sizes[6], Some(Size { width: 7, height: 14 }));
+        assert_eq!(sizes.sizes[199], Some(Size { width: 70, height: 80 }));
+        assert_eq!(sizes.sizes[200], Some(Size { width: 71, height: 81 }));
         assert_eq!(told.load(Ordering::Relaxed), files.len());
     }
 }
@@ -66,7 +72,7 @@ fn an_image_that_states_more_pixels_than_allowed_keeps_its_stored_length() {
     let folder = tempfile::tempdir().unwrap();
     let index = index(folder.path(), &[png(10, 20), png(100_000, 100_000), png(9, 9)]);
     let source = FileSource::new(Arc::clone(&index), 4);
-    let sizes = ImageSizes::scan_blocking(&index, &source, 2, &|_| ());
+    let sizes = ImageSizes::scan_blocking(&index, &source, 2, &go_on).unwrap();
     let stored: Vec<_> = index.sizes().collect();
     let lens =
         |text| sizes.prepared(&pipeline(text), &stored).iter().map(|it| it.0).collect::<Vec<_>>();
@@ -81,7 +87,7 @@ fn sizes_are_kept_for_the_index_that_they_are_of_and_damaged_files_count_as_none
     let folder = tempfile::tempdir().unwrap();
     let known = index(folder.path(), &[png(10, 20), b"none".to_vec()]);
     let source = FileSource::new(Arc::clone(&known), 4);
-    let sizes = ImageSizes::scan_blocking(&known, &source, 2, &|_| ());
+    let sizes = ImageSizes::scan_blocking(&known, &source, 2, &go_on).unwrap();
     let cache = ImageSizeCache::new(&folder.path().join("cache"));
     assert_eq!(cache.get(&known), None);
     cache.keep(&dataset(folder.path()), &known, &sizes).unwrap();
@@ -113,8 +119,63 @@ fn the_least_recently_used_sizes_are_removed() {
         fs::write(cache.folder.join(format!("{number:016x}.sizes")), "").unwrap();
     }
     let index = index(folder.path(), &[png(1, 1)]);
-    cache.keep(&dataset(folder.path()), &index, &ImageSizes(vec![None])).unwrap();
+    cache
+        .keep(&dataset(folder.path()), &index, &ImageSizes { sizes: vec![None], unread: 0 })
+        .unwrap();
     assert!(!old.exists());
     assert!(cache.path_of(&index).exists());
     assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), FILES_MAX);
+}
+
+#[test]
+fn a_head_that_cannot_be_read_states_no_size_and_nothing_is_kept_of_that_scan() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<_> = (1..40).map(|side| png(side, side)).collect();
+    let index = index(folder.path(), &files);
+    let source = FileSource::new(Arc::clone(&index), 4);
+    let gone = &index.extent(SampleId(20)).path;
+    fs::rename(gone, gone.with_extension("away")).unwrap();
+    let cache = ImageSizeCache::new(&folder.path().join("cache"));
+    let sizes = ImageSizes::scan_blocking(&index, &source, 3, &go_on).unwrap();
+    assert_eq!((sizes.unread(), sizes.unknown()), (1, 1));
+    cache.keep(&dataset(folder.path()), &index, &sizes).unwrap();
+    assert_eq!(cache.get(&index), None);
+    fs::rename(gone.with_extension("away"), gone).unwrap();
+    let sizes = ImageSizes::scan_blocking(&index, &source, 3, &go_on).unwrap();
+    assert_eq!((sizes.unread(), sizes.unknown()), (0, 0));
+}
+
+#[test]
+fn a_scan_of_a_store_that_is_down_ends_after_some_failures_in_a_row() {
+    let folder = tempfile::tempdir().unwrap();
+    for count in [1, 1_000] {
+        let files = vec![png(1, 1); count as usize];
+        let index = index(folder.path(), &files);
+        let source = FileSource::new(Arc::clone(&index), 4);
+        fs::remove_dir_all(folder.path().join("data")).unwrap();
+        let told = AtomicUsize::new(0);
+        let scan = ImageSizes::scan_blocking(&index, &source, 4, &|_| {
+            told.fetch_add(1, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        });
+        let error = scan.unwrap_err();
+        let ScanError::Unreadable { failures, last } = error else { panic!("{error}") };
+        assert_eq!(failures, FAILURES_MAX.min(count));
+        assert!(matches!(last, ReadError::Vanished { .. }), "{last}");
+        assert!(told.into_inner() < FAILURES_MAX as usize + 4, "each thread ends with its image");
+    }
+}
+
+#[test]
+fn a_scan_ends_when_it_is_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(folder.path(), &vec![png(1, 1); 500]);
+    let source = FileSource::new(Arc::clone(&index), 4);
+    let told = AtomicUsize::new(0);
+    let scan = ImageSizes::scan_blocking(&index, &source, 4, &|done| {
+        told.fetch_add(1, Ordering::Relaxed);
+        if done < 10 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    assert!(matches!(scan, Err(ScanError::Ended)));
+    assert!(told.into_inner() < 10 + 4);
 }

@@ -92,6 +92,7 @@ impl From<&TransformOffer> for pb::TransformOffer {
             each: offer.each.map(each),
             from: offer.from.clone(),
             own: offer.own.map(own),
+            own_unknown: offer.own_unknown.clone(),
         }
     }
 }
@@ -112,6 +113,7 @@ impl TryFrom<pb::TransformOffer> for TransformOffer {
                 deviation: Bytes(own.deviation_bytes),
                 scan: own.scan_ns.map(Nanoseconds),
             }),
+            own_unknown: offer.own_unknown,
         })
     }
 }

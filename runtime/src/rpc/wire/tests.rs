@@ -130,18 +130,22 @@ fn any_transform() -> impl Strategy<Value = TransformSchedule> {
 fn any_transform_offer() -> impl Strategy<Value = TransformOffer> {
     let each = prop::option::of(any::<(u64, u64)>());
     let own = prop::option::of(any::<(u64, u64, Option<u64>)>());
-    (each, 1_u32.., any::<String>(), own).prop_map(|(each, threads, from, own)| TransformOffer {
-        threads: NonZeroU32::new(threads).unwrap(),
-        each: each.map(|(prepare, rest)| SampleTime {
-            prepare: Nanoseconds(prepare),
-            rest: Nanoseconds(rest),
-        }),
-        from,
-        own: own.map(|(mean, deviation, scan)| OwnLengths {
-            mean: Bytes(mean),
-            deviation: Bytes(deviation),
-            scan: scan.map(Nanoseconds),
-        }),
+    let texts = any::<[String; 2]>();
+    (each, 1_u32.., texts, own).prop_map(|(each, threads, [from, own_unknown], own)| {
+        TransformOffer {
+            threads: NonZeroU32::new(threads).unwrap(),
+            each: each.map(|(prepare, rest)| SampleTime {
+                prepare: Nanoseconds(prepare),
+                rest: Nanoseconds(rest),
+            }),
+            from,
+            own: own.map(|(mean, deviation, scan)| OwnLengths {
+                mean: Bytes(mean),
+                deviation: Bytes(deviation),
+                scan: scan.map(Nanoseconds),
+            }),
+            own_unknown,
+        }
     })
 }
 
