@@ -7,7 +7,9 @@ pub mod reader;
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use tierfeed_dataset::{
@@ -16,6 +18,9 @@ use tierfeed_dataset::{
     source::Location,
 };
 use tierfeed_workload_analyzer::job::FurtherDataset;
+
+/// No process takes longer to write a file that is kept for later runs.
+const UNFINISHED_FOR_MAX: Duration = Duration::from_secs(3600);
 
 /// Why there is no index to work with.
 #[derive(Debug, thiserror::Error)]
@@ -72,18 +77,49 @@ pub fn further_index(dataset: &FurtherDataset, first: &Path) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Removes the files of a folder with this extension that were not used for longest, so that so many stay.
+/// Removes the files of a folder with this extension that were not used for longest, so that so many stay. Another
+/// process may do so at the same time.
 fn remove_oldest(folder: &Path, extension: &str, files_max: usize) -> io::Result<()> {
+    remove_unfinished(folder, SystemTime::now())?;
     let mut kept = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|it| it == extension) {
-            kept.push((fs::metadata(&path)?.modified()?, path));
+        if path.extension().is_some_and(|it| it == extension)
+            && let Some(metadata) = if_there(fs::metadata(&path))?
+        {
+            kept.push((metadata.modified()?, path));
         }
     }
     kept.sort();
     let surplus = kept.len().saturating_sub(files_max);
-    kept.iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+    kept.iter().take(surplus).try_for_each(|(_, path)| if_there(fs::remove_file(path)).map(drop))
+}
+
+/// Removes what processes left behind that ended before they gave a new file its name.
+fn remove_unfinished(folder: &Path, now: SystemTime) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let extension = path.extension().unwrap_or_default();
+        if extension.as_encoded_bytes().starts_with(b"new-")
+            && let Some(metadata) = if_there(fs::symlink_metadata(&path))?
+        {
+            // A link has the modification time of its file, but changes when it is made.
+            let changed = Duration::from_secs(metadata.ctime().max(0).cast_unsigned());
+            let age = now.duration_since(SystemTime::UNIX_EPOCH + changed);
+            if age.is_ok_and(|age| age > UNFINISHED_FOR_MAX) {
+                if_there(fs::remove_file(&path))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `None` if another process removed the file.
+fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it
@@ -175,5 +211,35 @@ mod tests {
         assert_eq!((kept.len(), kept.fingerprint()), (2, expected));
         let error = open_or_build_same(&dataset, &path, expected + 1).unwrap_err();
         assert!(matches!(error, DatasetError::Differs { .. }), "{error}");
+    }
+
+    #[test]
+    fn processes_may_remove_the_oldest_files_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..500 {
+            fs::write(folder.path().join(format!("{number}.sizes")), "").unwrap();
+        }
+        let remove = || remove_oldest(folder.path(), "sizes", 7);
+        let outcomes = std::thread::scope(|scope| {
+            [(); 4].map(|()| scope.spawn(remove)).map(|it| it.join().unwrap())
+        });
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert!(fs::read_dir(folder.path()).unwrap().count() <= 7);
+    }
+
+    #[test]
+    fn what_was_not_finished_is_removed_after_an_hour() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.sizes", "a.new-0123456789abcdef", "b.new-17"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let files_after = |seconds| {
+            let now = SystemTime::now() + Duration::from_secs(seconds);
+            remove_unfinished(folder.path(), now).unwrap();
+            fs::read_dir(folder.path()).unwrap().count()
+        };
+        assert_eq!(files_after(3500), 3);
+        assert_eq!(files_after(3700), 1);
+        assert!(folder.path().join("a.sizes").exists());
     }
 }
