@@ -222,7 +222,8 @@ impl Buffers {
     }
 
     /// Copies the row to its place, and then the prepared form, of which it returns the checksum. A form that is
-    /// not as long as was foreseen is not kept: its image is not the one that was looked at before.
+    /// not as long as was foreseen is not kept: the file has changed since the scan of heads, or its head states no
+    /// size.
     fn store(
         &self,
         arena: &View,
