@@ -173,7 +173,7 @@ def test_where_no_image_states_a_size_prepared_is_an_error_and_auto_takes_the_st
     line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--", "true")
     done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert done.returncode == 2, done.stderr
-    said = "job.yaml:12: transform.cache: tiers cannot hold prepared samples, because their lengths"
+    said = "job.yaml:12: transform.cache: tiers cannot hold prepared samples here, whose lengths"
     assert said in done.stderr
     assert "none of 23 heads states a size within `limits.pixels`" in done.stderr
     world.job.write_text(world.job.read_text().replace('"prepared"', '"auto"'))

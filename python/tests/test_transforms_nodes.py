@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import node
+import photographs
 from conftest import World
 from test_transforms import CROPPED, photographed
 from test_transforms_agent import assert_rows_without_agent
@@ -79,6 +80,26 @@ def test_nodes_read_the_form_that_all_hold_from_each_other(tmp_path, monkeypatch
         assert report["peer_read_bytes"] > 0, report
         is_prepared = report["transform"]["prepared_samples"] > 0
         assert is_prepared == (form == "prepared"), report["transform"]
+
+
+def test_a_node_that_finds_other_sizes_of_images_than_the_first_one_is_refused(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = photographed(tmp_path, {**CROPPED, "cache": "prepared"}, ranks=2, nodes=2)
+    world.job.write_text(world.job.read_text() + "policy: partitioned\n")
+    elsewhere = tmp_path / "elsewhere"  # where no sizes are known
+    elsewhere.mkdir()
+    with manager(world) as found, agent(world, 0, found):
+        path, before = world.files[8], world.files[8].stat()
+        path.write_bytes(photographs.png_of(9, 9).ljust(before.st_size, b"\0"))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        line = command("agent", *found, "--node", 1, "--run-dir", tmp_path / "agent1")
+        limit = node.TIMEOUT_S
+        done = subprocess.run(line, cwd=elsewhere, capture_output=True, text=True, timeout=limit)
+    assert done.returncode == 2, done.stderr
+    assert "transform.cache: tiers cannot hold prepared samples" in done.stderr
+    assert "have other sizes here than on the first node" in done.stderr
 
 
 def test_a_manager_that_is_restarted_keeps_the_form_that_was_chosen(tmp_path, monkeypatch) -> None:

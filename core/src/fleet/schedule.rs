@@ -137,6 +137,8 @@ impl TransformOffer {
 /// The lengths of prepared samples that have lengths of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnLengths {
+    /// The fingerprint of all of them, if the node has scanned them.
+    pub fingerprint: Option<u64>,
     /// Their mean.
     pub mean: Bytes,
     /// Their standard deviation.
@@ -248,6 +250,9 @@ pub struct TransformSchedule {
     pub threads: NonZeroU32,
     /// Why this form, in a sentence.
     pub reason: String,
+    /// The fingerprint of the lengths of prepared samples on the first node that knew them, if tiers hold these and
+    /// each has its own.
+    pub lengths: Option<u64>,
 }
 
 /// How a node transforms samples, and what that costs it.

@@ -139,7 +139,7 @@ impl JoinError {
 /// Why tiers cannot hold prepared samples that have lengths of their own.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "transform.cache: tiers cannot hold prepared samples, because their lengths are not known: {0}; use \
+    "transform.cache: tiers cannot hold prepared samples here, whose lengths they must know: {0}; or use \
      `cache: stored`"
 )]
 pub struct NoPreparedLengths(#[source] pub ImagesError);
@@ -163,10 +163,16 @@ pub enum ImagesError {
         /// Images that were looked at.
         looked_at: usize,
     },
+    /// A node that reads from others must divide the dataset as they do.
+    #[error(
+        "the heads of images have other sizes here than on the first node, from which this one would read; remove \
+         `.tierfeed/indexes/*.sizes` on all nodes, so that they are read again"
+    )]
+    OtherSizes,
 }
 
 impl ImagesError {
     fn is_input(&self) -> bool {
-        matches!(self, Self::Bucket(BucketError::Open(_)) | Self::NoSizes { .. })
+        matches!(self, Self::Bucket(BucketError::Open(_)) | Self::NoSizes { .. } | Self::OtherSizes)
     }
 }

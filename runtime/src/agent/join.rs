@@ -145,6 +145,15 @@ pub(super) async fn join(
                 move || own_lengths(&job, &transform, &index, images, &known, &end_of_scan);
             let lengths = tokio::task::spawn_blocking(lengths);
             let lengths = with_heartbeats(lengths, &mut client, &agent).await?;
+            let shares = applicant.is_some();
+            let lengths = lengths.and_then(|it| {
+                match assignment.schedule.transform.as_ref().and_then(|it| it.lengths) {
+                    Some(first) if shares && first != own_lengths::fingerprint(&it) => {
+                        Err(ImagesError::OtherSizes)
+                    }
+                    _ => Ok(it),
+                }
+            });
             Some(lengths.map_err(|error| no_prepared_lengths(&text, error))?)
         }
     };

@@ -18,7 +18,7 @@ use tierfeed_core::{
 };
 use tierfeed_dataset::{
     Index,
-    read::{FileSource, PartSource, ThrottledSource},
+    read::{FileSource, PartSource, ThrottledSource, sample_sum::sum_of},
     source::Location,
 };
 use tierfeed_transform::output::{Extent, Prepared};
@@ -88,7 +88,7 @@ impl Images {
         let (mean, deviation) = spread(lens).ok_or(no_sizes)?;
         let all = u128::from(took.0) * u128::from(index.len()) / samples.len().max(1) as u128;
         let scan = Some(Nanoseconds(u64::try_from(all).unwrap_or(u64::MAX)));
-        Ok(Self::LookedAt(OwnLengths { mean, deviation, scan }))
+        Ok(Self::LookedAt(OwnLengths { fingerprint: None, mean, deviation, scan }))
     }
 
     /// All sizes, which are kept for later runs.
@@ -143,7 +143,8 @@ impl Images {
             Self::Known(sizes) => {
                 let lens = lengths(sizes, transform, index)?;
                 let (mean, deviation) = spread(lens.iter().map(|len| len.0)).unwrap_or_default();
-                Ok(OwnLengths { mean, deviation, scan: None })
+                let fingerprint = Some(fingerprint(&lens));
+                Ok(OwnLengths { fingerprint, mean, deviation, scan: None })
             }
             Self::LookedAt(own) => Ok(*own),
         }
@@ -161,6 +162,12 @@ pub(super) fn lengths(
     }
     let stored: Vec<_> = index.sizes().collect();
     Ok(sizes.prepared(&transform.pipeline, &stored))
+}
+
+/// A number by which nodes see whether they found the same lengths.
+pub(super) fn fingerprint(lens: &[Bytes]) -> u64 {
+    let bytes: Vec<u8> = lens.iter().flat_map(|len| len.0.to_le_bytes()).collect();
+    sum_of(&bytes)
 }
 
 fn go_on_until(end: &Shutdown) -> ControlFlow<()> {

@@ -43,7 +43,7 @@ pub(super) fn start(
     plane: &DataPlane,
 ) -> Result<(), StartError> {
     let scheduled = job.transform.as_ref().zip(schedule.transform.as_ref());
-    let Some((transform, TransformSchedule { threads, form, reason })) = scheduled else {
+    let Some((transform, TransformSchedule { threads, form, reason, .. })) = scheduled else {
         return Ok(());
     };
     let workers = NonZeroUsize::try_from(*threads).unwrap_or(NonZeroUsize::MIN);

@@ -91,6 +91,7 @@ impl MeasuredTransforms {
             rest: Nanoseconds(rest),
         });
         let own = record.own.map(|own| OwnLengths {
+            fingerprint: None,
             mean: Bytes(own.mean_bytes),
             deviation: Bytes(own.deviation_bytes),
             scan: own.scan_ns.map(Nanoseconds),
@@ -172,7 +173,12 @@ mod tests {
         let measured = TransformOffer {
             each: Some(SampleTime { prepare: Nanoseconds(7), rest: Nanoseconds(3) }),
             from: "32 samples".to_owned(),
-            own: Some(OwnLengths { mean: Bytes(9), deviation: Bytes(2), scan: None }),
+            own: Some(OwnLengths {
+                fingerprint: None,
+                mean: Bytes(9),
+                deviation: Bytes(2),
+                scan: None,
+            }),
             ..bare.clone()
         };
         let records = MeasuredTransforms::new(&folder.path().join("cache"));

@@ -25,6 +25,8 @@ pub struct TransformTerms {
     pub settled: Option<Settled>,
     /// The lengths of prepared samples.
     pub prepared: PreparedLength,
+    /// The fingerprint of these, if each has its own and a node has scanned them.
+    pub lengths: Option<u64>,
     /// The mean length of a stored one.
     pub stored: Bytes,
     /// Samples of the dataset.
@@ -82,6 +84,7 @@ impl TransformTerms {
                 (Some(_), Some(len)) => PreparedLength::Fixed(len),
                 (Some(_), None) => PreparedLength::Own,
             },
+            lengths: None,
             stored: Bytes(demand.total.0 / u64::from(demand.samples.max(1))),
             samples: u64::from(demand.samples),
             reads,
@@ -100,9 +103,10 @@ impl TransformTerms {
         self.settled.get_or_insert(Settled { form, reason });
     }
 
-    /// The form that the nodes scheduled from now on have too.
+    /// The form, and the lengths of prepared samples, that the nodes scheduled from now on have too.
     pub(crate) fn settle(&mut self, scheduled: &TransformSchedule) {
-        let TransformSchedule { form, reason, .. } = scheduled;
+        let TransformSchedule { form, reason, lengths, .. } = scheduled;
+        self.lengths = self.lengths.or(*lengths);
         self.settled.get_or_insert_with(|| Settled { form: *form, reason: reason.clone() });
     }
 }
@@ -152,7 +156,9 @@ pub(super) fn transform(
             (choice.form, choice.reason())
         }
     };
-    TransformSchedule { form, threads, reason }
+    let lengths = terms.lengths.or(own.and_then(|own| own.fingerprint));
+    let lengths = lengths.filter(|_| form == Form::Prepared);
+    TransformSchedule { form, threads, reason, lengths }
 }
 
 /// The terms with room in staging for prepared samples of own lengths, if they may be held in that form. Of 100 batches

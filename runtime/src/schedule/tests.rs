@@ -352,6 +352,7 @@ fn transforming() -> Terms {
     let transform = TransformTerms {
         settled: None,
         prepared: PreparedLength::Fixed(Bytes(60_000)),
+        lengths: None,
         stored: Bytes(10_000),
         samples: 10_000,
         reads: 10_000,
@@ -400,6 +401,7 @@ fn of_images(terms: &Terms, mean: u64, scan_s: u64) -> Schedule {
     let transform = TransformOffer {
         each: Some(SampleTime { prepare: Nanoseconds(2_000_000), rest: Nanoseconds(100_000) }),
         own: Some(OwnLengths {
+            fingerprint: None,
             mean: Bytes(mean),
             deviation: Bytes(1000),
             scan: (scan_s > 0).then_some(Nanoseconds(scan_s * 1_000_000_000)),

@@ -86,6 +86,7 @@ impl From<&TransformOffer> for pb::TransformOffer {
             mean_bytes: own.mean.0,
             deviation_bytes: own.deviation.0,
             scan_ns: own.scan.map(|scan| scan.0),
+            fingerprint: own.fingerprint,
         };
         Self {
             threads: offer.threads.get(),
@@ -112,6 +113,7 @@ impl TryFrom<pb::TransformOffer> for TransformOffer {
                 mean: Bytes(own.mean_bytes),
                 deviation: Bytes(own.deviation_bytes),
                 scan: own.scan_ns.map(Nanoseconds),
+                fingerprint: own.fingerprint,
             }),
             own_unknown: offer.own_unknown,
         })
@@ -128,6 +130,7 @@ impl From<&TransformSchedule> for pb::TransformSchedule {
             form: schedule.form.name().to_owned(),
             threads: schedule.threads.get(),
             reason: schedule.reason.clone(),
+            lengths: schedule.lengths,
         }
     }
 }
@@ -141,6 +144,7 @@ impl TryFrom<pb::TransformSchedule> for TransformSchedule {
             form: named("schedule.transform.form", &schedule.form, form)?,
             threads: threads("schedule.transform.threads", schedule.threads)?,
             reason: schedule.reason,
+            lengths: schedule.lengths,
         })
     }
 }

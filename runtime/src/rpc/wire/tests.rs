@@ -120,16 +120,18 @@ prop_compose! {
 
 fn any_transform() -> impl Strategy<Value = TransformSchedule> {
     let form = prop::sample::select(Form::ALL.to_vec());
-    (form, 1_u32.., any::<String>()).prop_map(|(form, threads, reason)| TransformSchedule {
+    let any = (form, 1_u32.., any::<String>(), any::<Option<u64>>());
+    any.prop_map(|(form, threads, reason, lengths)| TransformSchedule {
         form,
         threads: NonZeroU32::new(threads).unwrap(),
         reason,
+        lengths,
     })
 }
 
 fn any_transform_offer() -> impl Strategy<Value = TransformOffer> {
     let each = prop::option::of(any::<(u64, u64)>());
-    let own = prop::option::of(any::<(u64, u64, Option<u64>)>());
+    let own = prop::option::of(any::<(u64, u64, Option<u64>, Option<u64>)>());
     let texts = any::<[String; 2]>();
     (each, 1_u32.., texts, own).prop_map(|(each, threads, [from, own_unknown], own)| {
         TransformOffer {
@@ -139,7 +141,8 @@ fn any_transform_offer() -> impl Strategy<Value = TransformOffer> {
                 rest: Nanoseconds(rest),
             }),
             from,
-            own: own.map(|(mean, deviation, scan)| OwnLengths {
+            own: own.map(|(mean, deviation, scan, fingerprint)| OwnLengths {
+                fingerprint,
                 mean: Bytes(mean),
                 deviation: Bytes(deviation),
                 scan: scan.map(Nanoseconds),
