@@ -10,7 +10,7 @@
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. What is chosen takes no longer than the other form but for [`WORTH`], if the lengths are known.
+//! 1. All later epochs with what is chosen, and its scan, take no longer than with the other form but for [`WORTH`].
 //! 2. More room, a faster cold store or more threads make no form slower.
 //! 3. A simulated session agrees: what is chosen takes at most 3 % longer than the other.
 
@@ -99,7 +99,7 @@ pub struct Facts {
     pub threads: NonZeroU32,
     /// What the trainer computes in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,
-    /// Epochs behind the first, in which tiers hold samples.
+    /// Epochs behind the first one of the run, in which tiers hold samples.
     pub later_epochs: u32,
     /// How long the node looks for the lengths of prepared samples before the training; 0 if they are known.
     pub scan: Nanoseconds,
@@ -171,6 +171,9 @@ impl Choice {
         match self.form {
             Form::Prepared if self.scan.0 > 0 => {
                 format!("{times}; scanning the heads of images takes {scan} once")
+            }
+            Form::Stored if self.is_worth() && self.saved == Nanoseconds(0) => {
+                format!("{times}; no epoch comes after the first one")
             }
             Form::Stored if self.is_worth() => format!(
                 "{times}; scanning the heads of images would take {scan}, and prepared samples would save \

@@ -37,7 +37,7 @@ pub struct TransformTerms {
     pub sharing: u32,
     /// How long the trainers compute in an epoch; `None` if it is not known.
     pub compute: Option<Nanoseconds>,
-    /// Epochs behind the first.
+    /// Epochs behind the first one of the run.
     pub later_epochs: u32,
 }
 
@@ -93,7 +93,7 @@ impl TransformTerms {
                 _ => 1,
             },
             compute: demand.compute_per_epoch(),
-            later_epochs: job.epochs.saturating_sub(1),
+            later_epochs: job.epochs.saturating_sub(job.start.epoch.0).saturating_sub(1),
         })
     }
 

@@ -17,8 +17,9 @@ fn any_facts() -> impl Strategy<Value = Facts> {
     let lens = (1_u64..1_000_000, 1_u64..1_000_000);
     let rooms = prop::collection::vec((0_u64..1_000_000_000, 0_u64..10_000_000_000), 0..4);
     let times = (0_u64..10_000_000, 0_u64..10_000_000, 1_u32..64);
-    (lens, rooms, 0_u64..1_000_000_000, times, 1_u64..10_000).prop_map(
-        |((stored, prepared), rooms, cold, (prepare, rest, threads), samples)| Facts {
+    let scan = (0_u32..10, prop_oneof![Just(0), 0_u64..100_000_000_000]);
+    (lens, rooms, 0_u64..1_000_000_000, times, 1_u64..10_000, scan).prop_map(
+        |((stored, prepared), rooms, cold, (prepare, rest, threads), samples, (later_epochs, scan))| Facts {
             samples,
             reads: samples,
             stored: Bytes(stored),
@@ -34,24 +35,34 @@ fn any_facts() -> impl Strategy<Value = Facts> {
             each: SampleTime { prepare: Nanoseconds(prepare), rest: Nanoseconds(rest) },
             threads: NonZeroU32::new(threads).unwrap(),
             compute: None,
-            later_epochs: 8,
-            scan: Nanoseconds(0),
+            later_epochs,
+            scan: Nanoseconds(scan),
         },
     )
 }
 
 proptest! {
     #[test]
-    fn what_is_chosen_is_the_shorter_epoch_but_for_little(facts in any_facts()) {
+    fn what_is_chosen_is_the_shorter_run_but_for_little(facts in any_facts()) {
         let choice = choose(&facts);
-        let [stored, prepared] = [choice.stored, choice.prepared].map(|it| u128::from(it.longest().0));
+        let epochs = u128::from(facts.later_epochs);
+        let [stored, prepared] =
+            [choice.stored, choice.prepared].map(|it| u128::from(it.longest().0) * epochs);
+        let prepared = prepared + u128::from(facts.scan.0);
         match choice.form {
             Form::Prepared => prop_assert!(prepared < stored, "invariant 1"),
             Form::Stored => {
                 let least = stored * u128::from(1000 - WORTH) / 1000;
-                prop_assert!(prepared >= least.saturating_sub(1), "invariant 1");
+                prop_assert!(prepared >= least.saturating_sub(epochs), "invariant 1");
             }
         }
+    }
+
+    #[test]
+    fn a_reason_names_a_scan_only_where_there_is_one(facts in any_facts()) {
+        let reason = choose(&facts).reason();
+        prop_assert!(facts.scan.0 > 0 || !reason.contains("scan"), "{reason}");
+        prop_assert!(facts.later_epochs > 0 || !reason.contains("later epochs"), "{reason}");
     }
 
     #[test]
@@ -221,7 +232,10 @@ fn a_choice_says_what_is_short() {
                all later epochs";
     assert!(reason.ends_with(why), "{reason}");
     let known = Facts { scan: Nanoseconds(0), later_epochs: 0, ..facts.clone() };
-    assert_eq!(choose(&known).form, Form::Stored, "one epoch saves nothing");
+    let choice = choose(&known);
+    assert_eq!(choice.form, Form::Stored, "one epoch saves nothing");
+    let reason = choice.reason();
+    assert!(reason.ends_with("sets; no epoch comes after the first one"), "{reason}");
     let short = Facts { rooms: vec![Room { len: Bytes(1 << 26), rate: None }], ..facts.clone() };
     assert_eq!(choose(&short).form, Form::Prepared, "threads are shorter than the cold store");
     let far = Facts { cold: Some(BytesPerSecond(10_000_000)), ..short };
