@@ -221,11 +221,17 @@ fn a_tampered_sample_is_a_broken_sum() {
 }
 
 #[test]
-fn a_sample_of_another_length_is_refused() {
-    let node = Node::holding(&[1000]);
+fn a_sample_of_another_length_is_refused_and_the_others_arrive() {
+    let node = Node::holding(&[1000, 200_000, 3000]);
     let client = node.client();
-    let outcomes = Staging::of(&[999]).read_all(&client, 7, LATER);
-    assert_eq!(outcomes, [Outcome::Failed(Failure::WrongLength)]);
+    for wrong in [199_999, 200_001] {
+        let staging = Staging::of(&[1000, wrong, 3000]);
+        let outcomes = staging.read_all(&client, 7, LATER);
+        assert!(matches!(outcomes[0], Outcome::Held { .. }), "{outcomes:?}");
+        assert_eq!(outcomes[1], Outcome::Failed(Failure::WrongLength));
+        assert!(matches!(outcomes[2], Outcome::Held { .. }), "{outcomes:?}");
+        assert_eq!(staging.bytes(2), sample_bytes(2, 3000));
+    }
 }
 
 #[test]

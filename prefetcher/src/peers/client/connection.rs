@@ -36,6 +36,9 @@ const TURN_BYTES: u64 = 4 << 20;
 /// Bytes that are received at once where they cannot go to their target directly.
 const SCRATCH_BYTES: usize = 64 << 10;
 
+/// The most bytes of a sample of another length that are received and dropped, so that other reads go on.
+const DROPPED_BYTES_MAX: u64 = 1 << 30;
+
 /// A connection that is not there yet.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -307,10 +310,11 @@ impl<'a> Open<'a> {
             match entry.held {
                 Some((len, _)) if len == wanted.len().0 => {}
                 None => self.shared.end_taken(read, Outcome::Absent),
-                Some(_) => {
+                Some((len, _)) => {
                     self.shared.end_taken(read, Outcome::Failed(Failure::WrongLength));
-                    // Its bytes have no place to go.
-                    return Err(HeadError::Unexpected);
+                    if len > DROPPED_BYTES_MAX {
+                        return Err(HeadError::Unexpected);
+                    }
                 }
             }
         }
