@@ -139,7 +139,7 @@ impl SizedJob {
         let pipeline = self.job().transform.as_ref().map(|transform| &transform.pipeline);
         let known = self.index().zip(pipeline).and_then(|(index, pipeline)| {
             let sizes = environment::image_sizes().get(index)?;
-            Some(sizes.prepared(pipeline, &stored))
+            Some(sizes.prepared(pipeline))
         });
         Lengths { prepared: known, stored }
     }

@@ -49,6 +49,7 @@ use tierfeed_prefetcher::fetcher::{FILE_THREADS, REQUESTS_MAX};
 use tierfeed_resource_gatherer::classify::RATIO_MAX;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
+pub(crate) use self::form::may_depend_on_own_lengths;
 pub(crate) use self::order::fastest_first;
 pub use self::{
     form::{PreparedLength, Settled, TransformTerms},
@@ -165,7 +166,9 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
             Some(TransformSchedule { form: Form::Stored, reason, .. }) => reason.clone(),
             _ => return Ok(schedule),
         },
-        Err(error) if form::is_settled(terms) => return Err(error),
+        Err(error) if form::is_settled(terms) => {
+            return Err(Infeasible { form: Form::Prepared, ..error });
+        }
         Err(_) => "main memory has no room to stage batches of prepared samples".to_owned(),
     };
     // The room that prepared samples would need in staging is not taken from the tiers.

@@ -6,7 +6,7 @@ use super::schedule::{Offer, Schedule};
 use crate::{
     id::{Epoch, NodeId},
     order::Spec,
-    retention::policy,
+    retention::{form::Form, policy},
     tier,
     units::{Bytes, Nanoseconds},
 };
@@ -43,9 +43,10 @@ pub struct Assignment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "tiers.main-memory: {budget}{} cannot hold a batch of {batch} for each of {ranks} ranks; \
-     give it at least {}",
+     give it at least {}{}",
     beside(*.beyond, *.ranks),
-    Bytes(.batch.0.saturating_sub(.beyond.0).saturating_mul(u64::from(*.ranks)))
+    Bytes(.batch.0.saturating_sub(.beyond.0).saturating_mul(u64::from(*.ranks))),
+    for_form(*.form)
 )]
 pub struct Infeasible {
     /// The budget of main memory.
@@ -56,6 +57,19 @@ pub struct Infeasible {
     pub batch: Bytes,
     /// The number of ranks of the node.
     pub ranks: u32,
+    /// The form of samples that the batch has room for beside the stored one.
+    pub form: Form,
+}
+
+/// Why a batch takes more room than its stored samples and rows, as the end of a sentence.
+fn for_form(form: Form) -> &'static str {
+    match form {
+        Form::Stored => "",
+        Form::Prepared => {
+            ", or take transform.cache: stored: tiers hold prepared samples, as the job file says or the first \
+             node of the job chose, and a batch has room for these too"
+        }
+    }
 }
 
 /// The memory of other tiers, as words of a sentence.

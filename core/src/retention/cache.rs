@@ -148,6 +148,8 @@ pub struct Cache {
     ahead: Ahead,
     /// The tiers in which samples wait for their use; one without an entry is one.
     takes_ahead: Vec<bool>,
+    /// Whether a sample without bytes stays.
+    keeps_empty: bool,
     /// Room that the policy is not told of, for samples that wait for their use.
     reserve: Bytes,
     /// Room that is left empty when a sample is fetched ahead into a tier where others stay: a mean sample,
@@ -186,6 +188,7 @@ impl Cache {
             tiers: tiers.collect(),
             ahead: Ahead::new(buffers.len()),
             takes_ahead: Vec::new(),
+            keeps_empty: true,
             reserve: Bytes(0),
             chunk,
             changes: Vec::new(),
@@ -204,6 +207,12 @@ impl Cache {
     #[must_use]
     pub fn with_ahead_in(self, takes: Vec<bool>) -> Self {
         Self { takes_ahead: takes, ..self }
+    }
+
+    /// Keeps no sample without bytes: that is one which lacks the form in which tiers hold samples.
+    #[must_use]
+    pub fn without_empty(self) -> Self {
+        Self { keeps_empty: false, ..self }
     }
 
     /// Where a sample lies, whether it stays there or waits for its use.
@@ -694,8 +703,9 @@ impl Cache {
         let len = self.sizes[sample.0 as usize];
         let from = self.places.get(sample);
         let is_idle = self.policy.is_idle(sample);
-        let may_go =
-            (!is_idle || self.has_room_left(tier)) && self.wear.admits(tier, Space::rounded(len));
+        let may_go = (len.0 > 0 || self.keeps_empty)
+            && (!is_idle || self.has_room_left(tier))
+            && self.wear.admits(tier, Space::rounded(len));
         let place = if !may_go {
             None
         } else if is_idle {

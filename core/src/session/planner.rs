@@ -25,6 +25,7 @@ use crate::{
     order::{Shuffle, Spec},
     retention::{
         cache::Cache,
+        form::Form,
         future_accesses::{
             DRIFT_MAX, Dropped, Expanded, Expansion, FutureAccesses, Publication, Reach,
         },
@@ -117,11 +118,13 @@ impl Planner {
             .with_next_uses(policy.next_uses());
         let sizes = Arc::clone(&settings.sizes);
         let unplanned_steps = unplanned_steps(settings, policy.lookahead());
+        let cache = Cache::new(&settings.tiers, settings.chunk, sizes, policy)
+            .with_wear(Wear::within(settings.aim.writes_per_epoch.clone()))
+            .with_ahead_in(settings.ahead_tiers());
+        let is_prepared = settings.transform.as_ref().is_some_and(|it| it.cached == Form::Prepared);
         let mut planner = Self {
             future,
-            cache: Cache::new(&settings.tiers, settings.chunk, sizes, policy)
-                .with_wear(Wear::within(settings.aim.writes_per_epoch.clone()))
-                .with_ahead_in(settings.ahead_tiers()),
+            cache: if is_prepared { cache.without_empty() } else { cache },
             jobs: VecDeque::new(),
             main: order.start.epoch,
             planned: None,

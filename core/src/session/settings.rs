@@ -161,8 +161,8 @@ impl Settings {
     }
 
     /// With a transform that makes rows of `row` bytes on so many threads. Tiers and other nodes hold samples in
-    /// the prepared form if its lengths are given, else as they are stored. Nothing is read in place: trainers get
-    /// rows. Nothing is fetched ahead into tiers in the prepared form, which the cold store does not have.
+    /// the prepared form if its lengths are given, else as they are stored; what has no prepared form has length 0
+    /// there, and none of them holds it. Nothing is read in place: trainers get rows. Nothing is fetched ahead into tiers in the prepared form, which the cold store does not have.
     #[must_use]
     pub fn with_transform(
         self,

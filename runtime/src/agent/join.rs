@@ -337,6 +337,10 @@ impl LocalJob {
     /// stored samples if the lengths cannot be known.
     fn with_images(self, known: &ImageSizeCache, end: &Shutdown) -> Result<Self, ImagesError> {
         let Some(transform) = of_own_lengths(&self.job) else { return Ok(self) };
+        let terms = Terms::of(&self.job, &self.demand);
+        if !schedule::may_depend_on_own_lengths(&self.job, &terms, &self.found.offer()) {
+            return Ok(self);
+        }
         match self.images(transform, known, end) {
             Ok((images, own)) => {
                 let found = self.found.with_own_lengths(Ok(own));

@@ -118,9 +118,6 @@ impl Images {
         let (took, unread) = (clock.now(), sizes.unread());
         let unknown = sizes.unknown() - unread as usize;
         tracing::info!(images, unknown, unread, %took, "the sizes of images are known");
-        if unknown > 0 {
-            tracing::warn!(unknown, "images whose head states no size; no tier keeps them");
-        }
         if unread > 0 {
             tracing::warn!(
                 unread,
@@ -141,9 +138,9 @@ impl Images {
     ) -> Result<OwnLengths, ImagesError> {
         match self {
             Self::Known(sizes) => {
-                let lens = lengths(sizes, transform, index)?;
-                let (mean, deviation) = spread(lens.iter().map(|len| len.0)).unwrap_or_default();
-                let fingerprint = Some(fingerprint(&lens));
+                let lens = sizes.known(&transform.pipeline).map(|len| len.0);
+                let (mean, deviation) = spread(lens).ok_or_else(|| no_sizes(index))?;
+                let fingerprint = Some(fingerprint(&sizes.prepared(&transform.pipeline)));
                 Ok(OwnLengths { fingerprint, mean, deviation, scan: None })
             }
             Self::LookedAt(own) => Ok(*own),
@@ -157,11 +154,18 @@ pub(super) fn lengths(
     transform: &Transform,
     index: &Index,
 ) -> Result<Arc<[Bytes]>, ImagesError> {
-    if sizes.known(&transform.pipeline).next().is_none() {
-        return Err(ImagesError::NoSizes { looked_at: index.len() as usize });
+    let known = sizes.known(&transform.pipeline).count();
+    let unknown = index.len() as usize - known;
+    match (known, unknown) {
+        (0, _) => return Err(no_sizes(index)),
+        (_, 0) => (),
+        _ => tracing::warn!(unknown, "images without a known size; no tier keeps them"),
     }
-    let stored: Vec<_> = index.sizes().collect();
-    Ok(sizes.prepared(&transform.pipeline, &stored))
+    Ok(sizes.prepared(&transform.pipeline))
+}
+
+fn no_sizes(index: &Index) -> ImagesError {
+    ImagesError::NoSizes { looked_at: index.len() as usize }
 }
 
 /// A number by which nodes see whether they found the same lengths.

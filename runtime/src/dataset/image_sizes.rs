@@ -180,11 +180,13 @@ impl ImageSizes {
         self.sizes.iter().filter(|size| size.is_none()).count()
     }
 
-    /// The length of each sample in prepared form; that of the stored one where there is none.
+    /// The length of each sample in prepared form; 0 where it is not known, and no tier holds the sample.
     #[must_use]
-    pub fn prepared(&self, pipeline: &Pipeline, stored: &[Bytes]) -> Arc<[Bytes]> {
-        let bytes = self.sizes.iter().map(|size| pipeline.prepared_bytes((*size)?).map(Bytes));
-        bytes.zip(stored).map(|(prepared, stored)| prepared.unwrap_or(*stored)).collect()
+    pub fn prepared(&self, pipeline: &Pipeline) -> Arc<[Bytes]> {
+        let len = |size: &Option<Size>| {
+            Bytes(size.and_then(|it| pipeline.prepared_bytes(it)).unwrap_or(0))
+        };
+        self.sizes.iter().map(len).collect()
     }
 
     fn encode(&self, fingerprint: u64) -> Vec<u8> {

@@ -284,6 +284,12 @@ impl NodeModel {
         Model { cold: self.cold, cold_threads, tiers, step_time, pause: None, transforms }
     }
 
+    /// What is taken for the lengths of prepared samples where these are not known, in a sentence.
+    #[must_use]
+    pub fn assumed_lengths(&self, job: &Job, lengths: &Lengths) -> Option<String> {
+        schedule::transforms::assumed_lengths(job, self.transforming, lengths)
+    }
+
     /// What transforms cost, as far as that was measured.
     #[must_use]
     pub fn transform_costs(&self) -> Option<TransformCosts> {

@@ -7,14 +7,18 @@
 use std::num::NonZeroU32;
 
 use tierfeed_core::{
-    fleet::schedule::{FoundTier, Offer, OwnLengths, ScheduledTier, TransformSchedule},
+    fleet::schedule::{FoundTier, Offer, OwnLengths, Role, ScheduledTier, TransformSchedule},
     retention::{
         form::{self as core_form, Facts, Form, Room},
         policy,
     },
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_workload_analyzer::{Job, demand::Demand, job::CachedForm};
+use tierfeed_workload_analyzer::{
+    Job,
+    demand::{Demand, p99_of_sum},
+    job::CachedForm,
+};
 
 use super::{Terms, transforms};
 
@@ -133,6 +137,8 @@ pub(super) fn transform(
             stored("nothing comes before the first random step, or it depends on what that draws")
         }
         (Some(settled), ..) => (settled.form, settled.reason.clone()),
+        (None, ..) if terms.later_epochs == 0 => stored("no epoch comes after the first one"),
+        (None, ..) if !tiers.iter().any(|tier| keeps(tier.role)) => stored("no tier keeps samples"),
         (None, None, _) => match found.map(|found| found.own_unknown.as_str()) {
             None | Some("") => stored("no agent has looked at the sizes of the images yet"),
             Some(why) => stored(&format!("the sizes of the images are not known: {why}")),
@@ -171,10 +177,24 @@ pub(super) fn with_room_for_prepared(terms: &Terms, offer: &Offer) -> Option<Ter
         return None;
     }
     let samples = u64::from(terms.batch_samples);
-    let beyond = u128::from(deviation.0) * u128::from(samples.isqrt() + 1) * 233 / 100;
-    let room = mean.0.saturating_mul(samples);
-    let room = room.saturating_add(u64::try_from(beyond).unwrap_or(u64::MAX));
-    Some(Terms { batch: Bytes(terms.batch.0.saturating_add(room)), ..terms.clone() })
+    let (all, variance) = (mean.0.saturating_mul(samples), u128::from(deviation.0).pow(2));
+    let room = p99_of_sum(Bytes(all), variance, samples);
+    Some(Terms { batch: Bytes(terms.batch.0.saturating_add(room.0)), ..terms.clone() })
+}
+
+/// Whether the schedule of a node of this job may depend on the lengths of prepared samples. Another node may have
+/// measured what this one could not.
+pub(crate) fn may_depend_on_own_lengths(job: &Job, terms: &Terms, offer: &Offer) -> bool {
+    let Some(transform) = &terms.transform else { return false };
+    let is_measured = offer.transform.as_ref().is_some_and(|found| found.each.is_some());
+    match &transform.settled {
+        Some(settled) => settled.form == Form::Prepared,
+        None => {
+            transform.later_epochs > 0
+                && terms.policy != policy::Kind::None
+                && (is_measured || job.world.nodes > 1)
+        }
+    }
 }
 
 /// Whether the form is not to be chosen any more.
@@ -187,6 +207,11 @@ pub(super) fn with_stored(terms: &Terms, reason: String) -> Terms {
     let settled = Some(Settled { form: Form::Stored, reason });
     let transform = terms.transform.clone().map(|it| TransformTerms { settled, ..it });
     Terms { transform, ..terms.clone() }
+}
+
+/// Whether a tier with this role keeps used samples.
+fn keeps(role: Role) -> bool {
+    matches!(role, Role::Retention | Role::RetentionAndLookAhead)
 }
 
 /// What this node and those that share with it can hold.

@@ -7,6 +7,7 @@
 use tierfeed_core::{
     batch::BATCH_ALIGN,
     fleet::{Infeasible, budget::Staging},
+    retention::form::Form,
     units::Bytes,
 };
 
@@ -38,7 +39,8 @@ pub(super) fn beyond_main_memory(
     let beyond = parts.iter().map(|part| part.0).sum();
     if main.0 + beyond < staging.batch.0 {
         let (batch, ranks) = (staging.batch, staging.ranks);
-        return Err(Infeasible { budget, beyond: Bytes(beyond), batch, ranks });
+        let (beyond, form) = (Bytes(beyond), Form::Stored);
+        return Err(Infeasible { budget, beyond, batch, ranks, form });
     }
     Ok(parts)
 }

@@ -3,15 +3,17 @@ use prost::Message as _;
 use tierfeed_core::{
     fleet::{
         Origin,
-        schedule::{Location, OwnLengths, TransformOffer},
+        schedule::{Location, OwnLengths, TransformOffer, Transforming},
     },
     id::NumaNode,
     retention::{form::SampleTime, in_place::Pace},
     session::Cycle,
 };
 
+use tierfeed_workload_analyzer::{demand::Sizes, job::CachedForm};
+
 use super::*;
-use crate::rpc::wire::pb;
+use crate::{layout, rpc::wire::pb};
 
 /// The terms of a job with two ranks, batches of 8 samples of 1 MiB, and chunks of 1 MiB.
 pub(crate) fn terms() -> Terms {
@@ -433,6 +435,109 @@ fn images_of_own_size_are_held_decoded_if_that_saves_more_than_their_scan_takes(
     assert_eq!(of_images(&stored, 60_000, 0).arena, long.arena);
     let nothing = form_of(&terms, 2_000, 100);
     assert_eq!(nothing.reason, "no agent has looked at the sizes of the images yet");
+}
+
+#[test]
+fn only_later_epochs_of_the_run_save_anything_and_without_one_no_scan_is_spoken_of() {
+    let job = own_lengths_job(0);
+    let later = |start| {
+        let mut job = job.clone();
+        job.start.epoch = Epoch(start);
+        TransformTerms::of(&job, &demand(&job)).unwrap().later_epochs
+    };
+    assert_eq!([0, 98, 99].map(later), [99, 1, 0]);
+    let mut terms = transforming();
+    terms.transform.iter_mut().for_each(|it| it.later_epochs = 0);
+    let last = form_of(&terms, 2_000, 100);
+    assert_eq!((last.form, &*last.reason), (Form::Stored, "no epoch comes after the first one"));
+}
+
+#[test]
+fn images_are_looked_at_only_where_that_may_decide_the_form() {
+    let job = own_lengths_job(0);
+    let may_depend = |job: &Job, each| {
+        let terms = Terms::of(job, &demand(job));
+        let threads = NonZeroU32::new(2).unwrap();
+        let transform = Some(TransformOffer { each, ..TransformOffer::of_threads(threads) });
+        may_depend_on_own_lengths(job, &terms, &Offer { transform, ..offer(100) })
+    };
+    let each = Some(SampleTime::default());
+    assert!(may_depend(&job, each));
+    assert!(!may_depend(&job, None), "the time of a transform is not known");
+    let mut several = job.clone();
+    several.world.nodes = 2;
+    assert!(may_depend(&several, None), "another node may have measured it");
+    assert!(!may_depend(&own_lengths_job(99), each), "there is no later epoch");
+    let mut none = job.clone();
+    none.policy = policy::Kind::None;
+    assert!(!may_depend(&none, each), "no tier keeps samples");
+    let mut prepared = own_lengths_job(99);
+    prepared.transform.as_mut().unwrap().cache = CachedForm::Prepared;
+    assert!(may_depend(&prepared, None), "staging needs room for them");
+    prepared.transform.as_mut().unwrap().cache = CachedForm::Stored;
+    assert!(!may_depend(&prepared, each));
+}
+
+#[test]
+fn a_node_without_room_for_the_form_of_the_first_is_told_of_that_choice() {
+    let mut terms = transforming();
+    terms.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
+    let threads = NonZeroU32::new(2).unwrap();
+    let own =
+        OwnLengths { fingerprint: None, mean: Bytes::mib(20), deviation: Bytes(0), scan: None };
+    let each = Some(SampleTime::default());
+    let unknown = TransformOffer::of_threads(threads);
+    let transform = Some(TransformOffer { each, own: Some(own), ..unknown });
+    let offer = Offer { tiers: vec![found(Kind::MainMemory, None)], transform, ..offer(100) };
+    let alone = of(&terms, &offer).unwrap().transform.unwrap();
+    assert_eq!(alone.reason, "main memory has no room to stage batches of prepared samples");
+    let first = TransformSchedule { form: Form::Prepared, ..alone };
+    terms.transform.as_mut().unwrap().settle(&first);
+    let error = of(&terms, &offer).unwrap_err().to_string();
+    assert!(error.contains("transform.cache: stored"), "{error}");
+    assert!(error.contains("the first node of the job chose"), "{error}");
+}
+
+#[test]
+fn plans_say_where_the_lengths_of_prepared_samples_are_not_known() {
+    let mut job = own_lengths_job(0);
+    let lengths = layout::Lengths::from(vec![Bytes(3); 4]);
+    let threads = NonZeroU32::new(2).unwrap();
+    let assumed = |job: &Job, form, own_mean, lengths: &layout::Lengths| {
+        let transforming = Transforming { form, threads, each: None, own_mean };
+        transforms::assumed_lengths(job, Some(transforming), lengths)
+    };
+    let unknown = assumed(&job, Form::Prepared, None, &lengths).unwrap();
+    assert!(
+        unknown.contains("not known here: each is taken to be as long as the stored one"),
+        "{unknown}"
+    );
+    let mean = assumed(&job, Form::Prepared, Some(Bytes(700)), &lengths).unwrap();
+    assert!(mean.contains("each is taken to have 700 B, their mean"), "{mean}");
+    assert_eq!(assumed(&job, Form::Stored, None, &lengths), None);
+    let known = layout::Lengths { prepared: Some(lengths.stored.clone()), ..lengths.clone() };
+    assert_eq!(assumed(&job, Form::Prepared, None, &known), None);
+    job.transform = None;
+    assert_eq!(assumed(&job, Form::Prepared, None, &lengths), None);
+}
+
+/// A job of 100 epochs whose prepared samples have lengths of their own, from an epoch on.
+fn own_lengths_job(start: u32) -> Job {
+    let text = "name: job\n\
+                dataset: { source: file:///data, format: image-folder }\n\
+                order: { shuffle: sequential, epochs: 100 }\n\
+                batch_size: 4\n\
+                world: { nodes: 1, ranks_per_node: 2 }\n\
+                transform: { steps: [{ random_resized_crop: 8 }] }\n\
+                tiers:\n  main-memory: { size: 1 GiB }\n";
+    let mut job = Job::parse(text, std::path::Path::new("/jobs/job.yaml")).unwrap();
+    job.start.epoch = Epoch(start);
+    job
+}
+
+fn demand(job: &Job) -> Demand {
+    let sizes = Sizes::of(16, || std::iter::repeat_n(Bytes(3_000), 16));
+    Demand::of(job, &sizes).unwrap()
 }
 
 #[test]

@@ -16,6 +16,8 @@ use tierfeed_workload_analyzer::{
     job::{CachedForm, Threads, Transform},
 };
 
+use crate::layout::Lengths;
+
 /// How many cores the agent of a node may use for transforms, by the job and what this process may use.
 #[must_use]
 pub(crate) fn threads(job: &Job) -> NonZeroU32 {
@@ -54,6 +56,27 @@ pub(crate) fn with_transform(
         Some(_) => settings.with_stored_beside_rows(),
         None => settings,
     }
+}
+
+/// What is taken for the lengths of prepared samples where tiers hold these and their lengths are not known, in a
+/// sentence.
+pub(crate) fn assumed_lengths(
+    job: &Job,
+    transforming: Option<Transforming>,
+    lengths: &Lengths,
+) -> Option<String> {
+    let (transform, how) = job.transform.as_ref().zip(transforming)?;
+    let are_known = fixed(transform).is_some() || lengths.prepared.is_some();
+    let taken = match how.own_mean {
+        Some(mean) => format!("each is taken to have {mean}, their mean"),
+        None => "each is taken to be as long as the stored one".to_owned(),
+    };
+    (how.form == Form::Prepared && !are_known).then(|| {
+        format!(
+            "the lengths of prepared samples are not known here: {taken}; tiers may hold more or fewer of them in \
+             the run, whose agent scans the images"
+        )
+    })
 }
 
 /// The length of each prepared sample, if all have one.

@@ -97,12 +97,17 @@ impl Sizes {
     /// a sum, at most `samples` times the largest sample.
     #[must_use]
     pub fn p99_of(&self, samples: u64) -> Bytes {
-        let count = u128::from(samples);
-        let deviation = self.variance.saturating_mul(count).isqrt();
-        let tail = deviation.saturating_mul(2_326) / 1_000;
-        let p99 = u128::from(self.mean_of(samples).0).saturating_add(tail);
-        narrow(p99.min(self.max.saturating_mul(count)))
+        let p99 = p99_of_sum(self.mean_of(samples), self.variance, samples);
+        p99.min(narrow(self.max.saturating_mul(samples.into())))
     }
+}
+
+/// The 99th percentile of a sum of so many random lengths: `mean`, that of the sum, plus 2.326 standard deviations.
+#[must_use]
+pub fn p99_of_sum(mean: Bytes, variance: u128, count: u64) -> Bytes {
+    let deviation = variance.saturating_mul(count.into()).isqrt();
+    let tail = deviation.saturating_mul(2_326) / 1_000;
+    narrow(u128::from(mean.0).saturating_add(tail))
 }
 
 impl From<&Index> for Sizes {

@@ -27,11 +27,13 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, run_dir: &Path) -> Result<
         ..site.model(step_time.unwrap_or(Nanoseconds(0)))
     };
     let report = run_dir.report();
-    let replay = recorded.replay(job, sized.order, sized.lengths(), &site, &model, &report);
+    let lengths = sized.lengths();
+    let assumed = site.assumed_lengths(job, &lengths);
+    let replay = recorded.replay(job, sized.order, lengths, &site, &model, &report);
     if arguments.json {
         output::json(&replay)?;
     } else {
-        replay.lines().iter().try_for_each(|line| output::lines(line))?;
+        replay.lines().iter().chain(&assumed).try_for_each(|line| output::lines(line))?;
         if job
             .tiers
             .iter()

@@ -19,7 +19,14 @@ fn any_facts() -> impl Strategy<Value = Facts> {
     let times = (0_u64..10_000_000, 0_u64..10_000_000, 1_u32..64);
     let scan = (0_u32..10, prop_oneof![Just(0), 0_u64..100_000_000_000]);
     (lens, rooms, 0_u64..1_000_000_000, times, 1_u64..10_000, scan).prop_map(
-        |((stored, prepared), rooms, cold, (prepare, rest, threads), samples, (later_epochs, scan))| Facts {
+        |(
+            (stored, prepared),
+            rooms,
+            cold,
+            (prepare, rest, threads),
+            samples,
+            (later_epochs, scan),
+        )| Facts {
             samples,
             reads: samples,
             stored: Bytes(stored),
