@@ -287,7 +287,7 @@ impl NodeModel {
     /// What is taken for the lengths of prepared samples where these are not known, in a sentence.
     #[must_use]
     pub fn assumed_lengths(&self, job: &Job, lengths: &Lengths) -> Option<String> {
-        schedule::transforms::assumed_lengths(job, self.transforming, lengths)
+        schedule::transforms::assumed_lengths(job, self.transforming, lengths.prepared.as_deref())
     }
 
     /// What transforms cost, as far as that was measured.

@@ -501,24 +501,22 @@ fn a_node_without_room_for_the_form_of_the_first_is_told_of_that_choice() {
 #[test]
 fn plans_say_where_the_lengths_of_prepared_samples_are_not_known() {
     let mut job = own_lengths_job(0);
-    let lengths = layout::Lengths::from(vec![Bytes(3); 4]);
     let threads = NonZeroU32::new(2).unwrap();
-    let assumed = |job: &Job, form, own_mean, lengths: &layout::Lengths| {
+    let assumed = |job: &Job, form, own_mean, prepared: Option<&[Bytes]>| {
         let transforming = Transforming { form, threads, each: None, own_mean };
-        transforms::assumed_lengths(job, Some(transforming), lengths)
+        transforms::assumed_lengths(job, Some(transforming), prepared)
     };
-    let unknown = assumed(&job, Form::Prepared, None, &lengths).unwrap();
+    let unknown = assumed(&job, Form::Prepared, None, None).unwrap();
     assert!(
         unknown.contains("not known here: each is taken to be as long as the stored one"),
         "{unknown}"
     );
-    let mean = assumed(&job, Form::Prepared, Some(Bytes(700)), &lengths).unwrap();
+    let mean = assumed(&job, Form::Prepared, Some(Bytes(700)), None).unwrap();
     assert!(mean.contains("each is taken to have 700 B, their mean"), "{mean}");
-    assert_eq!(assumed(&job, Form::Stored, None, &lengths), None);
-    let known = layout::Lengths { prepared: Some(lengths.stored.clone()), ..lengths.clone() };
-    assert_eq!(assumed(&job, Form::Prepared, None, &known), None);
+    assert_eq!(assumed(&job, Form::Stored, None, None), None);
+    assert_eq!(assumed(&job, Form::Prepared, None, Some(&[Bytes(700); 4])), None);
     job.transform = None;
-    assert_eq!(assumed(&job, Form::Prepared, None, &lengths), None);
+    assert_eq!(assumed(&job, Form::Prepared, None, None), None);
 }
 
 /// A job of 100 epochs whose prepared samples have lengths of their own, from an epoch on.

@@ -16,8 +16,6 @@ use tierfeed_workload_analyzer::{
     job::{CachedForm, Threads, Transform},
 };
 
-use crate::layout::Lengths;
-
 /// How many cores the agent of a node may use for transforms, by the job and what this process may use.
 #[must_use]
 pub(crate) fn threads(job: &Job) -> NonZeroU32 {
@@ -58,15 +56,15 @@ pub(crate) fn with_transform(
     }
 }
 
-/// What is taken for the lengths of prepared samples where tiers hold these and their lengths are not known, in a
-/// sentence.
+/// What is taken for the lengths of prepared samples, in a sentence: where tiers hold these, their lengths are their
+/// own, and those are not known as `prepared`.
 pub(crate) fn assumed_lengths(
     job: &Job,
     transforming: Option<Transforming>,
-    lengths: &Lengths,
+    prepared: Option<&[Bytes]>,
 ) -> Option<String> {
     let (transform, how) = job.transform.as_ref().zip(transforming)?;
-    let are_known = fixed(transform).is_some() || lengths.prepared.is_some();
+    let are_known = fixed(transform).is_some() || prepared.is_some();
     let taken = match how.own_mean {
         Some(mean) => format!("each is taken to have {mean}, their mean"),
         None => "each is taken to be as long as the stored one".to_owned(),
