@@ -169,7 +169,7 @@ def test_where_no_image_states_a_size_prepared_is_an_error_and_auto_takes_the_st
 ) -> None:
     monkeypatch.chdir(tmp_path)
     small: dict[str, Any] = {**CROPPED, "cache": "prepared", "limits": {"pixels": 1100}}
-    world = photographed(tmp_path, small, on_error="skip", epochs=1)
+    world = photographed(tmp_path, small, on_error="skip", epochs=2)
     line = node.command("run", world.job, "--run-dir", tmp_path / "run", "--", "true")
     done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert done.returncode == 2, done.stderr

@@ -13,7 +13,7 @@ use tierfeed_core::{
 use tierfeed_workload_analyzer::{demand::Sizes, job::CachedForm};
 
 use super::*;
-use crate::{layout, rpc::wire::pb};
+use crate::rpc::wire::pb;
 
 /// The terms of a job with two ranks, batches of 8 samples of 1 MiB, and chunks of 1 MiB.
 pub(crate) fn terms() -> Terms {
