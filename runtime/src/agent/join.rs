@@ -76,7 +76,6 @@ pub(super) struct Joined {
     pub(super) post: Post,
     pub(super) manager: ManagerHandle,
     /// What it takes to read from other nodes, if nodes share what they hold.
-    /// Whether this node shares what it holds with others.
     pub(super) applicant: Option<Applicant>,
     /// `None` if the manager did not tell it yet, too.
     pub(super) secret: Option<Secret>,
@@ -101,21 +100,9 @@ pub(super) async fn join(
         bring_index(&mut client, &job.dataset, &path, text.index_fingerprint).await;
     }
     let text = source.text().clone();
-    let job_text = text.clone();
-    let tiers_report = settings.tiers_report.clone();
-    let (program, known) = (settings.transform_worker.clone(), settings.image_sizes.clone());
-    let records = settings.measured_transforms.clone();
     // A scan of images ends if this future is dropped.
     let (_scanning, end_of_scan) = shutdown::channel();
-    let end = end_of_scan.clone();
-    let read = move || {
-        let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
-        let local = local.with_sample_time(&program).with_images(&known, &end);
-        let local = local.map_err(|error| no_prepared_lengths(&job_text, error))?;
-        local.record(&records);
-        Ok::<_, JoinError>(local)
-    };
-    let local = tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")?;
+    let local = read_locally(settings, source, identity, calibration, end_of_scan.clone()).await?;
     let LocalJob { job, post, number, catalog, index_path, demand, node, found, images } = local;
     let agent = Registration {
         node: number,
@@ -132,31 +119,22 @@ pub(super) async fn join(
     let post = Post { node: Some(assignment.node), ..post };
     tracing::info!(node = number, generation = assignment.generation, job = job.name, "joined");
     let applicant = applicant(&job, &agent, &settings.manager);
-    let secret = match &applicant {
-        Some(_) => secret(&mut client, &agent).await,
-        None => None,
-    };
-    let prepared = match transform_of_prepared(&job, &assignment.schedule) {
-        None => None,
-        Some(transform) => {
-            let (job, transform) = (Arc::clone(&job), transform.clone());
-            let (index, known) = (Arc::clone(catalog.first()), settings.image_sizes.clone());
-            let lengths =
-                move || own_lengths(&job, &transform, &index, images, &known, &end_of_scan);
-            let lengths = tokio::task::spawn_blocking(lengths);
-            let lengths = with_heartbeats(lengths, &mut client, &agent).await?;
-            let shares = applicant.is_some();
-            let lengths = lengths.and_then(|it| {
-                match assignment.schedule.transform.as_ref().and_then(|it| it.lengths) {
-                    Some(first) if shares && first != own_lengths::fingerprint(&it) => {
-                        Err(ImagesError::OtherSizes)
-                    }
-                    _ => Ok(it),
-                }
-            });
-            Some(lengths.map_err(|error| no_prepared_lengths(&text, error))?)
+    let secret = secret(&mut client, &agent, applicant.as_ref()).await;
+    let scan = {
+        let (job, index) = (Arc::clone(&job), Arc::clone(catalog.first()));
+        let known = settings.image_sizes.clone();
+        move |transform: &Transform| {
+            own_lengths(&job, transform, &index, images, &known, &end_of_scan)
         }
     };
+    let lengths = transform_of_prepared(&job, &assignment.schedule).cloned();
+    let lengths = lengths.map(|transform| tokio::task::spawn_blocking(move || scan(&transform)));
+    let scanned = match lengths {
+        None => None,
+        Some(lengths) => Some(with_heartbeats(lengths, &mut client, &agent).await?),
+    };
+    let prepared = scanned.map(|it| as_others_have_them(it?, &assignment, applicant.as_ref()));
+    let prepared = prepared.transpose().map_err(|error| no_prepared_lengths(&text, error))?;
     let manager = ManagerHandle::start(client, agent, assignment.schedule.generation, clock);
     Ok(Joined {
         job,
@@ -176,6 +154,42 @@ pub(super) async fn join(
     })
 }
 
+/// The job as this node reads it, with what it finds and measures for it.
+async fn read_locally(
+    settings: &Settings,
+    source: JobSource,
+    identity: Identity,
+    calibration: Option<Calibration>,
+    end_of_scan: Shutdown,
+) -> Result<LocalJob, JoinError> {
+    let (run_dir, tiers_report) = (settings.run_dir.clone(), settings.tiers_report.clone());
+    let (program, known) = (settings.transform_worker.clone(), settings.image_sizes.clone());
+    let records = settings.measured_transforms.clone();
+    let read = move || {
+        let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
+        let local = local.with_sample_time(&program).with_images(&known, &end_of_scan);
+        let local = local.map_err(|error| no_prepared_lengths(source.text(), error))?;
+        local.record(&records);
+        Ok(local)
+    };
+    tokio::task::spawn_blocking(read).await.expect("reading a job does not panic")
+}
+
+/// The lengths of prepared samples, which of nodes that read from each other must be the same ones.
+fn as_others_have_them(
+    lengths: Arc<[Bytes]>,
+    assignment: &Assignment,
+    applicant: Option<&Applicant>,
+) -> Result<Arc<[Bytes]>, ImagesError> {
+    let first = assignment.schedule.transform.as_ref().and_then(|it| it.lengths);
+    match (applicant, first) {
+        (Some(_), Some(first)) if first != own_lengths::fingerprint(&lengths) => {
+            Err(ImagesError::OtherSizes)
+        }
+        _ => Ok(lengths),
+    }
+}
+
 /// How this node takes part, if nodes share what they hold.
 fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<Applicant> {
     if job.policy != Kind::Partitioned || job.world.nodes == 1 {
@@ -190,8 +204,14 @@ fn applicant(job: &Job, agent: &Registration, manager: &Address) -> Option<Appli
     }
 }
 
-/// The secret of the job. Without it the node reads alone, and asks again with each report.
-async fn secret(client: &mut Client, agent: &Registration) -> Option<Secret> {
+/// The secret of the job, if nodes share what they hold. Without it the node reads alone, and asks again with each
+/// report.
+async fn secret(
+    client: &mut Client,
+    agent: &Registration,
+    applicant: Option<&Applicant>,
+) -> Option<Secret> {
+    applicant?;
     let report = PeerReport::before_it_listens();
     match client.peers(agent.node, agent.incarnation, &report).await {
         Ok(PeersAnswer::Same { secret: Some(secret) }) => return Some(Secret(secret)),
