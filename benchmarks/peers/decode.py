@@ -182,6 +182,8 @@ def prepare(folder: Path, count: int) -> None:
 
 LOADER_BATCH = 64
 LOADER_THREADS = 2
+# More images than either side has ahead when training begins.
+LOADER_UNMEASURED = 2048
 
 
 def tier_loader(folder: Path, epochs: int) -> Iterator[int]:
@@ -203,8 +205,8 @@ def tier_loader(folder: Path, epochs: int) -> Iterator[int]:
         threads=LOADER_THREADS,
     ) as loader:
         for _ in loader.epochs_left:
-            for batch in loader:
-                yield len(batch)
+            for images, _labels in loader:
+                yield len(images)
             yield -1
 
 
@@ -228,15 +230,19 @@ def worker_loader(folder: Path, epochs: int) -> Iterator[int]:
 
 def take(name: str, folder: Path, measured: int) -> None:
     """Takes all batches, and prints a turn."""
-    epochs = 1 + -(-measured // len(paths_in(folder)))
+    photographs = len(paths_in(folder))
+    unmeasured = -(-LOADER_UNMEASURED // photographs)
+    epochs = unmeasured + -(-measured // photographs)
     loader = {"TierLoader": tier_loader, "DataLoader": worker_loader}[name]
-    started, cpu, images, warm = 0.0, 0.0, 0, False
+    started, cpu, images, ended = 0.0, 0.0, 0, 0
     seconds, used = 0.0, 0.0
     for count in loader(folder, epochs):
-        if count >= 0:
-            images += count if warm else 0
-        elif not warm:
-            warm, started, cpu = True, time.perf_counter(), cpu_seconds()
+        if count < 0:
+            ended += 1
+            if ended == unmeasured:
+                started, cpu = time.perf_counter(), cpu_seconds()
+        elif ended >= unmeasured:
+            images += count
         seconds, used = time.perf_counter() - started, cpu_seconds() - cpu
     print(json.dumps({"seconds": seconds, "cpu_seconds": used, "images": images}), flush=True)
 

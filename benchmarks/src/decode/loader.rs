@@ -1,9 +1,9 @@
 //! Whole loaders on two cores: batches of 64 random crops, from a `TierLoader` whose agent transforms with two
 //! threads, and from a `DataLoader` with two workers.
 //!
-//! A turn is a process of its own, which takes batches as quickly as they come. Its first epoch is not measured:
-//! it pays for the start of the workers and of the agent. Neither side has batches ahead when the measured part
-//! begins, as the one that takes them waits for each.
+//! A turn is a process of its own, which takes batches as quickly as they come. Its first epochs are not measured:
+//! they pay for the start of the workers and of the agent, and use what was staged before training began. When the
+//! measured part begins, neither side has more ahead than when it ends.
 
 use std::{path::Path, process::Command};
 
