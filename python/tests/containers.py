@@ -30,7 +30,7 @@ def points(number: int) -> list[float]:
 
 
 def webdataset(folder: Path, image: Callable[[int], bytes], samples: int) -> None:
-    """Two shards with members `jpg` (whatever is in it), `cls`, `txt` and `json`."""
+    """Two shards with members `jpg`, `cls`, `txt` and `json`; `image` gives the bytes of `jpg`."""
     for shard in range(2):
         members = {}
         for number in range(shard * samples // 2, (shard + 1) * samples // 2):

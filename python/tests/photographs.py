@@ -45,7 +45,7 @@ def _png(height: int, width: int, lines: bytes) -> bytes:
 
 
 def png_of(height: int, width: int) -> bytes:
-    """A black image that has fewer bytes than one of `png`, whatever size it claims to have."""
+    """A PNG whose header states this size. It holds at most 90 x 90 black pixels, so it is small."""
     lines = (b"\0" + bytes(3 * min(width, 90))) * min(height, 90)
     return _png(height, width, lines)
 

@@ -16,6 +16,7 @@ mod jobs;
 mod join;
 mod limits;
 mod loans;
+mod local_job;
 mod manager_connection;
 mod memory;
 mod monitor;

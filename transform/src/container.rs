@@ -21,7 +21,7 @@ pub enum Container {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
-    /// Its name.
+    /// The key under which samples have it.
     pub name: String,
     /// The name of its encoding, such as `jpeg` or `int`.
     pub encoding: String,

@@ -26,7 +26,8 @@ pub struct PipelineFile {
     /// The name of the field that is transformed, of samples that have several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// How the fields lie in a sample. It follows from the format of the dataset; nobody types it.
+    /// How the fields lie in a sample. A job file does not have this key: the parser of the job derives it from the
+    /// format of the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
 }

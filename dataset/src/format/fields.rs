@@ -13,7 +13,7 @@ use super::{
 /// A field of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field<'a> {
-    /// Its name.
+    /// The extension of its member, or the key of its feature or column.
     pub name: String,
     /// What it holds.
     pub value: Value<'a>,

@@ -26,7 +26,8 @@ impl Channels {
 /// A larger buffer is given back by the first image that needs no more than this.
 const KEPT_MAX: usize = 64 << 20;
 
-/// Makes a buffer at least as long as that, whatever its bytes are, and gives back what a huge image left.
+/// Makes `bytes` at least `length` long, with any content. The memory of a buffer above [`KEPT_MAX`] is given back
+/// first, unless `length` needs as much.
 pub(crate) fn make_room(bytes: &mut Vec<u8>, length: usize) {
     if bytes.len() > KEPT_MAX && length <= KEPT_MAX {
         *bytes = Vec::new();

@@ -4,7 +4,7 @@
 //!
 //! 1. If a decoder reads the head of an image, the size is the one that the decoder finds. In another
 //!    image it may be one that no image has.
-//! 2. Each piece that has 30 bytes or more ends the search or brings it forward, whatever is in it.
+//! 2. Each piece of 30 bytes or more ends the search, or the next piece begins further on. That holds for any bytes.
 
 use crate::{Format, Size, decoder::recognise};
 

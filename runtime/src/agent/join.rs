@@ -1,17 +1,14 @@
-//! How an agent joins: it reaches the manager, reads the job, looks for its tiers on the node, registers, and
-//! lays them out by the schedule that it gets.
+//! How an agent joins: it reaches the manager, reads the job ([`local_job`](super::local_job)), registers, and lays
+//! out its tiers by the schedule that it gets.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use tierfeed_core::{
     fleet::{
         Assignment, Direction, Progress, Registration,
         launch::{Identity, LaunchError, Misfit, Post},
         members::PeerReport,
-        schedule::{OwnLengths, Schedule},
+        schedule::Schedule,
     },
     id::NodeId,
     order::Spec,
@@ -19,35 +16,26 @@ use tierfeed_core::{
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::{Catalog, Index};
-use tierfeed_transform::worker_process::Program;
-use tierfeed_workload_analyzer::{
-    Job,
-    demand::{Demand, Sizes},
-    job::{CachedForm, JobError, LocatedError, Transform},
-};
+use tierfeed_workload_analyzer::{Job, job::Transform};
 use tokio::task::JoinHandle;
 
 use super::{
-    AgentError, Calibration, ImagesError, JoinError, LoadedJob, NoPreparedLengths, Settings,
+    AgentError, Calibration, ImagesError, JoinError, Settings,
+    local_job::{JobSource, LocalJob, index_path, no_prepared_lengths, read_job},
     manager_connection::ManagerHandle,
     own_lengths::{self, Images, of_own_lengths},
     passed_on::bring_index,
     peers::{self, Applicant, Secret},
-    ram_disk, transform_cost,
 };
 use crate::{
     clock::Clock,
-    dataset::{
-        self, DatasetError, image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms,
-    },
-    layout::{Found, Layout, LayoutError, Measured, Node, Overcommit},
+    dataset::image_sizes::ImageSizeCache,
+    layout::{Layout, Node},
     rpc::{
-        JobText,
         client::{Address, CallError, Client},
         wire::{PeersAnswer, Remedy},
     },
-    run_dir::{LockOwner, RunDir, RunDirLock, trainer_file::TrainerFile},
-    schedule::{self, Terms},
+    run_dir::{LockOwner, RunDirLock},
     shutdown::{self, Shutdown},
     transport::token,
 };
@@ -253,57 +241,6 @@ async fn request_job(settings: &Settings) -> Result<(Client, JobSource), CallErr
     Ok((client, source))
 }
 
-/// Where an agent gets its job and the index of the dataset from.
-enum JobSource {
-    /// The process that starts the agent has both.
-    Loaded(LoadedJob),
-    /// The manager sent the text.
-    FromManager(JobText),
-}
-
-impl JobSource {
-    fn text(&self) -> &JobText {
-        match self {
-            Self::Loaded(LoadedJob { text, .. }) | Self::FromManager(text) => text,
-        }
-    }
-
-    fn job(&self) -> Result<Arc<Job>, JobError> {
-        match self {
-            Self::Loaded(loaded) => Ok(Arc::clone(&loaded.job)),
-            Self::FromManager(JobText { text, file, world, .. }) => {
-                Job::parse_with(text, file, *world).map(Arc::new)
-            }
-        }
-    }
-
-    /// The indexes of the datasets of `job`, the first of which is at `path`.
-    fn catalog(&self, job: &Job, path: &Path) -> Result<Catalog, DatasetError> {
-        let JobText { index_fingerprint, further_fingerprints, .. } = match self {
-            Self::Loaded(loaded) => return Ok(loaded.catalog.clone()),
-            Self::FromManager(text) => text,
-        };
-        let (expected, found) = (job.further.len(), further_fingerprints.len());
-        if expected != found {
-            return Err(DatasetError::OtherNumber { expected, found });
-        }
-        let open = |dataset, path: &Path, expected: u64| {
-            dataset::open_or_build_same(dataset, path, expected).map(Arc::new)
-        };
-        let first = open(&job.dataset, path, *index_fingerprint)?;
-        let further =
-            job.further.iter().zip(further_fingerprints).map(|(it, expected)| {
-                open(&it.dataset, &dataset::further_index(it, path), *expected)
-            });
-        Ok(Catalog::new(first, further.collect::<Result<Vec<Arc<Index>>, _>>()?))
-    }
-}
-
-fn index_path(job: &Job, run_dir: &RunDir) -> PathBuf {
-    let path = job.index.clone().unwrap_or_else(|| run_dir.index());
-    std::path::absolute(&path).unwrap_or(path)
-}
-
 /// Registers with the manager; reconnects if the manager restarted meanwhile.
 async fn register(
     settings: &Settings,
@@ -329,86 +266,6 @@ fn is_worth_another_try(error: &CallError, clock: Clock) -> bool {
     error.remedy() == Remedy::Retry && clock.now() < CONNECT_WITHIN
 }
 
-/// A job with what it uses of this node.
-struct LocalJob {
-    job: Arc<Job>,
-    post: Post,
-    number: NodeId,
-    catalog: Catalog,
-    index_path: PathBuf,
-    demand: Demand,
-    node: Node,
-    found: Found,
-    /// Of a job whose prepared samples have lengths of their own.
-    images: Option<Images>,
-}
-
-impl LocalJob {
-    /// With what a thread needs for a sample, if the form in which tiers hold samples depends on it.
-    fn with_sample_time(self, program: &Program) -> Self {
-        match transform_cost::measure_blocking(&self.job, self.catalog.first(), program) {
-            Some((each, from)) => Self { found: self.found.with_sample_time(each, from), ..self },
-            None => self,
-        }
-    }
-
-    /// With the lengths of prepared samples, if each has its own. All images are scanned for them if the tiers of this
-    /// node are going to hold prepared samples, as far as it can tell. Where the job leaves the choice, tiers hold
-    /// stored samples if the lengths cannot be known.
-    fn with_images(self, known: &ImageSizeCache, end: &Shutdown) -> Result<Self, ImagesError> {
-        let Some(transform) = of_own_lengths(&self.job) else { return Ok(self) };
-        let terms = Terms::of(&self.job, &self.demand);
-        if !schedule::may_depend_on_own_lengths(&self.job, &terms, &self.found.offer()) {
-            return Ok(self);
-        }
-        match self.images(transform, known, end) {
-            Ok((images, own)) => {
-                let found = self.found.with_own_lengths(Ok(own));
-                Ok(Self { images: Some(images), found, ..self })
-            }
-            Err(error) if transform.cache == CachedForm::Auto => {
-                tracing::warn!(%error, "the sizes of images are not known; tiers hold stored samples");
-                Ok(Self { found: self.found.with_own_lengths(Err(error.to_string())), ..self })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn images(
-        &self,
-        transform: &Transform,
-        known: &ImageSizeCache,
-        end: &Shutdown,
-    ) -> Result<(Images, OwnLengths), ImagesError> {
-        let (job, index) = (&self.job, self.catalog.first());
-        let images = Images::look_blocking(job, transform, index, known, end)?;
-        let own = images.offer(transform, index)?;
-        let mut offer = self.found.offer();
-        offer.transform.iter_mut().for_each(|it| it.own = Some(own));
-        let schedule = schedule::of(&Terms::of(job, &self.demand), &offer);
-        let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
-        match (&images, form) {
-            (Images::LookedAt(_), Some(Form::Prepared)) => {
-                let images = Images::Known(Images::scan_blocking(job, index, known, end)?);
-                let own = images.offer(transform, index)?;
-                Ok((images, own))
-            }
-            _ => Ok((images, own)),
-        }
-    }
-
-    /// Keeps what was measured for plans.
-    fn record(&self, records: &MeasuredTransforms) {
-        let Self { job, catalog, node, found, .. } = self;
-        let offer = found.offer().transform.filter(|it| it.each.is_some() || it.own.is_some());
-        let Some((transform, offer)) = job.transform.as_ref().zip(offer) else { return };
-        let of = (&job.dataset, &**catalog.first());
-        if let Err(error) = records.keep(&offer, node.host(), of, &transform.pipeline) {
-            tracing::debug!(%error, "plans do not know what was measured of the transform");
-        }
-    }
-}
-
 /// The transform of a job whose prepared samples have lengths of their own, if tiers hold these.
 fn transform_of_prepared<'a>(job: &'a Job, schedule: &Schedule) -> Option<&'a Transform> {
     let form = schedule.transform.as_ref().map(|transform| transform.form);
@@ -432,11 +289,6 @@ fn own_lengths(
     own_lengths::lengths(&sizes, transform, index)
 }
 
-fn no_prepared_lengths(JobText { text, file, .. }: &JobText, error: ImagesError) -> JoinError {
-    let keys = ["transform", "cache"];
-    Box::new(LocatedError::in_text(text, file, &keys, NoPreparedLengths(error))).into()
-}
-
 /// The result of `work`. Meanwhile the manager hears of this node, or it would count as lost.
 async fn with_heartbeats<T>(
     mut work: JoinHandle<T>,
@@ -456,76 +308,6 @@ async fn with_heartbeats<T>(
                 }
             }
         }
-    }
-}
-
-fn read_job(
-    source: &JobSource,
-    identity: &Identity,
-    run_dir: &RunDir,
-    tiers_report: Option<&Path>,
-    calibration: Option<Calibration>,
-) -> Result<LocalJob, JoinError> {
-    let (text, job) = (source.text(), source.job()?);
-    let calibration = calibration.unwrap_or_else(|| Calibration::begin(&job, tiers_report));
-    let post = job.post(&text.text, &text.file);
-    let number = identity.node_in(&post)?;
-    let index_path = index_path(&job, run_dir);
-    let catalog = source.catalog(&job, &index_path)?;
-    let further: Vec<_> = catalog.further().iter().map(|index| Sizes::from(&**index)).collect();
-    let demand = Demand::of(&job, &Sizes::from(&**catalog.first()))?.beside(&job, &further);
-    let placed = |error: LayoutError| {
-        let keys = error.keys();
-        JoinError::from(LocatedError::in_text(&text.text, &text.file, &keys, error))
-    };
-    ram_disk::remove_leftovers();
-    // Before free memory is looked at, of which the calibration takes some.
-    let measured = calibration.finish(catalog.first(), run_dir.path());
-    let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
-    let ram_disk = run_dir.path().join("scratch");
-    let room = if job.has_own_ram_disk() { ram_disk::room_without_mount(&ram_disk) } else { None };
-    let node = node.with_ram_disk(ram_disk, room);
-    let kind = start_kind(run_dir, &text.file);
-    let found = found(&job, &demand, &node, kind, &measured).map_err(placed)?;
-    let images = None;
-    Ok(LocalJob { job, post, number, catalog, index_path, demand, node, found, images })
-}
-
-/// Whether an agent of this job has served in this run directory before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartKind {
-    First,
-    Restart,
-}
-
-/// An agent writes the trainer file only after it got all its memory.
-fn start_kind(run_dir: &RunDir, job_file: &Path) -> StartKind {
-    let left = TrainerFile::read(&run_dir.trainer_file());
-    if left.is_ok_and(|it| it.job == job_file) { StartKind::Restart } else { StartKind::First }
-}
-
-/// The first agent of a job refuses sizes that the node does not have. A restarted agent had them before:
-/// if other processes have taken the memory meanwhile, it starts with less. What cannot be scheduled is
-/// refused here, where the line of the job file is known.
-fn found(
-    job: &Job,
-    demand: &Demand,
-    node: &Node,
-    kind: StartKind,
-    measured: &Measured,
-) -> Result<Found, LayoutError> {
-    let terms = Terms::of(job, demand);
-    let found = |overcommit| -> Result<Found, LayoutError> {
-        let found = Found::on(job, demand, node, overcommit, measured)?;
-        schedule::of(&terms, &found.offer())?;
-        Ok(found)
-    };
-    match found(Overcommit::Refused) {
-        Err(error) if kind == StartKind::Restart && error.is_shortage() => {
-            tracing::warn!(%error, "an agent of this job worked here before; it starts with less");
-            found(Overcommit::Allowed)
-        }
-        found => found,
     }
 }
 
