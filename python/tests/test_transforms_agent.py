@@ -52,7 +52,7 @@ def workers() -> Iterator[int]:
 
 
 def test_rows_of_an_agent_are_those_that_each_rank_makes_by_itself(tmp_path) -> None:
-    world = photographed(tmp_path, CROPPED, ranks=2, epochs=2)
+    world = photographed(tmp_path, {**CROPPED, "cache": "stored"}, ranks=2, epochs=2)
     logs = node.run(world, "feed")
     assert_rows_without_agent(world, logs)
     transform = node.report(tmp_path / "run")["transform"]
@@ -63,7 +63,7 @@ def test_rows_of_an_agent_are_those_that_each_rank_makes_by_itself(tmp_path) -> 
 
 def narrow(root: Path, size: str = "96 KiB") -> World:
     """A world whose main memory has room for hardly more than a batch, of at most 84 KiB."""
-    world = photographed(root, CROPPED, epochs=2)
+    world = photographed(root, {**CROPPED, "cache": "stored"}, epochs=2)
     text = world.job.read_text().replace("chunk: 1 MiB", "chunk: 64 KiB")
     world.job.write_text(text.replace("size: 16 MiB", f"size: {size}"))
     return world
