@@ -87,7 +87,7 @@ pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
-pub use transform::{Handed, Transform, TransformCount};
+pub use transform::{Handed, Row, Transform, TransformCount};
 pub use waits::Waits;
 pub use windows::{Adaptation, Windows};
 
@@ -457,9 +457,7 @@ impl Session {
 
     /// The dataset that a batch is of.
     fn dataset_of(&self, batch: BatchId) -> DatasetId {
-        let spec = self.planner.spec();
-        let section = (!spec.further.is_empty()).then(|| spec.section_of(batch)).flatten();
-        section.map_or(DatasetId(0), |section| section.dataset)
+        self.planner.spec().dataset_of_batch(batch)
     }
 
     fn handle_tallied(&mut self, connection: ConnectionId, rank: Rank, tally: &Tally) {

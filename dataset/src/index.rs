@@ -32,6 +32,7 @@ use std::{
 };
 
 use tierfeed_core::{id::SampleId, units::Bytes};
+use tierfeed_transform::container::Column;
 
 use crate::{
     Dataset, Format,
@@ -288,6 +289,11 @@ impl Index {
                 after.checked_sub(1).and_then(|class| u32::try_from(class).ok())
             }
         }
+    }
+
+    /// The columns that each sample has, if the format has any and an index knows them.
+    pub fn columns(&self) -> Option<Vec<Column>> {
+        serde_json::from_str(self.image.columns()?).ok()
     }
 
     /// The classes in the order of their labels. Invalid UTF-8 in a name is replaced.

@@ -57,6 +57,9 @@ pub struct FurtherDataset {
     pub emulation: Option<Emulation>,
     /// Identifies its index.
     pub fingerprint: u64,
+    /// What its samples become before they are handed out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<Pipeline>,
 }
 
 /// How to reach a bucket, in addition to its URL and credentials.
@@ -184,6 +187,7 @@ mod tests {
                     bucket: None,
                     emulation: None,
                     fingerprint: 1,
+                    transform: Some(transform.clone()),
                 }],
             };
             let text = serde_json::to_string(&briefing).unwrap();

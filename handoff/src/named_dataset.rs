@@ -7,6 +7,7 @@ use tierfeed_core::{
     id::{BatchId, DatasetId, SampleId},
     order::Spec,
 };
+use tierfeed_transform::Pipeline;
 
 /// One dataset of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,15 @@ impl NamedDataset {
     #[must_use]
     pub fn further(self, briefing: &Briefing) -> Option<&FurtherDataset> {
         usize::from(self.number.0).checked_sub(1).and_then(|at| briefing.further.get(at))
+    }
+
+    /// What its samples become before they are handed out.
+    #[must_use]
+    pub fn transform(self, briefing: &Briefing) -> Option<&Pipeline> {
+        match self.further(briefing) {
+            None => briefing.transform.as_ref(),
+            Some(further) => further.transform.as_ref(),
+        }
     }
 
     /// The order of the dataset by itself.

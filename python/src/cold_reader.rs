@@ -262,8 +262,7 @@ impl ColdReader {
     ) -> PyResult<(Order, Self)> {
         py.detach(|| {
             let briefing: Briefing = serde_json::from_str(briefing).map_err(errors::reconfigure)?;
-            let name = dataset;
-            let dataset = NamedDataset::find(&briefing, name).map_err(errors::reconfigure)?;
+            let dataset = NamedDataset::find(&briefing, dataset).map_err(errors::reconfigure)?;
             let (index_path, fingerprint, bucket, emulation) = match dataset.further(&briefing) {
                 None => (
                     &briefing.index_path,
@@ -287,8 +286,7 @@ impl ColdReader {
                 let access = Access { endpoint, region, is_anonymous };
                 Launch { exe: exe.clone(), index: index_path.clone(), access }
             });
-            // A transform is of the first dataset alone.
-            let pipeline = briefing.transform.as_ref().filter(|_| name.is_none());
+            let pipeline = dataset.transform(&briefing);
             let has_fields = pipeline.is_some_and(|steps| steps.container().is_some());
             let reader = Self {
                 source: Source::new(&index, launch),

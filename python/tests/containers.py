@@ -16,7 +16,7 @@ from typing import Any
 import node
 import photographs
 from conftest import SEED, World
-from test_formats_streams import tfrecord
+from test_formats_streams import offset_table, tfrecord
 
 SAMPLES = 23
 
@@ -79,7 +79,32 @@ def _part(number: int, content: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
-WRITERS = {"webdataset": webdataset, "tfrecord": tfrecords}
+def mds(folder: Path, image: Callable[[int], bytes], samples: int) -> None:
+    """Two shards with columns of which some have a size of their own."""
+    columns = {
+        "column_names": ["caption", "class", "image", "points", "weight"],
+        "column_encodings": ["str", "int", "jpeg", "json", "float32"],
+        "column_sizes": [None, 8, None, None, 4],
+    }
+    shards = []
+    for shard in range(2):
+        rows = []
+        for number in range(shard * samples // 2, (shard + 1) * samples // 2):
+            parts = [caption(number).encode(), image(number), json.dumps(points(number)).encode()]
+            sizes = struct.pack("<3I", *map(len, parts))
+            numbers = struct.pack("<q", number % 5), struct.pack("<f", number / 4)
+            rows.append(sizes + parts[0] + numbers[0] + parts[1] + parts[2] + numbers[1])
+        content = offset_table(rows, json.dumps({"format": "mds", **columns}).encode())
+        name = f"shard.{shard:05}.mds"
+        (folder / name).write_bytes(content)
+        raw = {"basename": name, "bytes": len(content), "hashes": {}}
+        described = {"format": "mds", "version": 2, "samples": len(rows), "raw_data": raw}
+        described |= {"compression": None, "hashes": [], "size_limit": 1 << 26, "zip_data": None}
+        shards.append(described | columns)
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+
+
+WRITERS = {"webdataset": webdataset, "tfrecord": tfrecords, "mds": mds}
 
 
 def expected_fields(format: str, number: int) -> dict[str, Any]:
@@ -87,6 +112,9 @@ def expected_fields(format: str, number: int) -> dict[str, Any]:
     if format == "webdataset":
         fields = {"cls": number % 5, "txt": caption(number)}
         return {**fields, "json": {"points": points(number)}}
+    if format == "mds":
+        fields = {"caption": caption(number), "class": number % 5}
+        return {**fields, "points": points(number), "weight": number / 4}
     return {
         "image/class/label": number % 5,
         "image/class/text": caption(number).encode(),

@@ -46,7 +46,7 @@ def assert_fields(format: str, fields: dict[str, Any], numbers: list[int]) -> No
     assert list(fields) and set(fields) == set(expected[0])
     for name, column in fields.items():
         values = [of[name] for of in expected]
-        is_array = isinstance(values[0], (int, list))
+        is_array = isinstance(values[0], (int, float, list))
         assert is_array == (not isinstance(column, list)), name
         assert (column.tolist() if is_array else column) == values, name
 
@@ -83,7 +83,8 @@ def test_torch_gets_tensors_of_the_fields_that_are_numbers(format: str, tmp_path
         numbers = feed.order.batch(0, step, 0)
         assert_rows(images.numpy(), 0, numbers)
         assert_fields(format, fields, numbers)
-    label = fields["cls" if format == "webdataset" else "image/class/label"]
+    names = {"webdataset": "cls", "tfrecord": "image/class/label", "mds": "class"}
+    label = fields[names[format]]
     assert isinstance(label, torch.Tensor) and label.dtype == torch.int64
 
 

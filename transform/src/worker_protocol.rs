@@ -16,6 +16,7 @@ mod socket;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use self::bytes::{Reader, Writer, cut, nanoseconds};
 pub use self::socket::{Arrival, receive, send};
@@ -27,8 +28,8 @@ pub const VERSION: u32 = 2;
 /// The longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
-/// The longest pipeline in its serialised form, in bytes.
-pub const PIPELINE_BYTES_MAX: usize = 32 << 10;
+/// The longest list of pipelines in its serialised form, in bytes.
+pub const PIPELINE_BYTES_MAX: usize = 60 << 10;
 
 /// The longest message of an answer, in bytes; the rest is cut off.
 pub const MESSAGE_BYTES_MAX: usize = 512;
@@ -53,23 +54,41 @@ pub struct Setup {
     pub time_limit: Duration,
     /// How far the worker stands back behind other processes, from 0 to 19 (`nice(2)`).
     pub niceness: u8,
-    /// The pipeline in its serialised form, as JSON.
+    /// The pipelines in their serialised form, a list of [`DatasetPipeline`] as JSON.
     pub pipeline: String,
+}
+
+/// The pipeline of a dataset, whose samples are numbered over all datasets of the job. Its draws are by the
+/// number of a sample in the dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatasetPipeline {
+    /// The first sample of the dataset.
+    pub first: u64,
+    /// What its samples become.
+    pub pipeline: Pipeline,
 }
 
 impl Setup {
     /// A worker for a pipeline, started by this process, with a usual limit and no niceness.
+    #[must_use]
+    pub fn of(pipeline: &Pipeline, seed: u64) -> Self {
+        Self::of_datasets(&[DatasetPipeline { first: 0, pipeline: pipeline.clone() }], seed)
+    }
+
+    /// The same for the pipelines of several datasets, in the order of their samples.
     ///
     /// # Panics
     ///
     /// Never: a pipeline has a form in JSON.
     #[must_use]
-    pub fn of(pipeline: &Pipeline, seed: u64) -> Self {
-        let text = serde_json::to_string(pipeline);
+    pub fn of_datasets(pipelines: &[DatasetPipeline], seed: u64) -> Self {
+        let text = serde_json::to_string(pipelines);
+        let pixels = pipelines.iter().map(|it| it.pipeline.limits().pixels);
         Self {
             parent: std::process::id(),
             seed,
-            pixels_max: pipeline.limits().pixels,
+            pixels_max: pixels.max().unwrap_or_default(),
             time_limit: TIME_LIMIT,
             niceness: 0,
             pipeline: text.expect("a mapping with keys of text has a form in JSON"),

@@ -30,7 +30,7 @@ pub(crate) use trainer::{
     CheckpointFile, DecodedFile, ElementFile, EvaluationFile, LoaderFile, ModelFile, PauseFile,
     ValidationFile,
 };
-pub(crate) use transform::TransformFile;
+pub(crate) use transform::{FurtherTransformFile, TransformFile};
 pub(crate) use value::{Release, Text, Whole};
 
 /// The text of a file; `None` if it is longer than `bytes_max`.

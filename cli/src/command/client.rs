@@ -93,6 +93,7 @@ fn brief(trainer: Trainer) -> Result<(), Failure> {
         read(&it.dataset, &path)
     });
     let catalog = Catalog::new(first, further.collect::<Result<Vec<_>, Failure>>()?);
+    let job = job.with_columns_of(&catalog).map_err(Failure::input)?;
     let order = job.order_of_all(&catalog.samples()).map_err(Failure::input)?;
     let index_path = path::absolute(&index_path).map_err(Failure::input)?;
     if index_path.to_str().is_none() {

@@ -3,8 +3,8 @@
 use std::{io, os::fd::AsFd as _};
 
 use anyhow::Context as _;
-use tierfeed_transform::Pipeline;
-use tierfeed_transform_worker::{Transform, serve};
+use tierfeed_transform::worker_protocol::DatasetPipeline;
+use tierfeed_transform_worker::{Transforms, serve};
 
 use crate::failure::Failure;
 
@@ -13,9 +13,9 @@ pub(crate) fn run() -> Result<(), Failure> {
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let socket = socket.context("no standard input").map_err(Failure::Work)?;
     let served = serve(socket, |setup| {
-        let pipeline: Pipeline =
+        let pipelines: Vec<DatasetPipeline> =
             serde_json::from_str(&setup.pipeline).map_err(|error| error.to_string())?;
-        Ok(Transform::new(pipeline, setup.seed))
+        Ok(Transforms::new(pipelines, setup.seed))
     });
     served.map_err(Failure::work)
 }

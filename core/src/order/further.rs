@@ -147,6 +147,13 @@ impl Spec {
         (dataset, SampleId(sample.0 - self.first_sample(dataset).0))
     }
 
+    /// The dataset of a batch.
+    #[must_use]
+    pub fn dataset_of_batch(&self, batch: BatchId) -> DatasetId {
+        let section = (!self.further.is_empty()).then(|| self.section_of(batch)).flatten();
+        section.map_or(DatasetId(0), |section| section.dataset)
+    }
+
     /// The most samples that a batch has.
     #[must_use]
     pub fn batch_size_max(&self) -> u32 {

@@ -146,6 +146,10 @@ impl Session {
             }
         };
         let staged = self.staging.batch_mut(batch)?;
+        if staged.inputs.is_empty() {
+            // Its dataset has no transform.
+            return None;
+        }
         let is_copied = form != cached && retention == Retention::Kept;
         if staged.claim == Claim::Dropped && !is_copied {
             staged.is_stale = true;

@@ -3,7 +3,7 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
-use super::{Form, Handed, SetPoints, Transform, Windows};
+use super::{Form, Handed, Row, SetPoints, Transform, Windows};
 use crate::{
     batch::{Batch, Input},
     id::{BatchId, NodeId, SampleId, TierId},
@@ -179,15 +179,16 @@ impl Settings {
             Form::Stored => (self.look_ahead, self.first_room),
             Form::Prepared => (LookAhead::Off, Bytes(0)),
         };
-        let transform = Some(Transform { row, threads, cached, stored, handed: Handed::Row });
+        let rows = alloc::vec![Some(Row { len: row, handed: Handed::Row })];
+        let transform = Some(Transform { rows, threads, cached, stored });
         Self { sizes, transform, in_place_tiers: Vec::new(), look_ahead, first_room, ..self }
     }
 
-    /// With the stored bytes of samples beside their rows, of a job with a transform in the stored form.
+    /// With what the samples of each dataset become, of a job with a transform in the stored form.
     #[must_use]
-    pub fn with_stored_beside_rows(self) -> Self {
-        let beside = |transform| Transform { handed: Handed::RowAndStored, ..transform };
-        Self { transform: self.transform.map(beside), ..self }
+    pub fn with_rows(self, rows: Vec<Option<Row>>) -> Self {
+        let with = |transform| Transform { rows, ..transform };
+        Self { transform: self.transform.map(with), ..self }
     }
 
     /// The length of every sample in the cold store.
@@ -208,15 +209,17 @@ impl Settings {
     /// The layout of a batch, and where its input slots start. One has room for either form.
     pub(super) fn lay_out(&self, id: BatchId, samples: &[SampleId]) -> (Batch, Vec<Bytes>) {
         let sizes = samples.iter().map(|sample| (*sample, self.sizes[sample.0 as usize]));
-        match &self.transform {
+        let transform = self.transform.as_ref();
+        let row = transform.and_then(|it| Some((it, it.row_of(self.order.dataset_of_batch(id))?)));
+        match row {
             None => (Batch::lay_out(id, sizes), Vec::new()),
-            Some(Transform { row, stored, handed, .. }) => {
+            Some((Transform { stored, .. }, Row { len, handed })) => {
                 let input = |(sample, len): (SampleId, Bytes)| {
                     let stored = stored[sample.0 as usize];
-                    let handed = (*handed == Handed::RowAndStored).then_some(stored);
+                    let handed = (handed == Handed::RowAndStored).then_some(stored);
                     Input { sample, room: len.max(stored), stored: handed }
                 };
-                Batch::lay_out_rows(id, *row, sizes.map(input))
+                Batch::lay_out_rows(id, len, sizes.map(input))
             }
         }
     }

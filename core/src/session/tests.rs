@@ -423,7 +423,11 @@ impl Play {
                     let key = (batch.id.rank, offset.0 + entry.offset.0);
                     let stored = Sum::of(entry.sample, Form::Stored);
                     let row = || stored.prepared().row(batch.id.epoch);
-                    let expected = self.plane.cached.map_or(stored, |_| row());
+                    let settings = &self.session.settings;
+                    let dataset = settings.order.dataset_of_batch(batch.id);
+                    let transform = settings.transform.as_ref();
+                    let is_row = transform.is_some_and(|it| it.row_of(dataset).is_some());
+                    let expected = if is_row { row() } else { stored };
                     match entry.len {
                         Some(Bytes(0)) => {}
                         Some(_) if entry.in_place.is_some() => self.assert_in_place(entry),

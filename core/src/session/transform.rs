@@ -9,10 +9,11 @@
 //! [`Operation::Transform`](super::Operation::Transform) under the same name, and ends when the row is there.
 //! What reads the arrived bytes, a copy into a tier, waits only for the form that it takes.
 
-use alloc::sync::Arc;
+use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
 use crate::{
+    id::DatasetId,
     retention::form::Form,
     units::{Bytes, Nanoseconds},
 };
@@ -20,15 +21,23 @@ use crate::{
 /// What a session knows of the transform of its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transform {
-    /// The length of a transformed sample: one row of a batch.
-    pub row: Bytes,
+    /// What the samples of each dataset become, by [`crate::id::DatasetId`]; those of one without are handed over
+    /// as they are stored.
+    pub rows: Vec<Option<Row>>,
     /// The samples that a node transforms at a time.
     pub threads: NonZeroU32,
     /// The form in which tiers and other nodes hold samples; [`super::Settings::sizes`] are the lengths in it.
     pub cached: Form,
     /// The length of every sample in the cold store, by [`crate::id::SampleId`].
     pub stored: Arc<[Bytes]>,
-    /// What of a sample is handed over.
+}
+
+/// What a sample becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The length of a row of a batch.
+    pub len: Bytes,
+    /// What of the sample is handed over.
     pub handed: Handed,
 }
 
@@ -46,6 +55,12 @@ pub enum Handed {
 const WINDOW_PER_THREAD: NonZeroU32 = NonZeroU32::new(2).expect("2 is not 0");
 
 impl Transform {
+    /// What the samples of a dataset become.
+    #[must_use]
+    pub fn row_of(&self, dataset: DatasetId) -> Option<Row> {
+        self.rows.get(usize::from(dataset.0)).copied().flatten()
+    }
+
     /// Transforms that are given out at a time.
     #[must_use]
     pub fn window(&self) -> NonZeroU32 {

@@ -50,18 +50,15 @@ mod tests {
     use core::num::NonZeroU32;
 
     use super::*;
-    use crate::{
-        latency_quantiles::LatencyQuantiles, session::Handed, simulator::machine::StepCost,
-    };
+    use crate::{latency_quantiles::LatencyQuantiles, simulator::machine::StepCost};
 
     #[test]
     fn a_thread_takes_one_sample_after_the_other_and_bytes_cost_time() {
         let transform = Transform {
-            row: Bytes(1),
+            rows: vec![],
             threads: NonZeroU32::new(2).unwrap(),
             cached: Form::Stored,
             stored: Arc::new([]),
-            handed: Handed::Row,
         };
         let cost = |each, kib| StepCost {
             each: LatencyQuantiles::constant(Nanoseconds(each)),

@@ -20,6 +20,8 @@ pub use hashes::{Checked, check};
 pub use index_file::shards;
 pub use label::{LabelColumn, labels};
 
+use tierfeed_transform::container::Column;
+
 use super::{FormatError, Range, ReadAt, offset_table};
 
 /// A file of samples.
@@ -35,6 +37,8 @@ pub struct Shard {
     pub compressed: Option<Compressed>,
     /// Its hashes by name, hexadecimal, as the index has them.
     pub hashes: Vec<(String, String)>,
+    /// Its columns, in the order in which they lie in a sample.
+    pub columns: Vec<Column>,
     /// The column that is the class of a sample, if there is one.
     pub label: Option<LabelColumn>,
 }
@@ -63,6 +67,13 @@ impl Shard {
                       (StreamingDataset does so with keep_zip), or write them without `compression`",
         })
     }
+}
+
+/// The columns of all shards; `None` if they differ.
+#[must_use]
+pub fn columns_of(shards: &[Shard]) -> Option<&[Column]> {
+    let columns = &shards.first()?.columns;
+    shards.iter().all(|shard| shard.columns == *columns).then_some(columns)
 }
 
 /// The positions of the samples of a shard, in order.

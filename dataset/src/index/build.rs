@@ -28,7 +28,9 @@ pub(super) fn draft(
     let samples = parse::samples(dataset, &*store, &chosen, previous, progress)?;
     let (kind, root) = root_of(&dataset.source)?;
     let format = format_text(dataset, chosen.manifest);
-    Ok(Draft { root, kind, format, classes: chosen.classes, listing: chosen.listing, samples })
+    let columns = chosen.sidecars.columns().and_then(|it| serde_json::to_string(it).ok());
+    let (classes, listing) = (chosen.classes, chosen.listing);
+    Ok(Draft { root, kind, format, columns, classes, listing, samples })
 }
 
 /// The objects of a dataset in their present state.

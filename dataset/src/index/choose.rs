@@ -10,6 +10,7 @@ mod shards;
 use std::{collections::BTreeMap, path::Path};
 
 use globset::{GlobBuilder, GlobMatcher};
+use tierfeed_transform::container::Column;
 
 use super::{IndexError, Progress, draft::Classes, lossy};
 use crate::{
@@ -63,6 +64,14 @@ pub(super) enum Sidecars {
 }
 
 impl Sidecars {
+    /// The columns that all samples have.
+    pub(super) fn columns(&self) -> Option<&[Column]> {
+        match self {
+            Self::Mds(shards) => mds::columns_of(shards),
+            Self::Nothing | Self::Index(_) | Self::LitData(_) => None,
+        }
+    }
+
     /// Whether there is such data about object `number`.
     pub(super) fn is_of(&self, number: usize) -> bool {
         match self {

@@ -15,6 +15,8 @@ pub(super) struct Draft {
     pub(super) kind: SourceKind,
     /// The text of the format.
     pub(super) format: String,
+    /// The columns of each sample, if the format has any: as JSON.
+    pub(super) columns: Option<String>,
     /// Whether the first part of an object's path is its class.
     pub(super) classes: Classes,
     /// In the order of sample ids; a directory may come several times.

@@ -15,7 +15,7 @@
 //! | 16 each | sample: bytes when decoded, CRC-32 of them, 1 if deflated (flag 1) |
 //! | 4 each | sample: label (flag 2) |
 //! | 16 each | directory: end of its name, first object |
-//! | … | format, source, names of directories, names of objects |
+//! | … | format (for MDS a zero and the columns as JSON behind it), source, names of directories, names of objects |
 //! | 8 | fingerprint: xxh3-64 of everything before |
 //! | 8 each | directory: time |
 //! | 8 | checksum: xxh3-64 of the fingerprint and of the times |
@@ -224,6 +224,15 @@ pub(super) struct ObjectRow {
 
 impl Image {
     pub(super) fn format(&self) -> &str {
+        self.format_section().split_once('\0').map_or(self.format_section(), |(format, _)| format)
+    }
+
+    /// The columns of each sample as JSON.
+    pub(super) fn columns(&self) -> Option<&str> {
+        self.format_section().split_once('\0').map(|(_, columns)| columns)
+    }
+
+    fn format_section(&self) -> &str {
         str::from_utf8(&self.storage.bytes()[self.at.format.clone()]).expect("it was checked")
     }
 

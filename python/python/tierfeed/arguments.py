@@ -132,11 +132,10 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
     given = {**keys, **_usual(keys, shuffle=True)}
     if isinstance(further := keys.get("datasets"), Mapping):
         given["datasets"] = {
-            name: {**it, **_usual(it, shuffle=False)} if isinstance(it, Mapping) else it
+            name: _further(it) if isinstance(it, Mapping) else it
             for name, it in further.items()
         }
-    if (transform := keys.get("transform")) is not None:
-        given["transform"] = as_mapping(transform)
+    given |= _transform(keys)
     job = {
         **_chosen(given, JOB_KEYS),
         "dataset": {"source": os.fspath(source), **_chosen(given, DATASET_KEYS)},
@@ -145,6 +144,15 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
     job = _plain(job)
     job.setdefault("name", _name(job))
     return "# The arguments of a loader, as a job file.\n" + _json(job) + "\n"
+
+
+def _further(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {**keys, **_usual(keys, shuffle=False), **_transform(keys)}
+
+
+def _transform(keys: Mapping[str, Any]) -> dict[str, Any]:
+    transform = keys.get("transform")
+    return {} if transform is None else {"transform": as_mapping(transform)}
 
 
 def _usual(keys: Mapping[str, Any], *, shuffle: bool) -> dict[str, Any]:

@@ -290,7 +290,9 @@ class Feed:
     def transform(self) -> Pipeline | None:
         """What the samples become before they are handed out; None if they come as they are stored."""
         self._attach()
-        steps = None if self._dataset else json.loads(self._briefing_here()).get("transform")
+        briefing = json.loads(self._briefing_here())
+        datasets = {it["name"]: it for it in briefing.get("further", ())}
+        steps = datasets.get(self._dataset, briefing).get("transform")
         return None if steps is None else Pipeline.parse(json.dumps(steps))
 
     def file_of(self, sample: int) -> str:

@@ -91,9 +91,7 @@ impl ColdReader {
             let latency = Nanoseconds(emulation.latency_ns);
             Mutex::new(Throttle::new(Speed { latency, bandwidth }))
         });
-        // A transform is of the first dataset alone.
-        let is_first = dataset.further(briefing).is_none();
-        let pipeline = briefing.transform.as_ref().filter(|_| is_first);
+        let pipeline = dataset.transform(briefing);
         let seed = briefing.order.seed;
         Ok(Self {
             index,

@@ -30,6 +30,7 @@ pub fn of(
             bucket: bucket(&dataset.dataset.source),
             emulation: emulation(dataset.speed),
             fingerprint: index.fingerprint(),
+            transform: dataset.transform.clone(),
         });
     let further: Vec<_> = further.collect();
     Briefing {

@@ -187,6 +187,7 @@ pub(super) fn read_job(
     let number = identity.node_in(&post)?;
     let index_path = index_path(&job, run_dir);
     let catalog = source.catalog(&job, &index_path)?;
+    let job = Arc::new(Job::clone(&job).with_columns_of(&catalog)?);
     let further: Vec<_> = catalog.further().iter().map(|index| Sizes::from(&**index)).collect();
     let demand = Demand::of(&job, &Sizes::from(&**catalog.first()))?.beside(&job, &further);
     let placed = |error: LayoutError| {

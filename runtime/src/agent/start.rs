@@ -68,7 +68,7 @@ pub(super) async fn agent(
     let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
     let (plane, cold, layout) = start_plane(&job, &catalog, layout, &sockets, &completions)?;
-    transforms::start(&job, &assignment.schedule, transform_worker, &plane)?;
+    transforms::start(&job, assignment.order, &assignment.schedule, transform_worker, &plane)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
     let observer =
         Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;

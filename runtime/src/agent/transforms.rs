@@ -4,13 +4,17 @@ use std::num::NonZeroUsize;
 
 use tierfeed_core::{
     fleet::schedule::{Schedule, TransformSchedule},
+    order::Spec,
     session::LookAhead,
 };
 use tierfeed_prefetcher::{
     plane::DataPlane,
     transforms::{Counts, GIVEN_MAX, Settings, StartError, Transforms},
 };
-use tierfeed_transform::{worker_process::Program, worker_protocol::Setup};
+use tierfeed_transform::{
+    worker_process::Program,
+    worker_protocol::{DatasetPipeline, Setup},
+};
 use tierfeed_transform_worker::has_landlock;
 use tierfeed_workload_analyzer::Job;
 
@@ -38,6 +42,7 @@ pub(super) fn facts(
 /// Starts workers for the transform of the job, if it has one.
 pub(super) fn start(
     job: &Job,
+    order: Spec,
     schedule: &Schedule,
     program: Program,
     plane: &DataPlane,
@@ -57,11 +62,22 @@ pub(super) fn start(
             "this kernel has no Landlock: transform workers can open files and connections"
         );
     }
-    let setup = Setup { niceness: NICENESS, ..Setup::of(&transform.pipeline, job.seed) };
+    let pipelines = pipelines(job, order);
+    let setup = Setup { niceness: NICENESS, ..Setup::of_datasets(&pipelines, job.seed) };
     // The session gives out no more at a time than workers take.
     let queued_max =
         workers.saturating_mul(const { NonZeroUsize::new(2 * GIVEN_MAX).expect("4 is not 0") });
     let settings = Settings { program, setup, workers, queued_max };
     plane.transform_with(Transforms::start_blocking(settings)?);
     Ok(())
+}
+
+/// The pipelines of the datasets that have one, each from the first sample of its dataset on.
+fn pipelines(job: &Job, order: Spec) -> Vec<DatasetPipeline> {
+    let of = order.datasets().zip(job.pipelines());
+    let of = of.filter_map(|(dataset, pipeline)| {
+        let first = order.first_sample(dataset).0.into();
+        Some(DatasetPipeline { first, pipeline: pipeline?.clone() })
+    });
+    of.collect()
 }

@@ -71,15 +71,19 @@ impl TransformTerms {
     pub fn of(job: &Job, demand: &Demand) -> Option<Self> {
         let transform = job.transform.as_ref()?;
         let settled = |form| Settled { form, reason: "as the job file says".to_owned() };
-        let other_fields = transform.pipeline.container().map(|_| Settled {
-            form: Form::Stored,
-            reason: "trainers get the other fields of a sample from its stored bytes".to_owned(),
-        });
+        let stored = |reason: &str| Settled { form: Form::Stored, reason: reason.to_owned() };
+        let only_stored = match transform.pipeline.container() {
+            Some(_) => {
+                Some(stored("trainers get the other fields of a sample from its stored bytes"))
+            }
+            None if !job.further.is_empty() => Some(stored("the job has `datasets`")),
+            None => None,
+        };
         let nodes = u64::from(demand.nodes.max(1));
         let reads = u64::from(demand.samples_per_rank) * u64::from(demand.ranks_per_node);
         Some(Self {
             settled: match transform.cache {
-                CachedForm::Auto => other_fields,
+                CachedForm::Auto => only_stored,
                 CachedForm::Stored => Some(settled(Form::Stored)),
                 CachedForm::Prepared => Some(settled(Form::Prepared)),
             },

@@ -6,11 +6,14 @@ use std::{
 };
 
 use tierfeed_core::{
-    batch::TABLE_ROW_BYTES, fleet::schedule::Transforming, retention::form::Form, session,
+    batch::TABLE_ROW_BYTES,
+    fleet::schedule::Transforming,
+    retention::form::Form,
+    session::{self, Handed, Row},
     units::Bytes,
 };
 use tierfeed_prefetcher::transforms::auto_threads;
-use tierfeed_transform::Prepared;
+use tierfeed_transform::{Pipeline, Prepared};
 use tierfeed_workload_analyzer::{
     Job,
     job::{CachedForm, Threads, Transform},
@@ -50,9 +53,17 @@ pub(crate) fn with_transform(
         },
     };
     let settings = settings.with_transform(row, how.threads, prepared);
-    match transform.pipeline.container() {
-        Some(_) => settings.with_stored_beside_rows(),
-        None => settings,
+    settings.with_rows(job.pipelines().map(|pipeline| pipeline.map(row_of)).collect())
+}
+
+/// What the samples of a dataset with this pipeline become.
+fn row_of(pipeline: &Pipeline) -> Row {
+    Row {
+        len: Bytes(pipeline.row_bytes()),
+        handed: match pipeline.container() {
+            None => Handed::Row,
+            Some(_) => Handed::RowAndStored,
+        },
     }
 }
 
@@ -87,13 +98,11 @@ pub(super) fn fixed(transform: &Transform) -> Option<Bytes> {
 /// own lengths need a node tells with its offer.
 #[must_use]
 pub(crate) fn staged_bytes(job: &Job) -> u64 {
-    let kept = |transform: &Transform| match transform.cache {
-        CachedForm::Auto | CachedForm::Prepared => fixed(transform).map_or(0, |len| len.0),
-        CachedForm::Stored => 0,
+    let of = |pipeline: &Pipeline| {
+        pipeline.row_stride() + pipeline.container().map_or(0, |_| TABLE_ROW_BYTES)
     };
-    let of = |transform: &Transform| {
-        let beside = transform.pipeline.container().map_or(0, |_| TABLE_ROW_BYTES);
-        transform.pipeline.row_stride().saturating_add(kept(transform)).saturating_add(beside)
-    };
-    job.transform.as_ref().map_or(0, of)
+    let rows = job.pipelines().flatten().map(of).max().unwrap_or(0);
+    let may_be_prepared = |transform: &&Transform| transform.cache != CachedForm::Stored;
+    let prepared = job.transform.as_ref().filter(may_be_prepared).and_then(fixed);
+    rows.saturating_add(prepared.map_or(0, |it| it.0))
 }

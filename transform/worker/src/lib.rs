@@ -12,4 +12,4 @@ mod transform;
 
 pub use confine::{ConfineError, has_landlock};
 pub use serve::{Apply, Input, ServeError, serve};
-pub use transform::{Transform, TransformError};
+pub use transform::{Transform, TransformError, Transforms};

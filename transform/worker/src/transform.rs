@@ -8,8 +8,10 @@ mod tokens;
 use tierfeed_dataset::format::fields::{self, FieldError};
 use tierfeed_images::DecodeError;
 use tierfeed_transform::{
-    Arrays, DrawKey, Pipeline, Tokens, Work, draw::SmallerThanCrop, output::Rest,
-    worker_protocol::InputForm,
+    Arrays, DrawKey, Pipeline, Tokens, Work,
+    draw::SmallerThanCrop,
+    output::Rest,
+    worker_protocol::{DatasetPipeline, InputForm},
 };
 
 use self::{arrays::ArrayError, images::ImageSteps, tokens::TokensError};
@@ -138,6 +140,34 @@ impl Apply for Transform {
         prepared: Option<&mut Vec<u8>>,
     ) -> Result<(), String> {
         self.apply(input, row, prepared).map_err(|error| with_causes(&error))
+    }
+}
+
+/// The transforms of the datasets of a job, each from its first sample on.
+pub struct Transforms {
+    of: Vec<(u64, Transform)>,
+}
+
+impl Transforms {
+    /// For the pipelines of a job with this seed, in the order of their samples.
+    #[must_use]
+    pub fn new(pipelines: Vec<DatasetPipeline>, seed: u64) -> Self {
+        let of = pipelines.into_iter().map(|it| (it.first, Transform::new(it.pipeline, seed)));
+        Self { of: of.collect() }
+    }
+}
+
+impl Apply for Transforms {
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), String> {
+        let of = self.of.iter_mut().rev().find(|(first, _)| *first <= input.sample);
+        let (first, transform) = of.ok_or("its dataset has no transform")?;
+        let input = Input { sample: input.sample - *first, ..*input };
+        Apply::apply(transform, &input, row, prepared)
     }
 }
 

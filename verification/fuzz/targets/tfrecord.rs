@@ -1,4 +1,4 @@
-//! `TFRecord` files: the file unchanged, and with valid checksums of its lengths.
+//! `TFRecord` files: the file unchanged, and with valid checksums of its lengths; and as the features of a record.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,6 +6,7 @@ use tierfeed_dataset::format::{Range, tfrecord};
 use tierfeed_fuzz::{assert_rising, parsed};
 
 fuzz_target!(|input: &[u8]| {
+    let _any_bytes_may_be_asked = tfrecord::features(input);
     check(input);
     let mut repaired = input.to_vec();
     repair(&mut repaired);

@@ -97,13 +97,13 @@ impl Check<'_> {
         if !further.is_empty() && typed.dataset.described.is_some() {
             return Err(self.conflict(&["datasets"], KeyConflict::BesideDescribed));
         }
-        if !further.is_empty() && typed.transform.is_some() {
-            return Err(self.conflict(&["transform"], KeyConflict::TransformOfSeveral));
-        }
+        let transform = typed.transform.take();
+        let further = self.datasets(further, batch_size, &order)?;
+        let transform = self.transform(transform, &typed.dataset, &tiers, &further)?;
         Ok(Job {
             name: self.name(&typed.name)?,
             dataset: self.dataset(&["dataset"], &typed.dataset)?,
-            further: self.datasets(further, batch_size, &order)?,
+            further,
             cold: self.cold_store(&typed.dataset)?,
             index: self.index(&["dataset"], &typed.dataset)?,
             described: typed.dataset.described.as_ref().map(|it| self.described(it)).transpose()?,
@@ -122,7 +122,7 @@ impl Check<'_> {
             look_ahead,
             assignment: self.assignment(typed.prefetch.as_ref())?,
             trainer: self.trainer(&typed)?,
-            transform: self.transform(&mut typed, &tiers)?,
+            transform,
             threads: self.threads(typed.threads.as_ref())?,
             on_error: self.on_error(typed.on_error.as_ref())?,
             verify,

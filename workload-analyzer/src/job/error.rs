@@ -398,12 +398,17 @@ pub enum KeyConflict {
         /// The policy of the job.
         policy: tierfeed_core::retention::policy::Kind,
     },
-    /// Each dataset would need steps of its own.
+    /// Each dataset would have a form of its own.
     #[error(
-        "stands beside `datasets`, whose samples would get the same steps, random crops too; use a job of its \
-         own for each dataset, or transform in the trainer (`decode=`)"
+        "is `prepared` in a job with `datasets`, whose samples would have other sizes; use `stored` or `auto`"
     )]
-    TransformOfSeveral,
+    PreparedOfSeveral,
+    /// Only a dataset beside the first has a transform.
+    #[error(
+        "stands in a job without `transform`, which is that of the first dataset; add it, or transform in the \
+         trainer (`decode=`)"
+    )]
+    FirstUntransformed,
     /// The samples of the format are not what the steps are for.
     #[error(
         "has steps for {steps}, which are samples of `format: {formats}`; remove it, and decode in the trainer"
@@ -416,7 +421,7 @@ pub enum KeyConflict {
     },
     /// The samples have no fields.
     #[error(
-        "is for samples of several fields, which are those of `format: webdataset, tfrecord`; remove it"
+        "is for samples of several fields, which are those of `format: webdataset, tfrecord, mds`; remove it"
     )]
     NoFields,
     /// Arrays and tokens are not found by the names of fields.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{SpeedFile, Text, Whole};
+use super::{FurtherTransformFile, SpeedFile, Text, Whole};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +58,7 @@ pub(crate) struct FurtherDatasetFile {
     batch_size: Option<Whole>,
     shuffle: Option<Text>,
     every: Option<Whole>,
+    transform: Option<FurtherTransformFile>,
 }
 
 /// How a dataset beside the first is read.
@@ -66,12 +67,13 @@ pub(crate) struct FurtherOrderFile {
     pub(crate) batch_size: Option<Whole>,
     pub(crate) shuffle: Option<Text>,
     pub(crate) every: Option<Whole>,
+    pub(crate) transform: Option<FurtherTransformFile>,
 }
 
 impl FurtherDatasetFile {
     /// The keys that the first dataset has too, and those of the order.
     pub(crate) fn into_parts(self) -> (DatasetFile, FurtherOrderFile) {
-        let Self { batch_size, shuffle, every, .. } = self;
+        let Self { batch_size, shuffle, every, transform, .. } = self;
         let dataset = DatasetFile {
             source: self.source,
             endpoint: self.endpoint,
@@ -95,7 +97,7 @@ impl FurtherDatasetFile {
             page_cache: None,
             described: None,
         };
-        (dataset, FurtherOrderFile { batch_size, shuffle, every })
+        (dataset, FurtherOrderFile { batch_size, shuffle, every, transform })
     }
 }
 

@@ -5,6 +5,16 @@ use tierfeed_transform::pipeline_file::{LimitsFile, StepFile};
 
 use super::Text;
 
+/// What the samples of a dataset beside the first become.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[serde(expecting = "a mapping such as `{ steps: [{ resize: 256 }, { center_crop: 224 }] }`")]
+pub(crate) struct FurtherTransformFile {
+    pub(crate) steps: Vec<StepFile>,
+    pub(crate) limits: Option<LimitsFile>,
+    pub(crate) field: Option<Text>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ steps: [{ random_resized_crop: 224 }] }`")]

@@ -4,7 +4,7 @@ use super::*;
 use crate::order::{FurtherDataset, FurtherDatasets};
 
 /// A job with a dataset of so many samples that is read after each second epoch, and one after each.
-fn with_further(settings: Settings, samples: [u32; 2], batch_size: u32) -> Settings {
+pub(super) fn with_further(settings: Settings, samples: [u32; 2], batch_size: u32) -> Settings {
     let dataset = |samples, shuffle, every| FurtherDataset { samples, shuffle, batch_size, every };
     let further = FurtherDatasets::try_new(&[
         dataset(samples[0], Shuffle::Sequential, 2),

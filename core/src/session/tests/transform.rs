@@ -95,13 +95,44 @@ proptest! {
         look_ahead in any_look_ahead(),
     ) {
         let settings = Settings { look_ahead, ..settings(policy, 40, 2, OnError::Skip) };
-        let settings = transforming(settings, 2, Form::Stored).with_stored_beside_rows();
+        let row = Row { len: ROW, handed: Handed::RowAndStored };
+        let settings = transforming(settings, 2, Form::Stored).with_rows(vec![Some(row)]);
         let mut world = Play::new(&settings);
         world.play(&picks, faults);
         let handed: u64 = world.session.progress().epochs.iter().map(|epoch| epoch.samples).sum();
         let has_empty = settings.stored().contains(&Bytes(0));
         prop_assert!(world.beside > 0 && world.beside <= handed);
         prop_assert!(has_empty || world.beside == handed);
+    }
+
+    #[test]
+    fn each_dataset_has_rows_of_its_own_or_none(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        faults in 0_usize..30,
+        skip: bool,
+        is_row in [any::<bool>(), any::<bool>(), any::<bool>()],
+        look_ahead in any_look_ahead(),
+    ) {
+        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let settings = Settings { look_ahead, ..settings(policy, 30, 2, on_error) };
+        let settings = further::with_further(settings, [11, 7], 3);
+        let row = |(is_row, len): (bool, u64)| is_row.then_some(Row { len: Bytes(len), handed: Handed::Row });
+        let rows = is_row.into_iter().zip([100, 40, 300]).map(row).collect();
+        let settings = transforming(settings, 2, Form::Stored).with_rows(rows);
+        let mut world = Play::new(&settings);
+        world.play(&picks, faults);
+        for rank in 0..2 {
+            let trainer = &world.trainers[rank as usize];
+            let mut answered: Vec<_> = trainer.refused.iter().map(|(batch, _)| *batch).collect();
+            answered.extend(&trainer.got);
+            answered.sort();
+            prop_assert_eq!(answered, world.expected(rank), "invariant 1");
+            prop_assert!(!skip || trainer.refused.is_empty());
+        }
+        let [stored, _] = transforms(&world.session);
+        prop_assert!(is_row.contains(&true) || stored == TransformCount::default());
+        prop_assert_eq!(world.session.in_flight(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use tierfeed_transform::container::Column;
 
 use super::{Compressed, Shard, label};
 use crate::format::{
@@ -74,6 +75,7 @@ fn validated(file: ShardFile, number: usize, names: &mut Names) -> Result<Shard,
         return Err(wrong(key("version"), file.version.to_string(), "only version 2 is known"));
     }
     expect_columns(&file, key("column_names"))?;
+    let columns = columns(&file);
     let label = label::column(&file.column_names, &file.column_encodings, &file.column_sizes);
     let raw = file.raw_data.ok_or_else(|| wrong(key("raw_data"), "missing", RIGHT))?;
     names.take(&raw.basename, key("raw_data.basename"))?;
@@ -88,8 +90,21 @@ fn validated(file: ShardFile, number: usize, names: &mut Names) -> Result<Shard,
         samples: file.samples,
         compressed: compressed.transpose()?,
         hashes: raw.hashes.into_iter().collect(),
+        columns,
         label,
     })
+}
+
+/// The three lists have one length.
+fn columns(file: &ShardFile) -> Vec<Column> {
+    let encodings = file.column_encodings.iter().zip(&file.column_sizes);
+    let columns = file.column_names.iter().zip(encodings);
+    let column = |(name, (encoding, size)): (&String, (&String, &Option<u64>))| Column {
+        name: name.clone(),
+        encoding: encoding.clone(),
+        size: size.filter(|size| *size > 0),
+    };
+    columns.map(column).collect()
 }
 
 /// Refuses lists of names, encodings and sizes of different lengths.

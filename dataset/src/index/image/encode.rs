@@ -17,7 +17,8 @@ pub(in crate::index) fn encode(draft: Draft) -> Image {
     let total = usize::try_from(header.total()).expect("a draft lies in memory");
     let mut bytes = Vec::with_capacity(total);
     put_header(&header, &mut bytes);
-    let Draft { root, format, listing, samples, .. } = draft;
+    let format = format_section(&draft);
+    let Draft { root, listing, samples, .. } = draft;
     for object in &listing.objects {
         bytes.extend(object.size.to_le_bytes());
         bytes.extend(object.mtime_ns.to_le_bytes());
@@ -50,6 +51,12 @@ pub(in crate::index) fn encode(draft: Draft) -> Image {
     Image { storage: Storage::Memory(bytes), at: Sections::of(&header), header }
 }
 
+/// The text of the format, and its columns behind a zero.
+fn format_section(draft: &Draft) -> String {
+    let columns = draft.columns.iter().flat_map(|columns| ["\0", columns]);
+    std::iter::once(&*draft.format).chain(columns).collect()
+}
+
 fn header_of(draft: &Draft) -> Header {
     let mut flags = 0;
     let (kind, record_bytes, samples) = match &draft.samples {
@@ -72,7 +79,7 @@ fn header_of(draft: &Draft) -> Header {
         flags,
         record_bytes,
         samples: samples as u64,
-        format: draft.format.len() as u64,
+        format: format_section(draft).len() as u64,
         source: draft.root.len() as u64,
         directories: directories.len() as u64,
         directory_names: directories.iter().map(|directory| directory.name.len() as u64).sum(),

@@ -29,6 +29,7 @@ fn image_folder() -> Draft {
         root: b"/data/train".to_vec(),
         kind: SourceKind::FileSystem,
         format: "image-folder".to_owned(),
+        columns: None,
         classes: Classes::Directories,
         listing: listing(directories, &[(10, b"a"), (0, b"sub-b"), (30, b"c")]),
         samples: Samples::Objects,
@@ -41,6 +42,7 @@ fn records() -> Draft {
     Draft {
         root: b"/data/train.bin".to_vec(),
         format: "raw".to_owned(),
+        columns: None,
         classes: Classes::None,
         listing,
         samples: Samples::Records(RecordTable {
@@ -57,6 +59,7 @@ fn ranges() -> Draft {
         root: b"s3://bucket/train".to_vec(),
         kind: SourceKind::Bucket,
         format: "npz".to_owned(),
+        columns: None,
         classes: Classes::None,
         listing: listing(vec![directory(b"a//b", 0)], &[(100, b"x\0\"e-1\""), (50, b"y\0\"e-2\"")]),
         samples: Samples::Ranges(RangeTable {

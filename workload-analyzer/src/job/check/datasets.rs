@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use tierfeed_core::order::{FURTHER_MAX, Shuffle};
+use tierfeed_transform::PipelineFile;
 
 use super::{BATCH_SIZE_MAX, Check, is_name, order::Order};
 use crate::{
     job::{FurtherDataset, JobError, KeyConflict, Reason},
-    job_file::{FurtherDatasetFile, FurtherOrderFile, Text, Whole},
+    job_file::{FurtherDatasetFile, FurtherOrderFile, FurtherTransformFile, Text, Whole},
 };
 
 impl Check<'_> {
@@ -30,8 +31,18 @@ impl Check<'_> {
             }
             let (dataset, keys) = typed.into_parts();
             let below = |key| [above.as_slice(), &[key]].concat();
+            let checked = self.dataset(&above, &dataset)?;
+            let transform = match &keys.transform {
+                None => None,
+                Some(FurtherTransformFile { steps, limits, field }) => {
+                    let (steps, field) = (steps.clone(), field.as_ref().map(|it| it.0.clone()));
+                    let file = PipelineFile { steps, limits: *limits, field, container: None };
+                    Some(self.pipeline(&below("transform"), &file, &checked.format)?)
+                }
+            };
             Ok(FurtherDataset {
-                dataset: self.dataset(&above, &dataset)?,
+                transform,
+                dataset: checked,
                 speed: self.speed(&below("emulate"), dataset.emulate.as_ref())?,
                 index: self.index(&above, &dataset)?,
                 shuffle: self.further_shuffle(&below("shuffle"), keys.shuffle.as_ref(), order)?,

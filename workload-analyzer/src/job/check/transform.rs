@@ -1,6 +1,6 @@
 //! Checks the keys below `transform`, and the threads for it.
 
-use std::{mem, num::NonZeroU32};
+use std::num::NonZeroU32;
 
 use tierfeed_core::retention::in_place::Wish;
 use tierfeed_dataset::{Format, format::Compression};
@@ -8,8 +8,11 @@ use tierfeed_transform::{Container, Pipeline, PipelineError, PipelineFile, Work}
 
 use super::Check;
 use crate::{
-    job::{CachedForm, JobError, KeyConflict, Reason, Threads, TierRequest, Transform, location},
-    job_file::{JobFile, Text},
+    job::{
+        CachedForm, FurtherDataset, JobError, KeyConflict, Reason, Threads, TierRequest, Transform,
+        location,
+    },
+    job_file::{DatasetFile, Text, TransformFile},
 };
 
 const THREADS_MAX: u32 = 1_024;
@@ -17,30 +20,25 @@ const THREADS_MAX: u32 = 1_024;
 impl Check<'_> {
     pub(super) fn transform(
         &self,
-        typed: &mut JobFile,
+        typed: Option<TransformFile>,
+        dataset: &DatasetFile,
         tiers: &[TierRequest],
+        further: &[FurtherDataset],
     ) -> Result<Option<Transform>, JobError> {
-        let Some(transform) = &mut typed.transform else { return Ok(None) };
-        let steps = mem::take(&mut transform.steps);
+        let Some(transform) = typed else {
+            return match further.iter().find(|it| it.transform.is_some()) {
+                None => Ok(None),
+                Some(it) => {
+                    let keys = ["datasets", &it.name, "transform"];
+                    Err(self.conflict(&keys, KeyConflict::FirstUntransformed))
+                }
+            };
+        };
+        let steps = transform.steps;
         let field = transform.field.as_ref().map(|field| field.0.clone());
         let file = PipelineFile { steps, limits: transform.limits, field, container: None };
-        let pipeline = Pipeline::try_new(&file).map_err(|error| self.wrong_step(error))?;
-        let format = self.dataset(&["dataset"], &typed.dataset)?.format;
-        let container = container_of(&format);
-        let conflict = match container {
-            None => of_other_samples(pipeline.work(), &format),
-            Some(_) => unnamed_field(&pipeline, format.name()),
-        };
-        if let Some(conflict) = conflict {
-            return Err(self.conflict(&["transform"], conflict));
-        }
-        let pipeline = match container {
-            None if pipeline.field().is_some() => {
-                return Err(self.conflict(&["transform", "field"], KeyConflict::NoFields));
-            }
-            None => pipeline,
-            Some(container) => pipeline.inside(container),
-        };
+        let format = self.dataset(&["dataset"], dataset)?.format;
+        let pipeline = self.pipeline(&["transform"], &file, &format)?;
         if tiers.iter().any(|tier| tier.direct == Wish::Always) {
             return Err(self.conflict(&["transform"], KeyConflict::TransformedInPlace));
         }
@@ -52,6 +50,10 @@ impl Check<'_> {
                 self.one_of(&["transform", "cache"], cache, &known, CachedForm::name, allowed)?
             }
         };
+        if cache == CachedForm::Prepared && !further.is_empty() {
+            let conflict = KeyConflict::PreparedOfSeveral;
+            return Err(self.conflict(&["transform", "cache"], conflict));
+        }
         if cache == CachedForm::Prepared && pipeline.prepared().is_none() {
             let conflict = match pipeline.container() {
                 None => KeyConflict::NothingPrepared,
@@ -60,6 +62,31 @@ impl Check<'_> {
             return Err(self.conflict(&["transform", "cache"], conflict));
         }
         Ok(Some(Transform { pipeline, cache }))
+    }
+
+    /// The steps for the samples of a dataset, below `above`.
+    pub(super) fn pipeline(
+        &self,
+        above: &[&str],
+        file: &PipelineFile,
+        format: &Format,
+    ) -> Result<Pipeline, JobError> {
+        let pipeline = Pipeline::try_new(file).map_err(|error| self.wrong_step(above, error))?;
+        let container = container_of(format);
+        let conflict = match container {
+            None => of_other_samples(pipeline.work(), format),
+            Some(_) => unnamed_field(&pipeline, format.name()),
+        };
+        if let Some(conflict) = conflict {
+            return Err(self.conflict(above, conflict));
+        }
+        match container {
+            None if pipeline.field().is_some() => {
+                Err(self.conflict(&[above, &["field"]].concat(), KeyConflict::NoFields))
+            }
+            None => Ok(pipeline),
+            Some(container) => Ok(pipeline.inside(container)),
+        }
     }
 
     pub(super) fn threads(&self, typed: Option<&Text>) -> Result<Threads, JobError> {
@@ -73,13 +100,13 @@ impl Check<'_> {
         count.ok_or_else(|| self.invalid(&["threads"], &typed.0, reason))
     }
 
-    fn wrong_step(&self, error: PipelineError) -> JobError {
+    fn wrong_step(&self, above: &[&str], error: PipelineError) -> JobError {
         let keys: Vec<_> =
-            ["transform"].into_iter().chain(error.path.iter().map(String::as_str)).collect();
+            above.iter().copied().chain(error.path.iter().map(String::as_str)).collect();
         JobError::Invalid {
             file: self.file.to_owned(),
             line: location::line_of(self.text, &keys),
-            key: format!("transform.{}", error.key()),
+            key: format!("{}.{}", above.join("."), error.key()),
             value: error.value,
             reason: Reason::WrongStep(error.reason),
         }
@@ -91,6 +118,7 @@ fn container_of(format: &Format) -> Option<Container> {
     match format {
         Format::WebDataset => Some(Container::WebDataset),
         Format::TfRecord(Compression::None) => Some(Container::TfRecord),
+        Format::Mds => Some(Container::Mds { columns: Vec::new() }),
         _ => None,
     }
 }
@@ -108,9 +136,11 @@ fn unnamed_field(pipeline: &Pipeline, format: &'static str) -> Option<KeyConflic
 /// What is wrong about a transform for samples of this format, if something is.
 fn of_other_samples(work: &Work, format: &Format) -> Option<KeyConflict> {
     let (steps, formats) = match work {
-        Work::Images(_) => ("images", "image-folder, files, webdataset, tfrecord"),
-        Work::Arrays(_) => ("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord"),
-        Work::Tokens(_) => ("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord"),
+        Work::Images(_) => ("images", "image-folder, files, webdataset, tfrecord, mds"),
+        Work::Arrays(_) => ("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord, mds"),
+        Work::Tokens(_) => {
+            ("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord, mds")
+        }
     };
     let is_right = match work {
         Work::Images(_) => matches!(format, Format::ImageFolder | Format::Files(_)),

@@ -28,6 +28,7 @@ fn a_dataset_needs_a_source_and_a_format_only() {
         shuffle: Shuffle::Sequential,
         batch_size: 8,
         every: 1,
+        transform: None,
     };
     assert_eq!(job.further, [expected]);
     assert_eq!(parse(REQUIRED).unwrap().further, []);

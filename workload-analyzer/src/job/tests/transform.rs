@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use tierfeed_transform::{Dtype, Prepared};
+use tierfeed_transform::{Dtype, Pipeline, Prepared};
 
 use super::{REQUIRED, check_text, parse};
 use crate::job::{CachedForm, Job, Threads};
@@ -99,24 +99,83 @@ fn what_a_transform_cannot_stand_beside_is_named() {
     check_refused_for(
         "parquet",
         center,
-        &only("images", "image-folder, files, webdataset, tfrecord"),
+        &only("images", "image-folder, files, webdataset, tfrecord, mds"),
     );
     let array = "transform: { steps: [{ array: { shape: [8], dtype: uint8 } }] }";
-    check_refused(array, &only("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord"));
+    check_refused(array, &only("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord, mds"));
     let tokens = "transform: { steps: [{ tokens: { length: 8, dtype: uint16 } }] }";
     check_refused(
         tokens,
-        &only("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord"),
+        &only("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord, mds"),
     );
     check_refused(
         &format!("{center}\ntiers: {{ main-memory: {{ size: 1 GiB, direct: always }} }}"),
         "5: transform stands beside a tier with `direct: always`, which hands samples out as they are stored; use \
          `auto` or `never` there",
     );
+}
+
+const VALIDATION: &str = "datasets: { val: { source: val, format: image-folder";
+
+#[test]
+fn each_dataset_has_steps_of_its_own_or_none() {
+    let crop = "transform: { steps: [{ random_resized_crop: 8 }] }";
+    let job = with(&format!("{crop}\n{VALIDATION} }} }}"));
+    let found: Vec<_> = job.pipelines().map(|it| it.is_some()).collect();
+    assert_eq!(found, [true, false]);
+    let job = with(&format!(
+        "{crop}\n{VALIDATION}, transform: {{ steps: [{{ center_crop: 4 }}] }} }} }}"
+    ));
+    let rows: Vec<_> = job.pipelines().map(|it| it.map_or(0, Pipeline::row_bytes)).collect();
+    assert_eq!(rows, [192, 48]);
+    assert!(job.pipelines().flatten().map(Pipeline::is_random).eq([true, false]));
+}
+
+#[test]
+fn steps_of_a_further_dataset_are_checked_where_they_stand() {
+    let crop = "transform: { steps: [{ random_resized_crop: 8 }] }";
+    let of_validation = |keys: &str| format!("{VALIDATION}, transform: {{ {keys} }} }} }}");
     check_refused(
-        &format!("{center}\ndatasets: {{ val: {{ source: val, format: image-folder }} }}"),
-        "5: transform stands beside `datasets`, whose samples would get the same steps, random crops too; use a \
-         job of its own for each dataset, or transform in the trainer (`decode=`)",
+        &format!("{crop}\n{}", of_validation("steps: [{ resize: 8 }]")),
+        "6: datasets.val.transform.steps is `1 step`; the size of a row would depend on the image; end the geometry with \
+         center_crop, random_crop, random_resized_crop or `resize: [height, width]`, for example \
+         `{ center_crop: 224 }`",
+    );
+    check_refused(
+        &of_validation("steps: [{ center_crop: 8 }]"),
+        "5: datasets.val.transform stands in a job without `transform`, which is that of the first dataset; add it, \
+         or transform in the trainer (`decode=`)",
+    );
+    check_refused(
+        &format!(
+            "transform: {{ steps: [{{ center_crop: 8 }}], cache: prepared }}\n{VALIDATION} }} }}"
+        ),
+        "5: transform.cache is `prepared` in a job with `datasets`, whose samples would have other sizes; use \
+         `stored` or `auto`",
+    );
+}
+
+#[test]
+fn a_field_is_of_formats_that_have_several() {
+    let field = "transform: { field: jpg, steps: [{ center_crop: 8 }] }";
+    check_refused(
+        field,
+        "5: transform.field is for samples of several fields, which are those of `format: webdataset, tfrecord, \
+         mds`; remove it",
+    );
+    let prepared = "transform: { cache: prepared, steps: [{ center_crop: 8 }] }";
+    check_refused_for(
+        "webdataset",
+        prepared,
+        "5: transform.cache is `prepared`, but samples of `format: webdataset` have other fields, which trainers \
+         get from their stored bytes; use `stored` or `auto`",
+    );
+    let array = "transform: { steps: [{ array: { shape: [8], dtype: uint8 } }] }";
+    check_refused_for(
+        "mds",
+        array,
+        "5: transform has steps for arrays, and samples of `format: mds` have several fields; name the one that holds \
+         them, for example `field: npy`",
     );
 }
 
