@@ -81,6 +81,16 @@ pub struct Task {
     pub finish: Finish,
 }
 
+impl Task {
+    /// Tells how it ended.
+    fn end(self, outcome: Result<Option<u64>, TransformError>, worked: Duration) {
+        let Self { finish, memory, .. } = self;
+        finish(Finished { outcome, worked });
+        // Only now, see invariant 2.
+        drop(memory);
+    }
+}
+
 /// How a task ended.
 #[derive(Debug)]
 pub struct Finished {

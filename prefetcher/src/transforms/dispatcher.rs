@@ -17,7 +17,7 @@ use tierfeed_transform::{
 };
 
 use super::{
-    Finished, Settings, Task, TransformError,
+    Settings, Task, TransformError,
     counts::Counters,
     orders::Orders,
     seat::{Given, Seat, Worker},
@@ -176,7 +176,7 @@ impl Dispatcher {
         let returned = self.returned.drain(..).map(|given| given.task);
         for task in returned.chain(self.orders.take_tasks()) {
             let error = TransformError::NoWorker(self.last_failure.clone());
-            finish(task, Err(error), Duration::ZERO);
+            task.end(Err(error), Duration::ZERO);
         }
     }
 
@@ -199,7 +199,7 @@ impl Dispatcher {
         let request = request(&given, arena);
         if let Err(error) = request.check(given.task.memory.len().0) {
             let error = TransformError::Failed(error.to_string());
-            return finish(given.task, Err(error), Duration::ZERO);
+            return given.task.end(Err(error), Duration::ZERO);
         }
         let deadline = self.deadline();
         let Some(worker) = self.seats[seat].worker_mut() else {
@@ -346,7 +346,7 @@ impl Dispatcher {
                 Err(TransformError::Failed(why))
             }
         };
-        finish(task, outcome, took);
+        task.end(outcome, took);
     }
 
     fn end_overdue(&mut self, seat: usize) {
@@ -396,7 +396,7 @@ impl Dispatcher {
         if given.is_replacing {
             // Its row is written, and only the form behind it is missing.
             Counters::add(&self.orders.counters.transformed);
-            finish(given.task, Ok(None), Duration::ZERO);
+            given.task.end(Ok(None), Duration::ZERO);
             return None;
         }
         let ended = given.ended + 1;
@@ -409,7 +409,7 @@ impl Dispatcher {
             TransformError::Crashed(ending)
         };
         Counters::add(&self.orders.counters.lost);
-        finish(given.task, Err(error), Duration::ZERO);
+        given.task.end(Err(error), Duration::ZERO);
         None
     }
 }
@@ -435,11 +435,4 @@ fn request(given: &Given, arena: ArenaId) -> Request {
     let Task { sample, epoch, slot, input_len, form, after, row, .. } = given.task;
     let (sample, epoch) = (sample.0.into(), epoch.0);
     Request { id: given.id, arena, slot, input_len, form, after, row, sample, epoch }
-}
-
-fn finish(task: Task, outcome: Result<Option<u64>, TransformError>, worked: Duration) {
-    let Task { finish, memory, .. } = task;
-    finish(Finished { outcome, worked });
-    // Only now, see invariant 2.
-    drop(memory);
 }

@@ -6,6 +6,7 @@ use std::{
     num::NonZeroUsize,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use rustix::{
@@ -14,7 +15,7 @@ use rustix::{
 };
 use tierfeed_numa_memory::Region;
 
-use super::{Task, counts::Counters};
+use super::{Task, TransformError, counts::Counters};
 
 /// The orders that were not taken yet.
 #[derive(Debug)]
@@ -40,13 +41,14 @@ impl Orders {
         Ok(Self { state: Mutex::default(), wake, queued_max, counters: Counters::default() })
     }
 
-    /// Queues a task; drops it if the queue is full or closed.
+    /// Queues a task; refuses it if the queue is full or closed, which is no fault of its sample.
     pub(super) fn push(&self, task: Task) {
         let mut state = self.state();
-        if state.is_closed || state.tasks.len() >= self.queued_max.get() {
+        let is_full = state.tasks.len() >= self.queued_max.get();
+        if state.is_closed || is_full {
             drop(state);
-            // Outside of the lock: its drop answers an operation.
-            drop(task);
+            let why = if is_full { "too many samples wait for one" } else { "the pool ends" };
+            task.end(Err(TransformError::NoWorker(why.to_owned())), Duration::ZERO);
             return;
         }
         state.tasks.push_back(task);

@@ -270,6 +270,21 @@ fn samples_wait_while_no_worker_starts() {
 }
 
 #[test]
+fn samples_beyond_what_the_queue_takes_are_refused_and_not_left_out() {
+    let mut settings = settings(1);
+    settings.queued_max = NonZeroUsize::MIN;
+    let rig = Rig::start(settings);
+    (0..40).for_each(|sample| rig.submit('h', sample));
+    // Some hang in the worker or wait for it.
+    let beyond = 40 - GIVEN_MAX - 1;
+    for (sample, finished) in rig.ended(beyond) {
+        let error = finished.outcome.unwrap_err();
+        assert_eq!(error.fault(), Fault::NoWorker, "sample {sample}: {error}");
+        assert!(error.to_string().contains("too many samples"), "{error}");
+    }
+}
+
+#[test]
 fn what_is_no_fault_of_a_sample_is_not_reported_as_one() {
     let why = String::new;
     for error in [TransformError::NoWorker(why()), TransformError::Failed(why())] {
