@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -162,6 +163,15 @@ def test_auto_looks_at_images_of_own_size_and_says_why_it_chose(tmp_path, monkey
     transform = node.report(tmp_path / "run")["transform"]
     reason = "an epoch takes .* with stored samples, which .* and .* with prepared ones"
     assert re.search(reason, transform["cached_because"]), transform
+    # A plan on this host decides by what the agent measured.
+    plan = node.command("plan", world.job, "--schedule", "--json")
+    done = subprocess.run(plan, capture_output=True, text=True, timeout=node.TIMEOUT_S, check=True)
+    planned = json.loads(done.stdout)["schedule"]["transform"]
+    log = (tmp_path / "run" / "schedules.jsonl").read_text().splitlines()
+    scheduled = json.loads(log[0])["schedule"]["transform"]
+    for key in ["form", "prepare_ns", "rest_ns", "prepared_mean_bytes", "times_from"]:
+        assert planned[key] == scheduled[key], (planned, scheduled)
+    assert scheduled["prepare_ns"] > 0
 
 
 def test_where_no_image_states_a_size_prepared_is_an_error_and_auto_takes_the_stored_form(

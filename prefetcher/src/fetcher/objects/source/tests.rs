@@ -109,6 +109,27 @@ fn threads_read_at_the_same_time() {
 }
 
 #[test]
+fn a_part_of_a_sample_ends_with_it_and_is_of_the_indexed_version() {
+    let server = Server::serving(Access::Everybody);
+    let whole = bytes(RECORD * RECORDS);
+    server.put_bytes("data/records", whole.clone());
+    let source = source(&server, records());
+    let part = |sample: u32, from: usize, len: usize| {
+        let mut buffer = vec![0; len];
+        let read = source.read_part(SampleId(sample), Bytes(from as u64), &mut buffer);
+        read.map(|read| buffer[..read].to_vec())
+    };
+    for (sample, from, len) in [(0, 0, 30), (1, RECORD - 10, 30), (4, 5, 4096), (2, RECORD, 7)] {
+        let begin = sample as usize * RECORD + from;
+        let end = (begin + len).min((sample as usize + 1) * RECORD);
+        assert!(part(sample, from, len).unwrap() == whole[begin..end], "sample {sample}");
+    }
+    assert!(matches!(part(5, 0, 1), Err(ReadError::Unknown { .. })));
+    server.put("data/records", RECORD * RECORDS);
+    assert_eq!(part(1, 0, 30).unwrap_err().fault(), Fault::Changed);
+}
+
+#[test]
 fn an_empty_sample_is_asked_for_and_has_no_bytes() {
     let server = Server::serving(Access::Everybody);
     server.put("data/cat/1.jpg", 3_000);
