@@ -539,6 +539,35 @@ fn demand(job: &Job) -> Demand {
 }
 
 #[test]
+fn all_nodes_get_the_lengths_of_prepared_samples_that_the_first_one_scanned() {
+    let mut terms = transforming();
+    terms.transform.iter_mut().for_each(|it| it.prepared = PreparedLength::Own);
+    let mut lengths_of = |fingerprint: Option<u64>, prepare_us: u64| {
+        let transform = TransformOffer {
+            each: Some(SampleTime {
+                prepare: Nanoseconds(prepare_us * 1000),
+                rest: Nanoseconds(100_000),
+            }),
+            own: Some(OwnLengths {
+                fingerprint,
+                mean: Bytes(10_000),
+                deviation: Bytes(0),
+                scan: None,
+            }),
+            ..TransformOffer::of_threads(NonZeroU32::new(2).unwrap())
+        };
+        let tiers = vec![found(Kind::MainMemory, None), found(Kind::Scratch, 2_000)];
+        let offer = Offer { tiers, transform: Some(transform), ..offer(100) };
+        let scheduled = of(&terms, &offer).unwrap().transform.unwrap();
+        terms.transform.as_mut().unwrap().settle(&scheduled);
+        (scheduled.form, scheduled.lengths)
+    };
+    assert_eq!(lengths_of(None, 2_000), (Form::Prepared, None), "it looked at some images only");
+    assert_eq!(lengths_of(Some(7), 2_000), (Form::Prepared, Some(7)));
+    assert_eq!(lengths_of(Some(8), 10), (Form::Prepared, Some(7)), "it has others");
+}
+
+#[test]
 fn all_nodes_hold_the_form_of_the_first_whatever_they_measured() {
     let mut terms = transforming();
     let first = form_of(&terms, 2_000, 100);
