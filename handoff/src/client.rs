@@ -14,6 +14,7 @@
 mod connection;
 mod deadline;
 mod error;
+mod explain;
 mod flow;
 mod memory;
 mod order_file;
@@ -386,6 +387,20 @@ impl Client {
         timeout: Duration,
     ) -> Result<(), ControlError> {
         publish::publish(&self.connection, epoch, samples, timeout)
+    }
+
+    /// Asks why samples could not be handed over, and waits for the reasons that the agent still knows:
+    /// sentences without their end.
+    ///
+    /// # Errors
+    ///
+    /// See [`ControlError`].
+    pub fn explain(
+        &self,
+        samples: &[SampleId],
+        timeout: Duration,
+    ) -> Result<Vec<(SampleId, String)>, ControlError> {
+        explain::explain(&self.connection, samples, timeout)
     }
 
     /// Requests memory in chunks and waits for it.

@@ -12,7 +12,7 @@ use tierfeed_core::{fleet::launch, id::Rank};
 use super::briefing::Briefing;
 
 /// The version of everything that agent and client exchange. Both must use the same.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
@@ -22,6 +22,12 @@ pub(super) const MEMORY_REQUESTS_MAX: usize = 8;
 
 /// The longest value of a variable in a hello, in bytes. Values that number processes are shorter.
 pub(super) const VARIABLE_BYTES_MAX: usize = 64;
+
+/// Samples whose failure one message may ask about: their reasons fit in one packet.
+pub(super) const EXPLAINED_MAX: usize = 32;
+
+/// The longest reason of a failure that is sent, in bytes; the rest is cut off.
+const REASON_BYTES_MAX: usize = 512;
 
 /// Chunks in one grant. Descriptors in flight count against the sender's limit of open files.
 pub const GRANT_CHUNKS_MAX: usize = 256;
@@ -94,14 +100,16 @@ impl Hello {
     /// The variables that are sent: those of the table, cut to the length that a message can hold.
     pub(super) fn known_variables(&self) -> BTreeMap<String, String> {
         let known = self.variables.iter().filter(|(name, _)| launch::is_known(name));
-        let cut = |value: &str| {
-            let len = (0..=VARIABLE_BYTES_MAX.min(value.len()))
-                .rev()
-                .find(|&at| value.is_char_boundary(at));
-            value[..len.unwrap_or(0)].to_owned()
-        };
-        known.map(|(name, value)| (name.clone(), cut(value))).collect()
+        known
+            .map(|(name, value)| (name.clone(), cut(value, VARIABLE_BYTES_MAX).to_owned()))
+            .collect()
     }
+}
+
+/// The beginning of a text, in whole characters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let len = (0..=bytes_max.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..len.unwrap_or(0)]
 }
 
 /// A message from a client.
@@ -127,6 +135,11 @@ pub(super) enum FromClient {
     /// The trainer has filled the file: all samples, 32 bits each, little-endian.
     OrderWritten {
         request: RequestId,
+    },
+    /// Asks why samples could not be handed over.
+    Explain {
+        request: RequestId,
+        samples: Vec<u32>,
     },
     AllocateMemory {
         request: RequestId,
@@ -154,6 +167,11 @@ pub(super) enum FromAgent {
     Published {
         request: RequestId,
     },
+    /// The reasons that the agent still knows.
+    Explained {
+        request: RequestId,
+        reasons: Vec<SampleReason>,
+    },
     /// Comes with a memfd per chunk. A grant of many chunks takes several messages, in order.
     Granted {
         request: RequestId,
@@ -175,6 +193,21 @@ pub(super) enum FromAgent {
     Error {
         reason: String,
     },
+}
+
+/// Why a sample could not be handed over.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SampleReason {
+    pub(super) sample: u32,
+    pub(super) reason: String,
+}
+
+impl SampleReason {
+    /// The reason as it is sent: on one line, and no longer than a packet has room for.
+    pub(super) fn new(sample: u32, reason: &str) -> Self {
+        Self { sample, reason: cut(reason, REASON_BYTES_MAX).replace(char::is_control, " ") }
+    }
 }
 
 /// The part of a welcome that only readers of batches get.
@@ -224,6 +257,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packet::PACKET_BYTES_MAX;
 
     #[test]
     fn messages_survive_the_wire() {
@@ -237,7 +271,7 @@ mod tests {
             variables,
         };
         let text = to_bytes(&hello).unwrap();
-        let expected = br#"{"type":"hello","protocol":5,"role":"worker","pid":42,"trainer":41,"pages":"pinned","variables":{"RANK":"3"}}"#;
+        let expected = br#"{"type":"hello","protocol":6,"role":"worker","pid":42,"trainer":41,"pages":"pinned","variables":{"RANK":"3"}}"#;
         assert_eq!(text, expected);
         assert_eq!(from_bytes::<FromClient>(&text).unwrap(), hello);
         let granted = FromAgent::Granted {
@@ -260,8 +294,8 @@ mod tests {
             r#"{"type":"welcome"}"#,
             r#"{"type":"free_memory","grant":-1}"#,
             r#"{"type":"free_memory","grant":1,"more":2}"#,
-            r#"{"type":"hello","protocol":5,"role":"king","pid":42,"trainer":42,"pages":"pageable","variables":{}}"#,
-            r#"{"type":"hello","protocol":5,"role":"trainer","pid":42,"trainer":42,"pages":"none","variables":{}}"#,
+            r#"{"type":"hello","protocol":6,"role":"king","pid":42,"trainer":42,"pages":"pageable","variables":{}}"#,
+            r#"{"type":"hello","protocol":6,"role":"trainer","pid":42,"trainer":42,"pages":"none","variables":{}}"#,
             r#"{"type":"free_memory","grant":1} trailing"#,
         ] {
             assert!(from_bytes::<FromClient>(text.as_bytes()).is_err(), "{text}");
@@ -284,6 +318,21 @@ mod tests {
         let (protocol, pages) = (PROTOCOL, Pages::Pageable);
         let hello = FromClient::Hello { protocol, role, pid, trainer: pid, pages, variables };
         assert!(to_bytes(&hello).unwrap().len() <= CLIENT_MESSAGE_BYTES_MAX);
+    }
+
+    #[test]
+    fn questions_and_reasons_of_many_samples_fit_in_one_packet() {
+        let (request, samples) = (RequestId(u64::MAX), vec![u32::MAX; EXPLAINED_MAX]);
+        let question = to_bytes(&FromClient::Explain { request, samples }).unwrap();
+        assert!(question.len() <= CLIENT_MESSAGE_BYTES_MAX, "{}", question.len());
+        for text in ["\"", "\n", "é", "\u{1}"] {
+            let reason = SampleReason::new(u32::MAX, &text.repeat(1000));
+            let reasons = (0..EXPLAINED_MAX).map(|_| SampleReason::new(1, &reason.reason));
+            let answer = FromAgent::Explained { request, reasons: reasons.collect() };
+            let bytes = to_bytes(&answer).unwrap();
+            assert!(bytes.len() <= PACKET_BYTES_MAX, "{text:?}: {}", bytes.len());
+            assert_eq!(from_bytes::<FromAgent>(&bytes).unwrap(), answer);
+        }
     }
 
     proptest! {

@@ -99,6 +99,12 @@ impl NamedDataset {
         self.job.section(batch.epoch, self.number).map_or(batch, |section| section.own(batch))
     }
 
+    /// What the agent calls a sample of this dataset.
+    #[must_use]
+    pub fn sample_in_job(&self, sample: SampleId) -> SampleId {
+        SampleId(sample.0.saturating_add(self.job.first_sample(self.number).0))
+    }
+
     /// What the loader calls a sample of the agent.
     #[must_use]
     pub fn own_sample(&self, sample: SampleId) -> SampleId {

@@ -54,7 +54,9 @@ use super::{
     descriptors::Descriptors,
     endpoint::{BindError, Endpoint},
     entry::ReleaseKind,
-    message::{GrantId, Pages, RequestId, Role, SHARED_TIERS_MAX},
+    message::{
+        EXPLAINED_MAX, FromAgent, GrantId, Pages, RequestId, Role, SHARED_TIERS_MAX, SampleReason,
+    },
     wake,
 };
 use crate::SharedTier;
@@ -163,6 +165,15 @@ pub enum ClientEvent {
         /// The epoch that the order is for.
         epoch: Epoch,
         /// The samples in reading order.
+        samples: Vec<SampleId>,
+    },
+    /// A client asks why samples could not be handed over. Answer with [`Server::explain`].
+    ExplanationWanted {
+        /// The connection that asks.
+        connection: ConnectionId,
+        /// Identifies the question in the answer.
+        request: RequestId,
+        /// The samples: any numbers.
         samples: Vec<SampleId>,
     },
     /// A client requests memory. Answer with [`Server::grant`] or [`Server::deny`].
@@ -376,6 +387,21 @@ impl Server {
         let mut connections = self.shared.connections();
         let Some(connection) = open_connection(&mut connections, id) else { return Delivery::Gone };
         connection.took_order(request)
+    }
+
+    /// Tells a client why samples could not be handed over.
+    pub fn explain(
+        &self,
+        id: ConnectionId,
+        request: RequestId,
+        reasons: impl IntoIterator<Item = (SampleId, String)>,
+    ) -> Delivery {
+        let mut connections = self.shared.connections();
+        let Some(connection) = open_connection(&mut connections, id) else { return Delivery::Gone };
+        let reasons = reasons.into_iter().take(EXPLAINED_MAX);
+        let reasons =
+            reasons.map(|(sample, reason)| SampleReason::new(sample.0, &reason)).collect();
+        connection.send(&FromAgent::Explained { request, reasons })
     }
 
     /// Gives memory to a client that requested it. A client's mapping stays until it unmaps it or

@@ -360,6 +360,31 @@ fn a_denial_says_why() {
 }
 
 #[test]
+fn the_reasons_of_failed_samples_come_however_many_are_asked_about() {
+    let test_agent = TestAgent::new();
+    let (client, connection) = test_agent.attach();
+    let asked: Vec<_> = (0..70).map(SampleId).collect();
+    let answer = || {
+        let ClientEvent::ExplanationWanted { request, samples, .. } = test_agent.event() else {
+            panic!("no question")
+        };
+        let known = samples.iter().filter(|it| it.0 % 2 == 0);
+        let reasons = known.map(|it| (*it, "cut off\nhere".to_owned()));
+        test_agent.server.explain(connection, request, reasons);
+        samples.len()
+    };
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| client.explain(&asked, PATIENCE));
+        assert_eq!([answer(), answer(), answer()], [32, 32, 6]);
+        let reasons = asking.join().unwrap().unwrap();
+        let expected = (0..70).step_by(2).map(|it| (SampleId(it), "cut off here".to_owned()));
+        assert_eq!(reasons, expected.collect::<Vec<_>>());
+    });
+    let unanswered = client.explain(&asked[..1], Duration::ZERO);
+    assert!(matches!(unanswered, Err(ControlError::TimedOut)), "{unanswered:?}");
+}
+
+#[test]
 fn a_grant_that_comes_too_late_goes_back() {
     let test_agent = TestAgent::new();
     let (client, connection) = test_agent.attach();

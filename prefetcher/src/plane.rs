@@ -59,7 +59,7 @@ use transform::TransformRequest;
 pub use counters::{
     Counters, DURATION_BOUNDS, Durations, Moves, TierTraffic, TierUsage, Traffic, Usage, WriteModes,
 };
-pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure};
+pub use failure::{Cause, CopyError, FAILURES_KEPT, Failure, REASONS_KEPT};
 pub use settings::{Settings, StartError, Verify};
 
 /// An operation that ended.
@@ -308,6 +308,12 @@ impl DataPlane {
     #[must_use]
     pub fn transform_counts(&self) -> Option<TransformCounts> {
         self.transforms.get().map(Transforms::counts)
+    }
+
+    /// Why a sample could not be handed over, if it is one of the last [`REASONS_KEPT`] that failed.
+    #[must_use]
+    pub fn reason(&self, sample: SampleId) -> Option<String> {
+        self.state.reason(sample)
     }
 
     /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].

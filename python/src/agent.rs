@@ -309,6 +309,24 @@ impl AgentConnection {
         }
     }
 
+    /// Why the agent did not hand over samples, as far as it still knows. Waits at most `timeout_s` seconds.
+    fn explain(
+        &self,
+        py: Python<'_>,
+        samples: Vec<u32>,
+        timeout_s: f64,
+    ) -> PyResult<BTreeMap<u32, String>> {
+        let timeout = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
+        let client = self.client.client()?;
+        let samples = samples.into_iter().map(|it| self.dataset.sample_in_job(SampleId(it)));
+        let samples: Vec<_> = samples.collect();
+        let reasons = py.detach(|| client.explain(&samples, timeout));
+        let reasons = reasons.map_err(|error| errors::control(&error))?;
+        let own = |(sample, reason)| (self.dataset.own_sample(sample).0, reason);
+        Ok(reasons.into_iter().map(own).collect())
+    }
+
     /// Sends the agent what this process did itself in `epoch`, for the report: batches, samples and bytes
     /// that it read, samples that it skipped, nanoseconds for which training waited for an answer without
     /// a batch, while batches were read, and while samples were decoded. False if there is no room now.

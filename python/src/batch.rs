@@ -1,6 +1,9 @@
 //! A batch as Python sees it: a sequence of samples over memory that it keeps, until released.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use pyo3::{
     exceptions::{PyIndexError, PyValueError},
@@ -32,6 +35,7 @@ pub(crate) struct Batch {
     id: BatchId,
     rows: Vec<Present>,
     skipped: Vec<u32>,
+    skip_reasons: BTreeMap<u32, String>,
     origin: Origin,
     /// `None` once the batch was released.
     memory: Mutex<Option<Arc<ViewMemory>>>,
@@ -103,7 +107,13 @@ impl Batch {
                 in_place,
             });
         }
-        Self { id, rows: present, skipped, origin, memory: Mutex::new(Some(Arc::new(memory))) }
+        let memory = Mutex::new(Some(Arc::new(memory)));
+        Self { id, rows: present, skipped, skip_reasons: BTreeMap::new(), origin, memory }
+    }
+
+    /// The batch with the reasons for which its samples are missing.
+    pub(crate) fn with_skip_reasons(self, skip_reasons: BTreeMap<u32, String>) -> Self {
+        Self { skip_reasons, ..self }
     }
 
     /// An error once the batch was released.
@@ -208,6 +218,12 @@ impl Batch {
     #[getter]
     fn skipped(&self) -> Vec<u32> {
         self.skipped.clone()
+    }
+
+    /// Why they are missing, if this process read the batch itself.
+    #[getter]
+    fn skip_reasons(&self) -> BTreeMap<u32, String> {
+        self.skip_reasons.clone()
     }
 
     /// `"agent"` if it was staged, `"direct"` if this process read it itself.

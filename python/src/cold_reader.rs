@@ -6,6 +6,7 @@
 //! go through workers like those of the agent.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
@@ -168,14 +169,16 @@ impl ColdReader {
         }
     }
 
-    /// Reads every sample of `layout`, which is read in `epoch`; those that cannot be read lose their length.
+    /// Reads every sample of `layout`, which is read in `epoch`; those that cannot be read lose their length, and
+    /// the reasons are returned.
     fn fill(
         &self,
         layout: &mut batch::Batch,
         memory: &mut PrivatePages,
         mut reading: Reading<'_>,
         epoch: u32,
-    ) -> Result<(), Stop> {
+    ) -> Result<BTreeMap<u32, String>, Stop> {
+        let mut reasons = BTreeMap::new();
         let signals = self.clock.signal_poll();
         let samples: Vec<_> = layout.entries.iter().map(|entry| entry.sample).collect();
         let mut stored = Vec::new();
@@ -203,11 +206,14 @@ impl ColdReader {
                 signals.wait_until(deadline).map_err(Stop::Interrupted)?;
             }
             match (outcome, self.on_error) {
-                (Err(Stop::Unreadable(..)), OnError::Skip) => entry.len = None,
+                (Err(Stop::Unreadable(sample, fault)), OnError::Skip) => {
+                    entry.len = None;
+                    reasons.insert(sample.0, fault.message);
+                }
                 (outcome, _) => outcome?,
             }
         }
-        Ok(())
+        Ok(reasons)
     }
 
     /// When the emulated cold store would have delivered `len` more bytes; `None` without emulation.
@@ -329,10 +335,20 @@ impl ColdReader {
         self.known(sample).map(|sample| self.index.object_name(sample))
     }
 
-    /// The exception for a sample that the agent could not read, for the reason of that name.
-    fn sample_error(&self, py: Python<'_>, sample: u32, reason: &str) -> PyResult<Py<PyAny>> {
+    /// The exception for a sample that the agent could not hand over, for the reason of that name; `message` says
+    /// more of it.
+    #[pyo3(signature = (sample, reason, message=None))]
+    fn sample_error(
+        &self,
+        py: Python<'_>,
+        sample: u32,
+        reason: &str,
+        message: Option<&str>,
+    ) -> PyResult<Py<PyAny>> {
         let object = self.object(sample)?;
-        let message = format!("cannot read sample {sample}, {object}: {reason}");
+        let what = if reason == UNTRANSFORMABLE { "transform" } else { "read" };
+        let why = message.unwrap_or(reason);
+        let message = format!("cannot {what} sample {sample}, {object}: {why}");
         let error = errors::unreadable(py, sample, &object, reason, None, message);
         Ok(error.into_value(py).into_any())
     }
@@ -359,8 +375,8 @@ impl ColdReader {
         let filled = py.detach(|| {
             self.source.with(|reading| self.fill(&mut layout, &mut memory, reading, drawn_for))
         });
-        match filled {
-            Ok(()) => (),
+        let skip_reasons = match filled {
+            Ok(reasons) => reasons,
             Err(Stop::Interrupted(raised)) => return Err(raised),
             Err(Stop::NoReader(error)) => return Err(errors::no_reader(&error)),
             Err(Stop::NoWorker(error)) => return Err(errors::reconfigure(error)),
@@ -374,7 +390,7 @@ impl ColdReader {
                 };
                 return Err(errors::unreadable(py, sample, &object, reason, errno, message));
             }
-        }
+        };
         let label = |sample| self.index.label(sample).map(i64::from);
         let rows = layout.entries.iter().map(|entry| Row {
             sample: entry.sample.0,
@@ -384,7 +400,8 @@ impl ColdReader {
             shared_tier: None,
             stored: entry.stored,
         });
-        Ok(Batch::new(id, rows, Origin::Direct, memory.into_memory()))
+        let batch = Batch::new(id, rows, Origin::Direct, memory.into_memory());
+        Ok(batch.with_skip_reasons(skip_reasons))
     }
 }
 

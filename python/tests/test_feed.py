@@ -118,6 +118,9 @@ class PlayedConnection:
     def publish(self, epoch: int, samples: list[int]) -> None:
         self.published[epoch] = samples
 
+    def explain(self, samples: list[int], timeout_s: float) -> dict[int, str]:
+        return {}
+
     def tally(self, epoch: int, **figures: int) -> bool:
         if self.left == 0 or not self.agent.has_room:
             return False

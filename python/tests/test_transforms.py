@@ -39,6 +39,8 @@ NORMALIZED = transforms.compose(
     transforms.layout("hwc"),
 )
 
+NO_IMAGE = "these bytes are no image: they begin like neither JPEG nor PNG nor WebP"
+
 
 def photographed(root: Any, transform: dict[str, Any], **given: Any) -> World:
     extra = f"transform: {json.dumps(transform)}\n"
@@ -239,6 +241,7 @@ def test_a_sample_that_is_no_image_is_left_out_with_skip(tmp_path) -> None:
     with pytest.warns(RuntimeWarning, match="left out"):
         batch = feed.read([8, 9, 10])
     assert (batch.samples, batch.skipped) == ([8, 10], [9])
+    assert [(it.sample, it.reason) for it in feed.skipped] == [(9, NO_IMAGE)]
     rows, labels = tierfeed.torch.tensors.RowTensors(feed.transform).batch(batch)
     assert (rows.shape, labels.tolist()) == ((2, 3, 32, 32), batch.labels)
     assert_rows(world, CROPPED, batch, rows.permute(0, 2, 3, 1).numpy())
@@ -250,6 +253,14 @@ def test_a_feed_in_another_process_makes_the_same_rows(tmp_path) -> None:
     with pytest.warns(RuntimeWarning, match="directly"):
         copy = pickle.loads(pickle.dumps(feed))
         assert bytes(copy.batch(0, 1).array()) == bytes(feed.batch(0, 1).array())
+
+
+def children_named(name: str) -> Iterator[int]:
+    """The children of this process that were started under that name."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in children.read_text().split():
+            if Path(f"/proc/{child}/cmdline").read_bytes().startswith(name.encode()):
+                yield int(child)
 
 
 def spoil(world: World, sample: int) -> None:
@@ -325,18 +336,24 @@ def test_an_agent_treats_a_broken_image_as_on_error_says(
 ) -> None:
     world = photographed(tmp_path, CROPPED, on_error=on_error)
     spoil(world, 9)
+    workers_before = set(children_named("tierfeed-transform-worker"))
     with node.node(world) as running:
         running.adopt(monkeypatch)
         loader = tierfeed.torch.TierLoader(tierfeed.connect())
         if on_error == "fail":
-            with pytest.raises(tierfeed.SampleError, match="cannot transform sample 9, .*jpg"):
+            message = f"cannot transform sample 9, .*jpg: {NO_IMAGE}"
+            with pytest.raises(tierfeed.SampleError, match=message) as raised:
                 list(loader)
+            assert (raised.value.sample, raised.value.reason) == (9, "untransformable")
+            # The agent has said why: this process did not start a worker of its own for it.
+            assert set(children_named("tierfeed-transform-worker")) <= workers_before
             return
         with pytest.warns(RuntimeWarning, match="sample 9, .*jpg, is left out"):
             counts = [(len(tensor), len(labels)) for tensor, labels in loader]
         assert sorted(counts) == [(3, 3), (3, 3), *[(4, 4)] * 4]
         left_out = [(it.sample, it.reason) for it in loader.skipped]
-        assert left_out == [(9, "unreadable or untransformable")]
+        assert left_out == [(9, NO_IMAGE)]
+        assert world.files[9].match(loader.skipped[0].object)
 
 
 def test_a_job_file_with_a_wrong_step_is_refused_with_its_line(tmp_path) -> None:

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     briefing::Briefing,
     message::{
-        self, FromAgent, GRANT_CHUNKS_MAX, GrantId, MEMORY_REQUESTS_MAX, Malformed, Reading,
-        RequestId, Role,
+        self, EXPLAINED_MAX, FromAgent, GRANT_CHUNKS_MAX, GrantId, MEMORY_REQUESTS_MAX, Malformed,
+        Reading, RequestId, Role,
     },
     packet::{self, DESCRIPTORS_MAX, SendError},
 };
@@ -265,6 +265,20 @@ impl Connection {
             return self.send(&FromAgent::Published { request });
         }
         Delivery::Gone
+    }
+
+    pub(super) fn explain(
+        &self,
+        id: ConnectionId,
+        request: RequestId,
+        samples: &[u32],
+    ) -> Result<ClientEvent, Rule> {
+        self.rank()?;
+        if samples.len() > EXPLAINED_MAX {
+            return Err(Rule::TooManyQuestions { samples: samples.len() });
+        }
+        let samples = samples.iter().map(|sample| SampleId(*sample)).collect();
+        Ok(ClientEvent::ExplanationWanted { connection: id, request, samples })
     }
 
     pub(super) fn request_memory(

@@ -207,6 +207,9 @@ impl EventLoop {
                 self.with(id, |it| it.publish(request, Epoch(epoch), samples, max))?;
                 None
             }
+            FromClient::Explain { request, samples } => {
+                self.with(id, |it| it.explain(id, request, &samples))?
+            }
             FromClient::OrderWritten { request } => {
                 let Some(written) = self.with(id, |it| it.order_written(request))? else {
                     return Ok(());

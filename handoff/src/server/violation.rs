@@ -6,7 +6,7 @@ use tierfeed_core::id::LeaseId;
 
 use crate::{
     entry::UnknownEntry,
-    message::{GrantId, MEMORY_REQUESTS_MAX, Malformed, PROTOCOL, RequestId},
+    message::{EXPLAINED_MAX, GrantId, MEMORY_REQUESTS_MAX, Malformed, PROTOCOL, RequestId},
     packet::ReceiveError,
     ring::Corrupt,
 };
@@ -40,6 +40,8 @@ pub(super) enum Rule {
     SecondPublication,
     #[error("request {} has no file that an order could be written to", .request.0)]
     NotOffered { request: RequestId },
+    #[error("it asks about {samples} samples at once; {EXPLAINED_MAX} at most are possible")]
+    TooManyQuestions { samples: usize },
     #[error("more than {window} batches are asked for and not given back")]
     TooManyUnsettled { window: u32 },
     #[error("it used or released lease {}, which it does not hold or used before", .lease.0)]

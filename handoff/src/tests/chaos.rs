@@ -43,13 +43,14 @@ enum Move {
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let message = (0_usize..5, 0_u64..4).prop_map(|(kind, number)| match kind {
+    let message = (0_usize..6, 0_u64..4).prop_map(|(kind, number)| match kind {
         0 => format!(
             r#"{{"type":"hello","protocol":{PROTOCOL},"role":"worker","pid":1,"trainer":2,"variables":{{"RANK":"{number}"}}}}"#
         ),
         1 => format!(r#"{{"type":"allocate_memory","request":{number},"bytes":{number}}}"#),
         2 => format!(r#"{{"type":"free_memory","grant":{number}}}"#),
         3 => format!(r#"{{"type":"publish","request":{number},"epoch":0,"samples":1}}"#),
+        4 => format!(r#"{{"type":"explain","request":{number},"samples":[3,{number}]}}"#),
         _ => "{".repeat(1 << number),
     });
     let words = Channel::new(LIMITS.window).unwrap().len() / 8;
@@ -93,6 +94,10 @@ fn serve_until_gone(test_agent: &TestAgent, connection: ConnectionId) {
             | ClientEvent::MemoryFreed { .. } => (),
             ClientEvent::Published { request, .. } => {
                 test_agent.server.took_order(connection, request);
+            }
+            ClientEvent::ExplanationWanted { request, samples, .. } => {
+                let reasons = samples.iter().map(|sample| (*sample, "no image".to_owned()));
+                test_agent.server.explain(connection, request, reasons);
             }
             ClientEvent::Gone { connection: gone, .. } => {
                 assert_eq!(gone, connection);

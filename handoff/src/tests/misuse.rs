@@ -22,7 +22,7 @@ use crate::{
     channel::Channel,
     endpoint::seqpacket_socket,
     entry::{ReleaseKind, Submission},
-    message::{self, FromAgent, FromClient, PROTOCOL, Pages},
+    message::{self, EXPLAINED_MAX, FromAgent, FromClient, PROTOCOL, Pages, RequestId},
     packet::{self, Arrival, PACKET_BYTES_MAX},
     ring::{ENTRY_BYTES, Entry, Producer, PushError},
     wake,
@@ -134,13 +134,14 @@ fn what_is_no_message_ends_the_connection_and_is_no_event() {
     let test_agent = TestAgent::new();
     for (bytes, reason) in [
         (&b"\xff\xfe not json"[..], "makes no sense"),
-        (&br#"{"type":"hello","protocol":5}"#[..], "makes no sense"),
+        (&br#"{"type":"hello","protocol":6}"#[..], "makes no sense"),
         (
-            &br#"{"type":"hello","protocol":5,"role":"trainer","pid":1,"trainer":1,"pages":"pinned","variables":{"HOME":"/"}}"#[..],
+            &br#"{"type":"hello","protocol":6,"role":"trainer","pid":1,"trainer":1,"pages":"pinned","variables":{"HOME":"/"}}"#[..],
             "not in the table",
         ),
         (&br#"{"type":"free_memory","grant":1}"#[..], "does not have"),
         (&br#"{"type":"allocate_memory","request":1,"bytes":5}"#[..], "no hello"),
+        (&br#"{"type":"explain","request":1,"samples":[1]}"#[..], "no hello"),
         (&br#"{"type":"hello","protocol":1,"rank":0,"role":"trainer","pid":1}"#[..], "protocol 1"),
         (&[b' '; 5000][..], "longer than 4096 bytes"),
     ] {
@@ -159,6 +160,16 @@ fn a_second_hello_is_one_too_many() {
     rogue.say(&hello(), &[]);
     assert!(rogue.reason().contains("twice"));
     assert_expelled(&test_agent, "twice");
+}
+
+#[test]
+fn a_question_about_more_samples_than_have_room_in_the_answer_ends_the_connection() {
+    let test_agent = TestAgent::new();
+    let (rogue, _rings, _) = Rogue::attached(&test_agent);
+    let (request, samples) = (RequestId(1), vec![1; EXPLAINED_MAX + 1]);
+    rogue.say(&message::to_bytes(&FromClient::Explain { request, samples }).unwrap(), &[]);
+    assert!(rogue.reason().contains("33 samples at once"));
+    assert_expelled(&test_agent, "32 at most");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fmt, io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tierfeed_core::{
@@ -18,6 +18,9 @@ use tierfeed_dataset::read::ReadError;
 
 /// Number of failures that are kept; older ones are dropped but stay counted.
 pub const FAILURES_KEPT: usize = 64;
+
+/// Number of reasons that are kept for trainers that ask why samples were left out.
+pub const REASONS_KEPT: usize = 4096;
 
 /// An operation that failed.
 #[derive(Debug)]
@@ -87,6 +90,15 @@ impl Cause {
             Self::Transform(error) => error.fault(),
             Self::Chunk { source, .. } | Self::Arena { source, .. } => source.fault(),
             Self::Abandoned => Fault::Io,
+        }
+    }
+
+    /// The reason for which a sample cannot be handed over; `None` if another copy of it may be good.
+    fn of_sample(&self) -> Option<String> {
+        match self {
+            Self::Transform(TransformError::Untransformable(why)) => Some(why.clone()),
+            Self::Read(_) | Self::Transform(_) => Some(self.to_string()),
+            _ => None,
         }
     }
 }
@@ -201,22 +213,75 @@ fn place(tier: Option<Kind>) -> &'static str {
     tier.map_or("staging", Kind::name)
 }
 
-/// The most recent failures, at most [`FAILURES_KEPT`].
+/// The most recent failures: [`FAILURES_KEPT`] of all kinds, and [`REASONS_KEPT`] for which a sample cannot be
+/// handed over.
 #[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<VecDeque<Arc<Failure>>>);
+pub(crate) struct Failures(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    all: VecDeque<Arc<Failure>>,
+    reasons: VecDeque<(SampleId, String)>,
+}
 
 impl Failures {
-    /// Keeps a failure and drops the oldest beyond [`FAILURES_KEPT`].
+    /// Keeps a failure, and drops the oldest beyond the limits.
     pub(crate) fn push(&self, failure: Failure) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == FAILURES_KEPT {
-            kept.pop_front();
+        let mut kept = self.kept();
+        if let Some((sample, reason)) = failure.sample.zip(failure.cause.of_sample()) {
+            push_bounded(&mut kept.reasons, (sample, reason), REASONS_KEPT);
         }
-        kept.push_back(Arc::new(failure));
+        push_bounded(&mut kept.all, Arc::new(failure), FAILURES_KEPT);
+    }
+
+    /// Why a sample could not be handed over, the last time.
+    pub(crate) fn reason(&self, sample: SampleId) -> Option<String> {
+        let kept = self.kept();
+        let reason = kept.reasons.iter().rev().find(|(failed, _)| *failed == sample);
+        reason.map(|(_, reason)| reason.clone())
     }
 
     /// The kept failures, oldest first.
     pub(crate) fn read(&self) -> Vec<Arc<Failure>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.kept().all.iter().cloned().collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn push_bounded<T>(kept: &mut VecDeque<T>, new: T, most: usize) {
+    if kept.len() == most {
+        kept.pop_front();
+    }
+    kept.push_back(new);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn failed(sample: u32, cause: impl Into<Cause>) -> Failure {
+        Failure { op: OpId(1), sample: Some(SampleId(sample)), cause: cause.into() }
+    }
+
+    #[test]
+    fn the_last_reason_of_a_sample_is_known_unless_too_many_failed_since() {
+        let failures = Failures::default();
+        let why = |text: &str| TransformError::Untransformable(text.to_owned());
+        failures.push(failed(7, why("no image")));
+        failures.push(failed(8, TransformError::TimedOut(Duration::from_secs(30))));
+        failures.push(failed(7, why("a truncated image")));
+        failures.push(failed(7, CopyError::Corrupt { from: None }));
+        assert_eq!(failures.reason(SampleId(7)).unwrap(), "a truncated image");
+        let reason = failures.reason(SampleId(8)).unwrap();
+        assert_eq!(reason, "two transform workers took longer than 30 s over it");
+        assert_eq!(failures.reason(SampleId(9)), None);
+        (0..REASONS_KEPT).for_each(|_| failures.push(failed(10, why("no image"))));
+        assert_eq!(failures.reason(SampleId(7)), None);
+        assert_eq!(failures.read().len(), FAILURES_KEPT);
     }
 }

@@ -265,6 +265,10 @@ impl PlaneState {
         fault
     }
 
+    pub(crate) fn reason(&self, sample: SampleId) -> Option<String> {
+        self.failures.reason(sample)
+    }
+
     pub(crate) fn failures(&self) -> Vec<Arc<Failure>> {
         self.failures.read()
     }

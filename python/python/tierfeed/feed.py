@@ -60,6 +60,9 @@ PATIENCE_S = 60.0
 # refuses such a request as soon as it knows; if it does not, the wait would be for this process itself.
 PATIENCE_HOLDING_ALL_S = 1.0
 
+# How long an agent may take to say why samples failed: training waits, and can go on without.
+EXPLAINED_WITHIN_S = 1.0
+
 # How long to wait for a batch out of turn while later ones are staged, before those give up their room
 # for it. It doubles each time, up to the limit: where the store is slow rather than memory full, they
 # are staged again only a few times.
@@ -337,7 +340,9 @@ class Feed:
 
     def note_decoding(self, epoch: int, decoding_ns: int, threads: int) -> None:
         """Counts time for which training waited while samples were decoded, for the agent's report."""
-        self._tallies.add(self._agent, epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads))
+        self._tallies.add(
+            self._agent, epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads)
+        )
 
     def leave_out(self, sample: int, reason: str) -> None:
         """Counts a sample that training goes on without, and warns of the first one."""
@@ -347,9 +352,19 @@ class Feed:
         if not batch.skipped:
             return
         # The table of a batch tells which samples are missing, not why.
-        reason = "unreadable" if self.transform is None else "unreadable or untransformable"
+        reasons = batch.skip_reasons or self._explained(batch.skipped)
+        unknown = "unreadable" if self.transform is None else "unreadable or untransformable"
         for sample in batch.skipped:
-            self.leave_out(sample, reason)
+            self.leave_out(sample, reasons.get(sample, unknown))
+
+    def _explained(self, samples: list[int]) -> dict[int, str]:
+        """Why the agent did not hand over samples, as far as it still knows and answers."""
+        if self._agent is None or self._is_lost:
+            return {}
+        try:
+            return self._agent.explain(samples, EXPLAINED_WITHIN_S)
+        except Error:
+            return {}
 
     def publish(self, epoch: int, samples: Iterable[int]) -> None:
         """Hands over what this rank will read in `epoch`, for a job with `shuffle: published`."""
@@ -467,7 +482,11 @@ class Feed:
             self._count_read(place[0], batch, asked_ns, answered_ns)
         if skipped:
             self._note_unreadable(batch)
-        if agent is not None and not self._is_lost and (is_exhausted(agent) or _has_no_room(answer)):
+        if (
+            agent is not None
+            and not self._is_lost
+            and (is_exhausted(agent) or _has_no_room(answer))
+        ):
             self._copy_out(agent, batch)
         return batch
 
@@ -590,9 +609,13 @@ class Feed:
     def _sample_error(self, sample: int, fault: str, epoch: int) -> BaseException:
         """The error for a sample that the agent could not read.
 
-        It is read here once more: if that fails too, the error of this process has more to say.
+        One that could not be read is read here once more: if that fails too, the error of this
+        process has more to say. One that could not be transformed is not tried again if the agent
+        says why, as it may crash workers or take minutes.
         """
         reader = self._cold_reader()
+        if fault == "untransformable" and (why := self._explained([sample]).get(sample)):
+            return reader.sample_error(sample, fault, why)
         try:
             reader.read(0, 0, self._rank, [sample], drawn_for=epoch)
         except SampleError as error:

@@ -20,7 +20,7 @@ class Skipped(NamedTuple):
     object: str
     """The file that holds it."""
     reason: str
-    """Why: that it could not be read, or what `decode` raised."""
+    """Why: what kept it from being read or transformed, or what `decode` raised."""
 
 
 class SkippedSamples:

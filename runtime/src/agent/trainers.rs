@@ -78,6 +78,10 @@ impl Agent {
                 self.tell(Event::Published { rank, epoch, samples });
                 self.server.took_order(connection, request);
             }
+            ClientEvent::ExplanationWanted { connection, request, samples } => {
+                let reasons = samples.iter().filter_map(|it| Some((*it, self.plane.reason(*it)?)));
+                self.server.explain(connection, request, reasons);
+            }
             ClientEvent::MemoryRequested { connection, request, bytes } => {
                 self.connections.entry(connection).or_default();
                 let actions = self.loans.request(connection, request, bytes);
@@ -164,7 +168,14 @@ impl Agent {
     fn refuse(&mut self, connection: ConnectionId, batch: BatchId, reason: Refusal) {
         if let Refusal::Unreadable(sample, fault) = reason {
             let object = self.catalog.object_name(sample);
-            tracing::warn!(sample = sample.0, object, fault = fault.name(), "unreadable sample");
+            let why = self.plane.reason(sample);
+            tracing::warn!(
+                sample = sample.0,
+                object,
+                fault = fault.name(),
+                why,
+                "unreadable sample"
+            );
         }
         let outcome = self.server.refuse(connection, batch, reason);
         self.check(connection, outcome);
