@@ -2,6 +2,10 @@
 //!
 //! For any bytes it terminates, does not panic, and takes memory in proportion to them.
 
+mod typed;
+
+pub use typed::FieldType;
+
 use tierfeed_transform::{Container, container::Column};
 
 use super::{

@@ -46,6 +46,8 @@ pub(crate) struct Row {
 pub(crate) struct Staged {
     pub(crate) memory: Arc<Memory>,
     pub(crate) rows: Arc<[Row]>,
+    /// The values of the fields that each row has beside it, row by row.
+    pub(crate) fields: Arc<[Vec<u8>]>,
     pub(crate) skipped: u32,
 }
 
@@ -110,7 +112,10 @@ impl Staged {
         if !is_exhausted && !is_in_place && form.is_of(&rows) {
             let arena = Arc::clone(&leased.arena);
             let memory = Memory::leased(lease, arena, leased.offset, leased.len);
-            return Ok((Self { memory: Arc::new(memory), rows, skipped }, Copied::No));
+            return Ok((
+                Self { memory: Arc::new(memory), rows, fields: Arc::default(), skipped },
+                Copied::No,
+            ));
         }
         let wanted = leased.rows.iter().map(|row| Wanted {
             sample: dataset.own_sample(row.sample).0,
@@ -159,7 +164,7 @@ impl Staged {
         }
         let skipped = u32::try_from(wanted.len() - rows.len()).unwrap_or(u32::MAX);
         let memory = Arc::new(pages.into_memory());
-        Ok(Self { memory, rows: rows.into(), skipped })
+        Ok(Self { memory, rows: rows.into(), fields: Arc::default(), skipped })
     }
 
     /// Bytes of all samples.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tierfeed_core::{
+    batch::Stored,
     id::{BatchId, Epoch, SampleId},
     order::{EpochOrder, Spec},
     session::Fault,
@@ -19,9 +20,11 @@ use tierfeed_dataset::{
     reader::{Access, Launch, Reader, ReaderError},
     throttle::Throttle,
 };
-use tierfeed_handoff::{Briefing, Bucket, NamedDataset, OnError, monotonic_now};
+use tierfeed_handoff::{
+    Briefing, Bucket, LeasedBatch, NamedDataset, OnError, Row as LeasedRow, monotonic_now,
+};
 use tierfeed_transform::{
-    BlockingWorkers,
+    BlockingWorkers, Pipeline,
     blocking_worker::{self, TransformError},
     worker_process::Program,
 };
@@ -29,6 +32,7 @@ use tierfeed_transform::{
 use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
+    fields::{Fields, WantedField},
     memory::to_usize,
 };
 
@@ -44,11 +48,15 @@ pub(crate) struct ColdReader {
     source: Source,
     /// What makes rows of the samples; `None` if they come as they are stored.
     workers: Option<BlockingWorkers>,
+    /// What is handed out beside the rows.
+    fields: Fields,
     on_error: OnError,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
     /// Emulates a slower cold store.
     throttle: Option<Mutex<Throttle>>,
+    dataset: NamedDataset,
+    /// The order of the dataset by itself.
     spec: Spec,
 }
 
@@ -63,6 +71,7 @@ impl ColdReader {
     pub(crate) fn open(
         briefing: &Briefing,
         dataset: NamedDataset,
+        fields: Vec<WantedField>,
         exe: PathBuf,
     ) -> Result<Self, Failure> {
         let wrong = |message: String| Failure::new(Code::FailedPrecondition, message);
@@ -97,9 +106,11 @@ impl ColdReader {
             index,
             source,
             workers: pipeline.map(|it| BlockingWorkers::new(Program::tierfeed(exe), it, seed)),
+            fields: Fields::new(pipeline.and_then(Pipeline::container), fields),
             on_error: briefing.on_error,
             order: Mutex::default(),
             throttle,
+            dataset,
             spec: dataset.order(),
         })
     }
@@ -157,14 +168,14 @@ impl ColdReader {
         samples: &[SampleId],
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Staged, Failure> {
-        let mut stored = Vec::new();
+        let (mut stored, mut fields) = (Vec::new(), Vec::new());
         let wanted = samples.iter().map(|sample| Wanted {
             sample: sample.0,
             label: self.index.label(*sample).map(i64::from),
             len: self.len_of(*sample),
         });
         let wanted: Vec<_> = wanted.collect();
-        Staged::assemble(form, &wanted, |at, target| {
+        let staged = Staged::assemble(form, &wanted, |at, target| {
             if !is_wanted() {
                 return Err(closed());
             }
@@ -184,14 +195,52 @@ impl ColdReader {
                 }
             };
             match outcome {
-                Ok(()) => Ok(true),
+                Ok(()) => {
+                    fields.extend(self.fields_of_sample(samples[at], &stored)?);
+                    Ok(true)
+                }
                 Err(Stop::Unreadable(..)) if self.on_error == OnError::Skip => Ok(false),
                 Err(Stop::Unreadable(fault, message)) => {
                     Err(self.failure(samples[at], fault, &message))
                 }
                 Err(Stop::NoReader(failure)) => Err(failure),
             }
+        })?;
+        Ok(Staged { fields: fields.into(), ..staged })
+    }
+
+    /// The fields that the samples of a batch of the agent have beside their rows.
+    pub(crate) fn fields_of(&self, leased: &LeasedBatch) -> Result<Arc<[Vec<u8>]>, Failure> {
+        let mut fields = Vec::new();
+        if self.fields.is_none() {
+            return Ok(fields.into());
+        }
+        let (mut stored, named) = (Vec::new(), self.dataset);
+        for row in leased.rows.iter().filter(|row| row.len.is_some()) {
+            let no_fields = || Failure::new(Code::Internal, "a row has no stored bytes beside it");
+            let Stored { offset, len } = row.stored.ok_or_else(no_fields)?;
+            stored.resize(to_usize(len), 0);
+            let of_stored = LeasedRow { offset, len: Some(len), ..*row };
+            let read = leased.read(&of_stored, &mut stored);
+            read.map_err(|error| Failure::new(Code::Internal, error.to_string()))?;
+            fields.extend(self.fields_of_sample(named.own_sample(row.sample), &stored)?);
+        }
+        Ok(fields.into())
+    }
+
+    fn fields_of_sample(&self, sample: SampleId, stored: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        if self.fields.is_none() {
+            return Ok(Vec::new());
+        }
+        self.fields.of_sample(stored).map_err(|reason| {
+            let (SampleId(id), object) = (sample, self.index.object_name(sample));
+            Failure::new(Code::InvalidArgument, format!("sample {id}, {object}: {reason}"))
         })
+    }
+
+    /// Whether its samples have labels.
+    pub(crate) fn has_labels(&self) -> bool {
+        self.index.sizes().next().is_some() && self.index.label(SampleId(0)).is_some()
     }
 
     fn read_into(

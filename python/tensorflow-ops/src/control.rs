@@ -18,6 +18,7 @@ use crate::{
     c_api::{ALIGN, Code, Failure},
     cold::ColdReader,
     feed::{Agent, Feed},
+    fields::WantedField,
     files,
     memory::to_usize,
 };
@@ -55,6 +56,8 @@ struct Open {
     dataset: Option<String>,
     /// Whether the batch shall be one array; by default it is if all samples have one length.
     form: Option<FormName>,
+    /// The fields that are handed out beside the rows of a transform.
+    fields: Vec<WantedField>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -74,6 +77,7 @@ enum Answer {
         sample_bytes: Option<usize>,
         /// Whether the samples of a batch lie behind each other without gaps where the agent puts them.
         is_without_copy: bool,
+        has_labels: bool,
     },
     Figures {
         batches: u64,
@@ -143,13 +147,14 @@ pub(crate) fn fault() -> String {
 }
 
 fn open(open: Open) -> Result<Answer, Failure> {
-    let Open { socket, variables, trainer, briefing, exe, dataset, form } = open;
+    let Open { socket, variables, trainer, briefing, exe, dataset, form, fields } = open;
     let hello = Hello { trainer, ..Hello::launched(variables, Role::Trainer) };
     let agent = socket.map(|socket| Agent { socket, hello, dataset: dataset.clone() });
     let (name, rank) = (dataset, briefing.rank);
     let dataset = NamedDataset::find(&briefing, name.as_deref())
         .map_err(|error| Failure::new(Code::InvalidArgument, error.to_string()))?;
-    let cold = ColdReader::open(&briefing, dataset, exe)?;
+    let cold = ColdReader::open(&briefing, dataset, fields, exe)?;
+    let has_labels = cold.has_labels();
     let sample_bytes = cold.sample_bytes().map(to_usize).filter(|bytes| *bytes > 0);
     let form = match (form, sample_bytes) {
         (Some(FormName::Rows), _) | (None, None) => Form::Rows,
@@ -165,7 +170,7 @@ fn open(open: Open) -> Result<Answer, Failure> {
     feeds().insert(number, feed);
     let sample_bytes = if let Form::Array(len) = form { Some(len) } else { None };
     let is_without_copy = sample_bytes.is_none_or(|len| len.is_multiple_of(ALIGN));
-    Ok(Answer::Opened { feed: number, sample_bytes, is_without_copy })
+    Ok(Answer::Opened { feed: number, sample_bytes, is_without_copy, has_labels })
 }
 
 fn figures(number: i64) -> Answer {

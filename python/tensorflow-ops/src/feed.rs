@@ -293,7 +293,12 @@ impl Feed {
             let reply = connection.next(PIECE);
             let prepared = match &reply {
                 Ok(Reply::Batch(leased)) => {
-                    Some(Staged::of_lease(self.form, self.dataset, connection, leased))
+                    // A batch that is copied goes back, so what is read of it is read before.
+                    let fields = self.cold.fields_of(leased);
+                    let staged = Staged::of_lease(self.form, self.dataset, connection, leased);
+                    Some(staged.and_then(|(staged, copied)| {
+                        Ok((Staged { fields: fields?, ..staged }, copied))
+                    }))
                 }
                 _ => None,
             };

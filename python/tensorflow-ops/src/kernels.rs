@@ -43,6 +43,7 @@ impl Kernel for Batch {
         c"labels: int64",
         c"samples: int64",
         c"ticket: int64",
+        c"fields: string",
     ];
     const ATTRIBUTES: &'static [&'static CStr] = &[FEED];
 
@@ -81,14 +82,14 @@ impl Kernel for Wanted {
     }
 }
 
-/// Reports that the pipeline takes a batch, and passes its labels on: so the report cannot be left out.
+/// Reports that the pipeline takes a batch, and passes its labels and fields on: so the report cannot be left out.
 struct Delivered(Arc<Feed>);
 
 impl Kernel for Delivered {
     const NAME: &'static CStr = c"TierfeedDelivered";
     const INPUTS: &'static [&'static CStr] =
-        &[c"wanted_ns: int64", c"ticket: int64", c"labels: int64"];
-    const OUTPUTS: &'static [&'static CStr] = &[c"taken: int64"];
+        &[c"wanted_ns: int64", c"ticket: int64", c"labels: int64", c"fields: string"];
+    const OUTPUTS: &'static [&'static CStr] = &[c"taken: int64", c"taken_fields: string"];
     const ATTRIBUTES: &'static [&'static CStr] = &[FEED];
 
     fn create(attributes: &Attributes) -> Result<Self, Failure> {
@@ -98,7 +99,8 @@ impl Kernel for Delivered {
     fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
         let wanted = u64::try_from(context.number(0)?).unwrap_or(0);
         self.0.delivered(context.number(1)?, Nanoseconds(wanted));
-        context.forward(2, 0)
+        context.forward(2, 0)?;
+        context.forward(3, 1)
     }
 }
 

@@ -18,6 +18,7 @@ mod cold;
 mod connection;
 mod control;
 mod feed;
+mod fields;
 mod files;
 mod kernels;
 mod memory;

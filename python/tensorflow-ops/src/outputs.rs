@@ -29,7 +29,9 @@ pub(crate) fn fill(context: &Context<'_>, form: Form, answer: &Answer) -> Result
     for (index, column) in (1..).zip(&columns) {
         context.set_numbers(index, &[count], column)?;
     }
-    context.set_numbers(5, &[], &[*ticket])
+    context.set_numbers(5, &[], &[*ticket])?;
+    let fields: Vec<&[u8]> = staged.fields.iter().map(Vec::as_slice).collect();
+    context.set_strings(6, &fields)
 }
 
 fn as_i64(number: usize) -> i64 {

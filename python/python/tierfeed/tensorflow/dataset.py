@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from tierfeed._native import Reconfigure
 from tierfeed.feed import Feed
 from tierfeed.loader import TRANSFORMED, feed_of
+from tierfeed.tensorflow.fields import BESIDE_ROWS, UNNAMED, Fields
 from tierfeed.tensorflow.library import library
 from tierfeed.tensorflow.source import Source
 
@@ -55,6 +56,7 @@ def dataset(
     samples: Samples | None = None,
     sample_spec: Any = None,
     decode: Callable[[Any, Any], Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
     num_parallel_calls: int | None = None,
     dataset: str | None = None,
     **keys: Any,
@@ -78,6 +80,10 @@ def dataset(
     - else `Rows` (`"rows"`), whose `strings()` and `ragged()` copy them;
     - or a tensor of `tf.string` (`"strings"`), which is a copy.
 
+    Where a transform takes one of several fields of a sample, an element of
+    `fields={"cls": tf.int64, "txt": tf.string}` is `(rows, {"cls": ..., "txt": ...})`: a tensor for each
+    field by its type, or by a `tf.TensorSpec` if each sample has several numbers.
+
     With `decode(sample, label)`, a function of TensorFlow's graph, an element is a batch of what that
     returned for each sample, whose bytes it gets as a scalar `tf.string`.
 
@@ -92,7 +98,7 @@ def dataset(
     is_given = isinstance(source, Feed)
     feed = _feed(source, keys if dataset is None else {**keys, "dataset": dataset})
     try:
-        made = _Pipeline(feed, samples, sample_spec, decode, owns_feed=not is_given)
+        made = _Pipeline(feed, samples, sample_spec, decode, fields, owns_feed=not is_given)
         return made.dataset(_numbers(feed, epoch, start_step), num_parallel_calls)
     except BaseException:
         if not is_given:
@@ -143,6 +149,7 @@ class _Pipeline:
         samples: Samples | None,
         spec: Any,
         decode: Callable[[Any, Any], Any] | None,
+        fields: Mapping[str, Any] | None,
         *,
         owns_feed: bool,
     ) -> None:
@@ -150,6 +157,9 @@ class _Pipeline:
             if (given := _given(samples=samples, sample_spec=spec, decode=decode)) is not None:
                 raise ValueError(TRANSFORMED.format(given))
             spec = tf.TensorSpec(transform.shape, tf.as_dtype(transform.dtype))
+        has_fields = transform is not None and transform.has_fields
+        if fields is not None and not has_fields:
+            raise ValueError(BESIDE_ROWS)
         if decode is not None and (samples is not None or spec is not None):
             raise TypeError("decode gets the bytes of a sample: leave samples= and sample_spec= out")
         if spec is not None and samples not in (None, "array"):
@@ -162,7 +172,11 @@ class _Pipeline:
         self._feed = feed
         self._decode = decode
         self._is_strings = samples == "strings"
-        self._source = Source(feed, form, owns_feed=owns_feed)
+        self._fields = None if fields is None else Fields(fields)
+        request = [] if self._fields is None else self._fields.request()
+        self._source = Source(feed, form, request, owns_feed=owns_feed)
+        if has_fields and self._fields is None and not self._source.has_labels:
+            raise ValueError(UNNAMED)
         self._spec = spec
         self._check_spec()
 
@@ -182,7 +196,7 @@ class _Pipeline:
         )
         data = tf.data.Dataset.zip((wanted, batches)).scan(0, _as_written(self._take))
         if self._feed.on_error == "skip":
-            data = data.filter(lambda _, labels: tf.size(labels) > 0)
+            data = data.filter(lambda _, beside: tf.size(tf.nest.flatten(beside)[0]) > 0)
         if self._decode is not None or self._is_strings:
             data = data.map(_as_written(self._decoded), num_parallel_calls=calls, deterministic=True)
         options = tf.data.Options()
@@ -201,15 +215,20 @@ class _Pipeline:
 
     def _take(self, state: Any, element: tuple[Any, Any]) -> tuple[Any, Any]:
         wanted_ns, batch = element
-        labels = library().ops.tierfeed_delivered(
-            wanted_ns=wanted_ns, ticket=batch.ticket, labels=batch.labels, feed=self._source.number
+        labels, fields = library().ops.tierfeed_delivered(
+            wanted_ns=wanted_ns,
+            ticket=batch.ticket,
+            labels=batch.labels,
+            fields=batch.fields,
+            feed=self._source.number,
         )
         count = self._static_count()
         labels.set_shape([count])
         data, length = batch.data, self._source.sample_bytes
         if length is not None:
             data.set_shape([count, length])
-            return state, (self._typed(data), labels)
+            beside = labels if self._fields is None else self._fields.tensors(fields, count)
+            return state, (self._typed(data), beside)
         data.set_shape([None])
         batch.starts.set_shape([count])
         batch.lengths.set_shape([count])

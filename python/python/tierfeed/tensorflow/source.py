@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tierfeed.feed import Feed
 from tierfeed.tensorflow.library import library
@@ -31,10 +31,12 @@ class Figures(NamedTuple):
 class Source:
     """Where the batches of a dataset come from. It ends when it is closed, or its datasets are gone."""
 
-    def __init__(self, feed: Feed, form: str | None, *, owns_feed: bool) -> None:
+    def __init__(
+        self, feed: Feed, form: str | None, fields: list[dict[str, Any]], *, owns_feed: bool
+    ) -> None:
         self.feed = feed
         access = feed.access()
-        opened = library().ask({"open": {**access, "form": form}}, "opened")
+        opened = library().ask({"open": {**access, "form": form, "fields": fields}}, "opened")
         self.number: int = opened["feed"]
         self.batches_ahead: int = access["briefing"]["batches_ahead"]
         """How many batches the agent stages."""
@@ -42,6 +44,7 @@ class Source:
         """The length of every sample, if the batches are arrays."""
         self.is_without_copy: bool = opened["is_without_copy"]
         """Whether tensors are the bytes that the agent staged."""
+        self.has_labels: bool = opened["has_labels"]
         self._finalizer = weakref.finalize(self, _close, self.number, feed if owns_feed else None)
 
     def figures(self) -> Figures:

@@ -31,6 +31,7 @@ struct Entry {
     batch: BatchId,
     memory: Weak<Memory>,
     rows: Arc<[Row]>,
+    fields: Arc<[Vec<u8>]>,
     nbytes: Bytes,
     skipped: u32,
     /// `None` once it was reported.
@@ -63,7 +64,8 @@ impl Live {
         let mut found = self.batches.iter().filter(|(_, entry)| entry.batch == batch);
         found.find_map(|(ticket, entry)| {
             let (memory, rows) = (entry.memory.upgrade()?, Arc::clone(&entry.rows));
-            let staged = Staged { memory, rows, skipped: entry.skipped };
+            let fields = Arc::clone(&entry.fields);
+            let staged = Staged { memory, rows, fields, skipped: entry.skipped };
             Some(Answer { staged, ticket: *ticket })
         })
     }
@@ -76,6 +78,7 @@ impl Live {
             batch,
             memory: Arc::downgrade(&staged.memory),
             rows: Arc::clone(&staged.rows),
+            fields: Arc::clone(&staged.fields),
             nbytes: staged.nbytes(),
             skipped: staged.skipped,
             delivery: Some(delivery),

@@ -104,7 +104,7 @@ impl Job {
     }
 
     fn cold(&self, dataset: NamedDataset) -> ColdReader {
-        ColdReader::open(&self.briefing, dataset, "tierfeed".into()).unwrap()
+        ColdReader::open(&self.briefing, dataset, Vec::new(), "tierfeed".into()).unwrap()
     }
 
     fn feed(&self) -> Feed {
