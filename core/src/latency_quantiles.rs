@@ -67,6 +67,13 @@ pub(crate) struct Band {
     pub(crate) to: Nanoseconds,
 }
 
+/// Whether times that are equal to a limit count.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    Below,
+    UpTo,
+}
+
 impl LatencyQuantiles {
     /// A distribution with one time only.
     #[must_use]
@@ -91,6 +98,42 @@ impl LatencyQuantiles {
             return Err(QuantileError::NoMaximum);
         }
         Ok(Self { quantiles: quantiles.to_vec() })
+    }
+
+    /// What times are like that come from several distributions, from each in proportion to its weight. `None`
+    /// without any weight.
+    #[must_use]
+    pub fn mixed(parts: &[(u64, &Self)]) -> Option<Self> {
+        let all = parts.iter().map(|(weight, _)| u128::from(*weight)).sum::<u128>();
+        let times = parts
+            .iter()
+            .filter(|(weight, _)| *weight > 0)
+            .flat_map(|(_, part)| part.quantiles.iter().map(|(_, time)| *time));
+        let mut times: Vec<Nanoseconds> = times.collect();
+        times.sort_unstable();
+        times.dedup();
+        let mut quantiles: Vec<(PerMillion, Nanoseconds)> = Vec::new();
+        for time in times {
+            for limit in [Limit::Below, Limit::UpTo] {
+                let weighted = parts.iter().map(|(weight, part)| {
+                    u128::from(*weight) * u128::from(part.share_of(time, limit))
+                });
+                let share = weighted.sum::<u128>() / all;
+                let share = PerMillion(u32::try_from(share >> 32).unwrap_or(PerMillion::ALL.0));
+                match quantiles.last() {
+                    None if share.0 == 0 => {}
+                    // No time lies between the last one and this: a share that is as good as none leads here.
+                    Some((last, _)) if *last == share => {
+                        let next = PerMillion(share.0 + 1);
+                        let is_free = matches!(limit, Limit::Below) && next < PerMillion::ALL;
+                        quantiles.extend(is_free.then_some((next, time)));
+                    }
+                    Some((last, _)) if *last > share => {}
+                    _ => quantiles.push((share, time)),
+                }
+            }
+        }
+        (all > 0).then_some(Self { quantiles })
     }
 
     /// The time that this share of all times does not exceed.
@@ -127,6 +170,29 @@ impl LatencyQuantiles {
             from,
             to: *to,
         })
+    }
+
+    /// The share of the times below `time`, or up to it, in millionths of 2^-32.
+    fn share_of(&self, time: Nanoseconds, limit: Limit) -> u64 {
+        let (mut share_below, mut time_below) = (0_u64, None);
+        for (share, at) in &self.quantiles {
+            let share = u64::from(share.0) << 32;
+            let is_passed = match limit {
+                Limit::Below => *at < time,
+                Limit::UpTo => *at <= time,
+            };
+            if is_passed {
+                (share_below, time_below) = (share, Some(*at));
+                continue;
+            }
+            let Some(Nanoseconds(from)) = time_below.filter(|from| *from < *at) else {
+                return share_below;
+            };
+            let way = u128::from(share - share_below) * u128::from(time.0 - from);
+            let way = way / u128::from(at.0 - from);
+            return share_below + u64::try_from(way).expect("no more than the whole way");
+        }
+        share_below
     }
 
     /// `position` is a share in millionths of 2^-32, so that draws are finer than the table.
@@ -223,7 +289,32 @@ mod tests {
         assert_eq!(printed, ["99.9 %", "100 %", "99.9999 %", "50.001 %", "2 %"]);
     }
 
+    #[test]
+    fn times_of_two_kinds_are_mixed_by_their_weights() {
+        let constant = |time| LatencyQuantiles::constant(Nanoseconds(time));
+        let mixed = LatencyQuantiles::mixed(&[(9, &constant(10)), (1, &constant(1_000))]).unwrap();
+        let shares = [100_000, 899_999, 900_010, 1_000_000];
+        let at = shares.map(|share| mixed.at(PerMillion(share)).0);
+        assert_eq!(at, [10, 10, 1_000, 1_000]);
+        assert!(mixed.mean().0.abs_diff(109) <= 1, "{mixed:?}");
+        assert_eq!(LatencyQuantiles::mixed(&[(0, &constant(10))]), None);
+    }
+
     proptest! {
+        #[test]
+        fn a_mixture_has_the_mean_of_its_parts(
+            one in any_latency(), other in any_latency(), weights in (1_u64..100, 1_u64..100),
+        ) {
+            let (first, second) = weights;
+            let mixed = LatencyQuantiles::mixed(&[(first, &one), (second, &other)]).unwrap();
+            prop_assert_eq!(&LatencyQuantiles::measured(&mixed.quantiles), &Ok(mixed.clone()));
+            let mean = (one.mean().0 * first + other.mean().0 * second) / (first + second);
+            // Shares are rounded to millionths, of times up to a million.
+            prop_assert!(mixed.mean().0.abs_diff(mean) <= 30, "{} {}", mixed.mean().0, mean);
+            let same = LatencyQuantiles::mixed(&[(first, &one), (second, &one)]).unwrap();
+            prop_assert!(same.mean().0.abs_diff(one.mean().0) <= 30);
+        }
+
         #[test]
         fn draws_have_the_mean_and_the_quantiles_of_the_table(
             latency in any_latency(),

@@ -61,6 +61,7 @@ mod stall;
 mod tally;
 mod threads;
 mod transform;
+mod transform_times;
 mod waiting;
 mod waits;
 mod windows;
@@ -88,6 +89,7 @@ pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
 pub use transform::{Handed, Row, Transform, TransformCount};
+pub use transform_times::{ObservedTransforms, SHARES, TransformTimes};
 pub use waits::Waits;
 pub use windows::{Adaptation, Windows};
 

@@ -74,7 +74,8 @@ pub struct EpochOutcome {
     pub causes: StallBreakdown,
     /// From the first request to the end of the last step.
     pub duration: Nanoseconds,
-    /// What no policy can undercut: the longer of computing, and reading `minimal_cold`.
+    /// What no policy can undercut: the longest of computing, of reading `minimal_cold`, and of what each thread has
+    /// to transform.
     pub lower_bound: Nanoseconds,
     /// Bytes that no policy can avoid to read from the cold store on this node: what a cache held when
     /// the epoch began is all that it can save. On several nodes none reaches this in every epoch. With

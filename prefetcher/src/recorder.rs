@@ -85,6 +85,15 @@ pub enum EventKind {
     TierResized(TierId, u32),
     /// The number of batches that each rank may have staged changed.
     StagingResized(u32),
+    /// Threads were divided anew over ranks, and between reading and transforming.
+    Divided {
+        /// The rank.
+        rank: Rank,
+        /// Its part of those that read.
+        loading: u32,
+        /// Its part of those that transform.
+        transforming: u32,
+    },
     /// The trainer of a rank connected.
     Connected(Rank),
     /// The trainer of a rank disconnected.

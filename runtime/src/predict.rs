@@ -1,8 +1,8 @@
 //! Predicts what a job does on its nodes, with the same core that the agent runs, and the bounds of every
 //! policy.
 //!
-//! Each figure has its bound ([`bound`]): the minimal cold bytes, and the longer of computing and of reading
-//! these bytes.
+//! Each figure has its bound ([`bound`]): the minimal cold bytes, and the longest of computing, of reading
+//! these bytes and of transforming.
 
 pub mod bound;
 pub mod curve;

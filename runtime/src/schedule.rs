@@ -179,7 +179,7 @@ pub fn of(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
 fn staged_as(terms: &Terms, offer: &Offer) -> Result<Schedule, Infeasible> {
     let is_main = |tier: &&FoundTier| tier.kind == Kind::MainMemory;
     let main = offer.tiers.iter().find(is_main).map(|tier| tier.budget);
-    let (depth, depth_reason) = depth::depth(terms, &offer.cold, main.unwrap_or_default());
+    let (depth, depth_reason) = depth::depth(terms, offer, main.unwrap_or_default());
     let depth_max = depth::deepest(terms, depth, main.unwrap_or_default());
     let split = terms.staging(depth_max).within(main.unwrap_or_default());
     let placed = placed(terms, offer);

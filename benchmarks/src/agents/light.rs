@@ -177,5 +177,6 @@ fn observed(cycle: Option<Cycle>) -> Observed {
         ..ObservedLink::default()
     };
     let (planned, tiers) = (Epoch(1), vec![link, link]);
-    Observed { planned, cold: link, tiers, load: None, cycle, supply: Some(supply) }
+    let transforms = Default::default();
+    Observed { planned, cold: link, tiers, transforms, load: None, cycle, supply: Some(supply) }
 }

@@ -133,6 +133,10 @@ pub(crate) struct Plan {
     /// How long a training step computes, where the job file does not say.
     #[arg(long, value_name = "TIME")]
     pub(crate) step_time: Option<Nanoseconds>,
+    /// How long a thread of an agent needs to transform a sample, where the job has a transform; else what was
+    /// measured counts.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) transform_time: Option<Nanoseconds>,
     #[command(flatten)]
     pub(crate) machine: MachineReports,
     #[command(flatten)]

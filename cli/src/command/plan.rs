@@ -153,6 +153,10 @@ impl PlanInputs {
         let measured = machine.measured().cloned();
         let cold = cold_speed(sized.job(), &arguments.cold, &layout.cold);
         let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
+        let site = match arguments.transform_time {
+            Some(time) => site.with_transform_time(time),
+            None => site,
+        };
         let emulated = emulated(layout);
         let measured_cold = measured_cold(sized.job(), &arguments.cold, &layout.cold);
         let machine = machine.name;
@@ -183,6 +187,11 @@ impl PlanInputs {
         }
         if self.step_time.is_none() {
             let note = "steps are taken to compute nothing: --step-time says how long they do";
+            notes.push(note.to_owned());
+        }
+        if self.sized.job().transform.is_some() && self.site.transform_costs().is_none() {
+            let note =
+                "transforms are taken to cost nothing: --transform-time says what a sample costs";
             notes.push(note.to_owned());
         }
         notes

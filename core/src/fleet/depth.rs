@@ -1,14 +1,15 @@
 //! How many batches of each rank are staged ahead, by the figures of the cold store and of the steps.
 //!
 //! The least depth with which cold batches are in time ([`staging_depth`]) follows from means. With a wider
-//! distribution more is needed, so the depth is at least the usual one.
+//! distribution more is needed, so the depth is at least the usual one. What spreads most, the times of transforms,
+//! counts with its spread.
 
 use alloc::{borrow::ToOwned, format, string::String};
 use core::num::NonZeroU32;
 
 use crate::{
     latency_quantiles::{LatencyQuantiles, PerMillion},
-    session::staging_depth::{self, Link, Load, Shortfall},
+    session::staging_depth::{self, Link, Load, Shortfall, Transforming},
     throughput::Throughput,
     units::{BytesPerSecond, Nanoseconds},
 };
@@ -42,12 +43,17 @@ pub struct Bounds {
 
 /// The depth within its bounds, and the reason in a sentence.
 #[must_use]
-pub fn depth(load: &Load, cold: &Cold, bounds: &Bounds) -> (u32, String) {
+pub fn depth(
+    load: &Load,
+    cold: &Cold,
+    transforming: Option<&Transforming<'_>>,
+    bounds: &Bounds,
+) -> (u32, String) {
     let Bounds { usual, most, limit, if_too_slow } = *bounds;
     let throughput = Throughput::constant(cold.rate);
     let latency = LatencyQuantiles::constant(cold.latency);
     let link = Link { throughput: &throughput, latency: &latency, threads: cold.threads };
-    match staging_depth::least(load, &link, IN_TIME, most) {
+    match staging_depth::least(load, &link, transforming, IN_TIME, most) {
         Ok(least) => {
             let depth = least.batches.max(usual).min(most);
             let batches = least.batches;
@@ -56,7 +62,11 @@ pub fn depth(load: &Load, cold: &Cold, bounds: &Bounds) -> (u32, String) {
         Err(Shortfall::TooShallow { in_time, .. }) => {
             (most, format!("as many as {limit}: in time in {in_time} of all steps"))
         }
-        Err(_) => (
+        Err(Shortfall::TransformsTooSlow { .. }) => (
+            if_too_slow,
+            "transforms are slower than the steps, however far ahead they begin".to_owned(),
+        ),
+        Err(Shortfall::TooSlow { .. }) => (
             if_too_slow,
             "the cold store is slower than the steps, however far ahead it is read".to_owned(),
         ),

@@ -1,8 +1,8 @@
 //! When a node gets the next generation of its schedule: when what it observed asks for another depth of
 //! staging, or for another room for look-ahead, by more than noise.
 //!
-//! The depth follows from the step time, from what a step reads cold, and from rate and latency of the cold
-//! store ([`depth`]); if reads did not wait for each other, that may give more than it gave. Only figures that
+//! The depth follows from the step time, from what a step reads cold, from rate and latency of the cold
+//! store, and from the times of transforms and their spread ([`depth`]); if reads did not wait for each other, that may give more than it gave. Only figures that
 //! differ by more than [`SAME_WITHIN`] from those by which it was decided last are looked at, so that it does not
 //! follow noise. It is never less than at first, because means ask for too little, and never more than staging
 //! memory was laid out for: an arena does not grow. Threads that read the cold store are as many as at first; the
@@ -19,7 +19,11 @@ use super::{
 };
 use crate::{
     id::Epoch,
-    session::{Cycle, Observed, SetPoints, Settings, Supply, staging_depth::Load},
+    latency_quantiles::{LatencyQuantiles, PerMillion},
+    session::{
+        Cycle, Observed, ObservedLink, SetPoints, Settings, Supply,
+        staging_depth::{Load, Transforming},
+    },
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -71,14 +75,25 @@ pub struct Held {
     depths: (u32, u32),
     /// Reads of the cold store that run at the same time.
     threads: NonZeroU32,
+    /// Samples that are transformed at the same time, in a job with a transform.
+    transform_threads: Option<NonZeroU32>,
     /// The figures by which the depth was decided last.
     decided_by: Option<DepthFigures>,
 }
 
 /// What a depth follows from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct DepthFigures {
     load: Load,
+    /// `None` before there were enough reads: those of the steps are in time.
+    cold: Option<ColdFigures>,
+    /// The times of transforms; `None` in a job without, and before there were enough.
+    transforms: Option<LatencyQuantiles>,
+}
+
+/// The cold store as it was observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ColdFigures {
     /// The time of a read that waits for no other.
     response: Nanoseconds,
     /// What the cold store gave, with as many reads in flight as there were.
@@ -87,21 +102,96 @@ struct DepthFigures {
     is_saturated: bool,
 }
 
+/// Of the times of transforms, the one by which a wide spread is told from a narrow one.
+const LONG: PerMillion = PerMillion(990_000);
+
 impl DepthFigures {
-    /// The figures that were observed; `None` before there were enough reads and steps.
+    /// The figures that were observed; `None` before there were enough of them and of steps.
     fn of(observed: &Observed) -> Option<Self> {
         let load = observed.load?;
-        let link = &observed.cold;
+        let cold = ColdFigures::of(&observed.cold);
+        let transforms = transform_times(observed);
+        let figures = Self { load, cold, transforms };
+        (figures.cold.is_some() || figures.transforms.is_some()).then_some(figures)
+    }
+
+    /// The depth that they ask for, and why.
+    fn depth(
+        &self,
+        threads: NonZeroU32,
+        transform_threads: Option<NonZeroU32>,
+        bounds: &Bounds,
+    ) -> (u32, String) {
+        let spread = self.transforms.as_ref().zip(transform_threads);
+        let transforming = spread.map(|(time, threads)| Transforming { threads, time });
+        let unobserved = Cold { latency: Nanoseconds(0), rate: BytesPerSecond(0), threads };
+        let (load, cold) = match &self.cold {
+            Some(cold) => (self.load, cold.cold(&self.load, threads)),
+            None => (Load { reads: 0, ..self.load }, unobserved),
+        };
+        depth::depth(&load, &cold, transforming.as_ref(), bounds)
+    }
+
+    /// Whether another depth would follow from noise only.
+    fn is_like(&self, other: &Self) -> bool {
+        let [one, two] = [self, other].map(|it| &it.transforms);
+        let has_like_transforms = match (one, two) {
+            (None, None) => true,
+            (Some(one), Some(two)) => {
+                is_same(one.mean().0, two.mean().0) && is_same(one.at(LONG).0, two.at(LONG).0)
+            }
+            _ => false,
+        };
+        let has_like_cold = match (&self.cold, &other.cold) {
+            (None, None) => true,
+            (Some(one), Some(two)) => {
+                is_same(one.response.0, two.response.0) && is_same(one.rate.0, two.rate.0)
+            }
+            _ => false,
+        };
+        is_same(self.load.reads.into(), other.load.reads.into())
+            && is_same(self.load.step_time.0, other.load.step_time.0)
+            && has_like_cold
+            && has_like_transforms
+    }
+
+    /// In words.
+    fn text(&self) -> String {
+        let Load { reads, read_len, step_time, .. } = self.load;
+        let cold = self.cold.map(|ColdFigures { response, rate, .. }| {
+            let response = rounded(response);
+            format!("reads {reads} of {read_len} from a cold store that answers in {response} and gave {rate}")
+        });
+        let transforms = self.transforms.as_ref().map(|time| {
+            let (mean, long) = (rounded(time.mean()), rounded(time.at(LONG)));
+            format!("transforms samples in {mean} on average, one of a hundred in more than {long}")
+        });
+        let parts = cold.into_iter().chain(transforms).collect::<Vec<_>>().join(" and ");
+        format!("a step of {} {parts}", rounded(step_time))
+    }
+}
+
+/// How long transforms of both forms took; `None` before there were enough.
+fn transform_times(observed: &Observed) -> Option<LatencyQuantiles> {
+    let forms: Vec<(u64, LatencyQuantiles)> =
+        observed.transforms.iter().filter_map(|it| Some((it.samples, it.spread()?))).collect();
+    let parts: Vec<_> = forms.iter().map(|(samples, spread)| (*samples, spread)).collect();
+    let samples = parts.iter().fold(0_u64, |sum, (samples, _)| sum.saturating_add(*samples));
+    LatencyQuantiles::mixed(&parts).filter(|_| samples >= READS_MIN)
+}
+
+impl ColdFigures {
+    /// `None` before there were enough reads.
+    fn of(link: &ObservedLink) -> Option<Self> {
         let (rate, mean) = (link.rate()?, link.latency()?);
         let response = link.response()?.min(mean);
         let is_saturated = !is_same(mean.0, response.0);
-        let figures = Self { load, response, rate, is_saturated };
-        (link.operations >= READS_MIN).then_some(figures)
+        (link.operations >= READS_MIN).then_some(Self { response, rate, is_saturated })
     }
 
     /// The cold store, read by so many threads.
-    fn cold(&self, threads: NonZeroU32) -> Cold {
-        let Self { load, response, rate, is_saturated } = *self;
+    fn cold(&self, load: &Load, threads: NonZeroU32) -> Cold {
+        let Self { response, rate, is_saturated } = *self;
         if !is_saturated {
             // It is known within a quarter, and how much longer it gets with more reads is not.
             let latency = Nanoseconds(response.0.saturating_add(response.0 / SAME_WITHIN));
@@ -109,14 +199,6 @@ impl DepthFigures {
         }
         let transfer = rate.time_for(load.read_len);
         Cold { latency: Nanoseconds(response.0.saturating_sub(transfer.0)), rate, threads }
-    }
-
-    /// Whether another depth would follow from noise only.
-    fn is_like(&self, other: &Self) -> bool {
-        is_same(self.load.reads.into(), other.load.reads.into())
-            && is_same(self.load.step_time.0, other.load.step_time.0)
-            && is_same(self.response.0, other.response.0)
-            && is_same(self.rate.0, other.rate.0)
     }
 }
 
@@ -135,6 +217,7 @@ impl Held {
             chunk: schedule.chunk,
             depths: (schedule.depth, schedule.depth_max),
             threads: NonZeroU32::new(windows.cold_threads).unwrap_or(NonZeroU32::MIN),
+            transform_threads: schedule.transform.as_ref().map(|it| it.threads),
             decided_by: None,
         }
     }
@@ -148,6 +231,7 @@ impl Held {
             chunk: settings.chunk,
             depths: (settings.staged_batches, settings.staged_max()),
             threads,
+            transform_threads: settings.transform.as_ref().map(|it| it.threads),
             decided_by: None,
         }
     }
@@ -177,23 +261,15 @@ impl Held {
             return None;
         }
         let figures = DepthFigures::of(observed)?;
-        if self.decided_by.is_some_and(|before| before.is_like(&figures)) {
+        if self.decided_by.as_ref().is_some_and(|before| before.is_like(&figures)) {
             return None;
         }
-        self.decided_by = Some(figures);
         let held = self.points.depth;
         let limit = "staging memory was laid out for";
         let bounds = Bounds { usual: least, most, limit, if_too_slow: held };
-        let DepthFigures { load, response, rate, .. } = figures;
-        let (depth, why) = depth::depth(&load, &figures.cold(self.threads), &bounds);
-        let reason = format!(
-            "a step of {} reads {} of {} from a cold store that answers in {} and gave {rate}: {depth} staged \
-             batches instead of {held}, {why}",
-            rounded(load.step_time),
-            load.reads,
-            load.read_len,
-            rounded(response),
-        );
+        let (depth, why) = figures.depth(self.threads, self.transform_threads, &bounds);
+        let reason = format!("{}: {depth} staged batches instead of {held}, {why}", figures.text());
+        self.decided_by = Some(figures);
         (depth != held).then_some((depth, reason))
     }
 
@@ -237,7 +313,7 @@ fn rounded(time: Nanoseconds) -> Nanoseconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::ObservedLink;
+    use crate::session::{ObservedTransforms, SHARES};
 
     const CHUNK: Bytes = Bytes(10);
 
@@ -249,7 +325,8 @@ mod tests {
         let cold = BytesPerSecond(rate);
         let supply = Some(Supply { epoch, capacity, staged: Bytes(0), hits: 20_000, cold });
         let (planned, cold) = (Epoch(1), ObservedLink::default());
-        Observed { planned, cold, tiers: Vec::new(), load: None, cycle, supply }
+        let transforms = Default::default();
+        Observed { planned, cold, tiers: Vec::new(), transforms, load: None, cycle, supply }
     }
 
     /// Of a schedule that was made for the first epoch, while the second is planned. It stages four batches,
@@ -261,6 +338,7 @@ mod tests {
             chunk: CHUNK,
             depths: (4, 16),
             threads: NonZeroU32::new(32).unwrap(),
+            transform_threads: NonZeroU32::new(2),
             decided_by: None,
         }
     }
@@ -283,7 +361,7 @@ mod tests {
             response_time,
         };
         let step_time = Nanoseconds(step_ms * ms);
-        let load = Some(Load { reads: 4, read_len: Bytes(100_000), step_time });
+        let load = Some(Load { samples: 4, reads: 4, read_len: Bytes(100_000), step_time });
         Observed { cold, load, cycle: None, supply: None, ..observed(1_300) }
     }
 
@@ -304,6 +382,38 @@ mod tests {
         one.load.iter_mut().for_each(|load| load.reads = 1);
         assert_eq!(depths(&mut held(0), &[one]), [16], "of 24");
         assert_eq!(depths(&mut held(0), &[steps(7, 100)]), [0], "slower than the steps");
+    }
+
+    /// Transforms of which one of so many takes 200 ms, and the others a millisecond.
+    fn one_of(count: u64) -> ObservedTransforms {
+        let ms = |ms| Nanoseconds(ms * 1_000_000);
+        let time = |share: PerMillion| {
+            let is_long = u64::from(share.0) > 1_000_000 - 1_000_000 / count;
+            ms(if is_long { 200 } else { 1 })
+        };
+        let time_of_all = ms(100 * count - 100 + 200 * 100);
+        ObservedTransforms { samples: 100 * count, time: time_of_all, quantiles: SHARES.map(time) }
+    }
+
+    #[test]
+    fn transforms_whose_times_spread_get_the_depth_that_hides_the_long_ones_and_say_why() {
+        let mut spread = steps(20, 10);
+        spread.transforms[0] = one_of(90);
+        let revision = held(0).revise(&spread).unwrap();
+        assert!(revision.points.depth > 8, "{revision:?}");
+        assert!(revision.reason.contains("one of a hundred in more than 200 ms"), "{revision:?}");
+        let mut hits = Observed { cold: ObservedLink::default(), ..spread.clone() };
+        assert!(held(0).revise(&hits).unwrap().points.depth > 8, "nothing needs to be read cold");
+        hits.transforms[0].samples = 10;
+        assert_eq!(held(0).revise(&hits), None, "too few");
+        let mut even = spread.clone();
+        even.transforms[0].quantiles = [Nanoseconds(3_000_000); SHARES.len()];
+        let mut changes = held(0);
+        assert_eq!(depths(&mut changes, &[even, spread.clone(), spread])[0], 0, "as deep as usual");
+        let mut slow = steps(20, 10);
+        slow.transforms[1] =
+            ObservedTransforms { quantiles: [Nanoseconds(20_000_000); SHARES.len()], ..one_of(90) };
+        assert_eq!(depths(&mut changes, &[slow]), [0], "slower than the steps, it stays");
     }
 
     #[test]

@@ -159,7 +159,8 @@ fn observed(planned: u32) -> Observed {
     };
     let (cold, tiers) = (ObservedLink::default(), vec![]);
     let (cycle, supply) = (Some(cycle), Some(supply));
-    Observed { planned: Epoch(planned), cold, tiers, load: None, cycle, supply }
+    let transforms = Default::default();
+    Observed { planned: Epoch(planned), cold, tiers, transforms, load: None, cycle, supply }
 }
 
 #[test]

@@ -24,10 +24,11 @@ impl Session {
         entry: Option<EntryRef>,
         arrival: Option<OpId>,
     ) -> OpId {
+        let lead = self.lead(&work);
         let due = entry.map(|EntryRef { batch, .. }| match self.staging.batch_mut(batch) {
             Some(staged) => {
                 staged.pending += u32::from(work.uses_staging());
-                staged.number
+                staged.number.earlier_by(lead)
             }
             None => BatchNumber::of(batch, self.planner.spec()),
         });
@@ -36,6 +37,22 @@ impl Session {
             self.start_one(op);
         }
         op
+    }
+
+    /// How many steps before its batch an arrival is due, so that there is time to transform what arrives: as many
+    /// as a transform of such a sample is expected to last.
+    fn lead(&self, work: &Work) -> u64 {
+        let Some(transform) = &self.settings.transform else { return 0 };
+        let (form, len) = match work {
+            Work::Run(Operation::Fetch { to, .. }) => (Form::Stored, to.len),
+            Work::Run(Operation::Receive { to, .. } | Operation::Promote { to, .. }) => {
+                (transform.cached, to.len)
+            }
+            Work::Run(_) | Work::DropChunk(..) | Work::Lend(_) | Work::ReadInPlace { .. } => {
+                return 0;
+            }
+        };
+        self.deadlines.steps_within(self.progress.transform_times.expected(form, len))
     }
 
     pub(super) fn handle_completed(&mut self, op: OpId, outcome: Result<(), Fault>) {
@@ -55,8 +72,11 @@ impl Session {
         outcome: Result<(), Fault>,
         took: Nanoseconds,
     ) {
-        if let Some((form, epoch)) = self.operations.running_transform(op) {
+        if let Some((form, len, epoch)) = self.operations.running_transform(op) {
             self.progress.worked(epoch, form, took);
+            if outcome.is_ok() {
+                self.progress.transform_times.note(form, len, took);
+            }
         }
         self.handle_completed(op, outcome);
     }
@@ -160,7 +180,8 @@ impl Session {
         let to = staged.slot_of(&staged.batch.entries[index]);
         let epoch = batch.epoch;
         let transform = Operation::Transform { sample, epoch, from, form, prepared, to };
-        let (arrival, runnable) = self.operations.transform(op, transform, self.now)?;
+        let number = staged.number;
+        let (arrival, runnable) = self.operations.transform(op, transform, number, self.now)?;
         self.note_time(&arrival, Ok(()));
         self.apply(&arrival, Ok(()));
         Some(runnable)

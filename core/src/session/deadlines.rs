@@ -6,9 +6,14 @@
 //! Before there is any, a step takes longer than ranks start apart, so that batches which are equally many
 //! steps away are equally urgent: what is fetched ahead for a rank that started does not delay the first
 //! batches of those that start after it. A rank that never asked for a batch comes after all that did.
+//!
+//! In a job with a transform, what brings a sample is due as many whole steps before its batch as a thread is expected
+//! to transform it, by what samples of its form and length took ([`super::TransformTimes`]). So one that takes longer
+//! than a step arrives before quicker ones of batches in between; batches keep their order. The transform itself is due with its batch.
 
 use alloc::{vec, vec::Vec};
 
+use super::staging_depth::DEPTH_MAX;
 use crate::{
     id::{BatchId, Rank},
     order::Spec,
@@ -27,6 +32,11 @@ impl BatchNumber {
     pub(super) fn of(batch: BatchId, spec: &Spec) -> Self {
         let number = spec.batches_between(spec.first(batch.rank), Some(batch)) + 1;
         Self { rank: batch.rank, number }
+    }
+
+    /// What is needed so many steps before this batch.
+    pub(super) fn earlier_by(self, steps: u64) -> Self {
+        Self { number: self.number.saturating_sub(steps), ..self }
     }
 }
 
@@ -84,6 +94,13 @@ impl Deadlines {
     /// How long ranks work with a batch, on average; `None` before one was observed.
     pub(super) fn step_time(&self) -> Option<Nanoseconds> {
         self.step_time
+    }
+
+    /// How many whole steps a time lasts; none before one was observed. Farther ahead than [`DEPTH_MAX`] nothing is
+    /// staged.
+    pub(super) fn steps_within(&self, time: Nanoseconds) -> u64 {
+        let steps = self.step_time.and_then(|step| time.0.checked_div(step.0));
+        steps.unwrap_or(0).min(DEPTH_MAX.into())
     }
 
     /// Notes that a rank asks for a batch. If it is the first, or far off what was expected, the

@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 
 use super::{
-    Busy, LookAhead, Session,
+    Busy, Form, LookAhead, ObservedTransforms, Session, Waits,
     phases::{Cycle, SPANS, Supply, WHOLE},
     staging_depth::Load,
 };
@@ -78,6 +78,8 @@ pub(super) struct Links {
     tiers: Vec<ObservedLink>,
     /// What tiers gave to batches.
     hit: Bytes,
+    /// The times of transforms, by [`Form`].
+    transforms: [Waits; 2],
 }
 
 impl Links {
@@ -92,6 +94,9 @@ impl Links {
             cold: self.cold.since(&earlier.cold),
             tiers: self.tiers.iter().zip(&earlier.tiers).map(|(now, it)| now.since(it)).collect(),
             hit: Bytes(self.hit.0.saturating_sub(earlier.hit.0)),
+            transforms: Form::ALL.map(|form| {
+                self.transforms[form as usize].since(&earlier.transforms[form as usize])
+            }),
         }
     }
 }
@@ -105,6 +110,8 @@ pub struct Observed {
     pub cold: ObservedLink,
     /// The tiers, fastest first, copies into them included.
     pub tiers: Vec<ObservedLink>,
+    /// The transforms by [`Form`] of what arrived; none in a job without.
+    pub transforms: [ObservedTransforms; 2],
     /// What the steps of the node ask of the cold store; `None` before there were enough of them.
     pub load: Option<Load>,
     /// Busy and idle phases of the trainers; `None` without idle ones.
@@ -119,7 +126,7 @@ impl Session {
     #[must_use]
     pub fn observed(&self) -> Observed {
         let now = self.links();
-        let Links { cold, tiers, hit } = match self.earlier.front() {
+        let Links { cold, tiers, hit, transforms } = match self.earlier.front() {
             None => now,
             Some(then) => now.since(then),
         };
@@ -129,6 +136,7 @@ impl Session {
             load: self.load(cold.bytes, hit),
             cycle: self.cycle(),
             supply: rate.map(|rate| self.supply(rate)),
+            transforms: transforms.each_ref().map(ObservedTransforms::of),
             tiers,
             cold,
         }
@@ -158,6 +166,7 @@ impl Session {
             cold: ObservedLink::of(&progress.cold_busy, progress.cold),
             tiers: progress.tiers_busy.iter().enumerate().map(tier).collect(),
             hit: sum(&|epoch| epoch.from_tier.iter().map(|bytes| bytes.0).sum()),
+            transforms: progress.transform_times.spread().clone(),
         }
     }
 
@@ -168,7 +177,9 @@ impl Session {
         let samples = u64::from(order.batch_size) * u64::from(order.world.ranks_per_node);
         let read_len = Bytes(self.dataset.0 / u64::from(order.all_samples().max(1)));
         let step_time = self.phases.step_time()?;
-        Some(Load { reads: reads_at_most(samples, cold, hit), read_len, step_time })
+        let reads = reads_at_most(samples, cold, hit);
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX);
+        Some(Load { samples, reads, read_len, step_time })
     }
 
     /// The latest epoch that is planned.

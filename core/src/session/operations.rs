@@ -395,41 +395,45 @@ impl Operations {
         pending.entry
     }
 
-    /// Lets an arrival go on with the transform of what arrived. Returns the arrival, and what waited for its
-    /// bytes or its place and may run now: all, unless it is to copy the prepared form.
+    /// Lets an arrival go on with the transform of what arrived, for the batch `number`. Returns the arrival, and
+    /// what waited for its bytes or its place and may run now: all, unless it is to copy the prepared form.
     pub(super) fn transform(
         &mut self,
         op: OpId,
         transform: Operation,
+        number: BatchNumber,
         now: Nanoseconds,
     ) -> Option<(PendingOp, Vec<OpId>)> {
         let pending = self.pending.get_mut(op)?;
+        let work = Work::Run(transform);
+        let is_apart = work.is_apart_from_copies();
+        // The arrival was due early enough to be transformed, or as early as a batch that waits for its copy.
+        let due = if is_apart { Some(number) } else { pending.due };
         let next = PendingOp {
-            work: Work::Run(transform),
+            work,
             entry: pending.entry,
             state: State::Queued,
-            due: pending.due,
+            due,
             waits_for: Vec::new(),
             source: None,
             is_in_vain: false,
             lost: None,
             began: Began::default(),
         };
-        let is_apart = next.work.is_apart_from_copies();
         let arrival = core::mem::replace(pending, next);
-        self.scheduler.push(Channel::Transform, arrival.due, now, op);
+        self.scheduler.push(Channel::Transform, due, now, op);
         let runnable = if is_apart { self.dependencies.remove(op) } else { Vec::new() };
         Some((arrival, runnable))
     }
 
-    /// The form and the epoch of a transform that was given out.
-    pub(super) fn running_transform(&self, op: OpId) -> Option<(Form, Epoch)> {
+    /// The form, the length and the epoch of a transform that was given out.
+    pub(super) fn running_transform(&self, op: OpId) -> Option<(Form, Bytes, Epoch)> {
         match self.pending.get(op)? {
             PendingOp {
-                work: Work::Run(Operation::Transform { form, epoch, .. }),
+                work: Work::Run(Operation::Transform { form, from, epoch, .. }),
                 state: State::Running(_),
                 ..
-            } => Some((*form, *epoch)),
+            } => Some((*form, from.len, *epoch)),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     id::{BatchId, DatasetId, Epoch, Rank, SampleId, Step, TierId},
     session::{
         Busy, Fault, Form, Place, Refusal, StallBreakdown, StallCause, Tally, TransformCount,
-        Waits, assignment::Stages, decisions::Decisions, edf_scheduler::Channel,
+        TransformTimes, Waits, assignment::Stages, decisions::Decisions, edf_scheduler::Channel,
     },
     units::{Bytes, Nanoseconds},
 };
@@ -238,6 +238,8 @@ pub struct Progress {
     pub threads: Option<Stages>,
     /// How busy the threads that transform were.
     pub transforms_busy: Busy,
+    /// How long the transforms took that made a row.
+    pub transform_times: TransformTimes,
     /// How busy each tier was, copies into it included.
     pub tiers_busy: Vec<Busy>,
     tiers: usize,
@@ -290,6 +292,7 @@ impl Progress {
             peers_busy: Busy::default(),
             threads: None,
             transforms_busy: Busy::default(),
+            transform_times: TransformTimes::default(),
             tiers_busy: vec![Busy::default(); tiers],
             tiers,
         }

@@ -9,6 +9,10 @@
 //! Where there are more threads than reads in a step, groups of threads take the steps in turn, no more
 //! groups than it takes: a group then has several steps for the reads of one.
 //!
+//! Threads that transform what arrived are a second queue of this kind behind the first, with the times of transforms
+//! as its service time. One sample that takes many steps then asks for as many batches in reserve, and
+//! delays no batch but its own: that is why times that spread need more depth than their mean says.
+//!
 //! Where the grid is coarser than the truth it errs towards late: a time between two points of the grid
 //! is split between them so that its mean stays and its spread grows, what leaves the grid never comes
 //! back, and what arrives in the last cell before the deadline counts as late. That threads take the
@@ -21,6 +25,7 @@
 
 mod pmf;
 
+use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use self::pmf::{Grid, Pmf};
@@ -33,12 +38,17 @@ use crate::{
 /// The largest depth that is considered: a step would be one cell of the grid.
 pub const DEPTH_MAX: u32 = 128;
 
+/// Groups of threads that take the steps in turn and are told apart, of those that transform.
+const GROUPS_MAX: u32 = 16;
+
 /// Steps after which a distribution that has not converged is used as it is.
 const STEPS_MAX: u32 = 500;
 
 /// What all ranks of a node read in one step over one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
+    /// Samples of the batches of one step, wherever they are read.
+    pub samples: u32,
     /// Reads of the batches of one step, all ranks together.
     pub reads: u32,
     /// The mean length of a read.
@@ -56,6 +66,15 @@ pub struct Link<'a> {
     pub latency: &'a LatencyQuantiles,
     /// Reads that run at the same time.
     pub threads: NonZeroU32,
+}
+
+/// The threads that transform what arrived, all samples of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Transforming<'a> {
+    /// Samples that are transformed at the same time.
+    pub threads: NonZeroU32,
+    /// How long a thread works at one.
+    pub time: &'a LatencyQuantiles,
 }
 
 /// How deep to stage.
@@ -77,6 +96,17 @@ pub enum Shortfall {
         add threads, cache more, or accept stalls"
     )]
     TooSlow {
+        /// The mean time for which a step keeps a thread busy, by step.
+        busy: Nanoseconds,
+        /// The duration of a step.
+        step_time: Nanoseconds,
+    },
+    /// Transforms do not keep up, however far ahead they begin.
+    #[error(
+        "the transforms of a step keep each thread busy for {busy}, but a step takes {step_time}; \
+        give the agent more threads, choose cheaper steps, or accept stalls"
+    )]
+    TransformsTooSlow {
         /// The mean time for which a step keeps a thread busy, by step.
         busy: Nanoseconds,
         /// The duration of a step.
@@ -104,25 +134,34 @@ pub fn deepest(arena: Bytes, batch: Bytes) -> u32 {
 }
 
 /// The least depth, of at most `staged_max`, with which a share of `wanted` of all steps finds the
-/// batches of all ranks ready.
+/// batches of all ranks ready, read and transformed.
 ///
 /// # Errors
 ///
-/// [`Shortfall`] if there is none; neither goes away without other settings.
+/// [`Shortfall`] if there is none; none goes away without other settings.
 pub fn least(
     load: &Load,
     link: &Link<'_>,
+    transforming: Option<&Transforming<'_>>,
     wanted: PerMillion,
     staged_max: u32,
 ) -> Result<Depth, Shortfall> {
+    let transforming = transforming.filter(|_| load.samples > 0);
+    let transforming = transforming.map(|it| it.lanes(load)).transpose()?;
     if load.reads == 0 {
-        return Ok(Depth { batches: 1, in_time: PerMillion::ALL });
+        let Some(transforming) = transforming else {
+            return Ok(Depth { batches: 1, in_time: PerMillion::ALL });
+        };
+        return of_lanes(&[transforming], load.step_time, wanted, staged_max);
     }
     let lanes = link.threads.get().min(load.reads);
     let most = link.threads.get() / lanes;
     let mut groups = 1;
     loop {
-        let found = with_groups(load, link, wanted, staged_max, groups);
+        let found = link.lanes(load, groups).and_then(|reading| {
+            let both: Vec<_> = [reading].into_iter().chain(transforming).collect();
+            of_lanes(&both, load.step_time, wanted, staged_max)
+        });
         if found.is_ok() || groups == most {
             return found;
         }
@@ -130,26 +169,24 @@ pub fn least(
     }
 }
 
-/// As [`least`], where so many groups of threads take the steps in turn.
-fn with_groups(
-    load: &Load,
-    link: &Link<'_>,
+/// The depth for what passes threads of one kind after those of another.
+fn of_lanes(
+    stages: &[Lanes<'_>],
+    step_time: Nanoseconds,
     wanted: PerMillion,
     staged_max: u32,
-    groups: u32,
 ) -> Result<Depth, Shortfall> {
-    let lanes = link.threads.get().min(load.reads);
-    let threads = lanes * groups;
-    let together = Bytes(load.read_len.0.saturating_mul(u64::from(threads)));
-    let transfer = link.throughput.at(threads).time_for(together);
-    let lane = Lane { reads: load.reads.div_ceil(lanes), transfer, latency: link.latency, groups };
-    let busy = Nanoseconds(lane.busy().0 / u64::from(groups));
-    if busy >= load.step_time {
-        return Err(Shortfall::TooSlow { busy, step_time: load.step_time });
-    }
     let mut in_time = PerMillion(0);
     for reach in [8, 32, DEPTH_MAX] {
-        let arrival = lane.arrival(&Grid::new(load.step_time, reach));
+        let grid = Grid::new(step_time, reach);
+        let (arrival, lanes) = match stages {
+            [only] => (only.lane.arrival(&grid), only.count),
+            // A batch is transformed when all of it was read: in truth some of it is transformed before.
+            stages => {
+                let slowest = stages.iter().map(|it| it.lane.arrival(&grid).slowest_of(it.count));
+                (slowest.fold(Pmf::at_once(&grid), |time, next| time.and_then(&next)), 1)
+            }
+        };
         for batches in 2..=staged_max.min(reach) {
             in_time = arrival.all_within(batches - 1, lanes);
             if in_time >= wanted {
@@ -163,7 +200,49 @@ fn with_groups(
     Err(Shortfall::TooShallow { staged_max, in_time, wanted })
 }
 
+/// The threads that share a step, all alike.
+#[derive(Clone, Copy)]
+struct Lanes<'a> {
+    lane: Lane<'a>,
+    count: u32,
+}
+
+impl<'a> Link<'a> {
+    /// The threads that read a step, where so many groups of them take the steps in turn.
+    fn lanes(&self, load: &Load, groups: u32) -> Result<Lanes<'a>, Shortfall> {
+        let lanes = self.threads.get().min(load.reads);
+        let threads = lanes * groups;
+        let together = Bytes(load.read_len.0.saturating_mul(u64::from(threads)));
+        let transfer = self.throughput.at(threads).time_for(together);
+        let reads = load.reads.div_ceil(lanes);
+        let lane = Lane { reads, transfer, latency: self.latency, groups };
+        let busy = Nanoseconds(lane.busy().0 / u64::from(groups));
+        if busy >= load.step_time {
+            return Err(Shortfall::TooSlow { busy, step_time: load.step_time });
+        }
+        Ok(Lanes { lane, count: lanes })
+    }
+}
+
+impl<'a> Transforming<'a> {
+    /// The threads that transform a step.
+    fn lanes(&self, load: &Load) -> Result<Lanes<'a>, Shortfall> {
+        let threads = self.threads.get();
+        let all = self.time.mean().0.saturating_mul(u64::from(load.samples));
+        let busy = Nanoseconds(all / u64::from(threads));
+        if busy >= load.step_time {
+            return Err(Shortfall::TransformsTooSlow { busy, step_time: load.step_time });
+        }
+        let lanes = threads.min(load.samples);
+        let reads = load.samples.div_ceil(lanes);
+        let groups = (threads / lanes).min(GROUPS_MAX);
+        let lane = Lane { reads, transfer: Nanoseconds(0), latency: self.time, groups };
+        Ok(Lanes { lane, count: lanes })
+    }
+}
+
 /// One of the threads that share the reads of a step.
+#[derive(Clone, Copy)]
 struct Lane<'a> {
     reads: u32,
     transfer: Nanoseconds,

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::units::Nanoseconds;
+use crate::{latency_quantiles::PerMillion, units::Nanoseconds};
 
 /// Buckets in each doubling of the wait: a percentile is at most 1/16 too high.
 const BUCKETS_PER_OCTAVE: u64 = 16;
@@ -50,7 +50,15 @@ impl Waits {
     /// A wait that at least `percent` of all waits do not exceed.
     #[must_use]
     pub fn percentile(&self, percent: u8) -> Nanoseconds {
-        let rank = (self.count * u64::from(percent)).div_ceil(100).max(1);
+        self.quantile(PerMillion(u32::from(percent) * 10_000))
+    }
+
+    /// A wait that at least this share of all waits does not exceed.
+    #[must_use]
+    pub fn quantile(&self, share: PerMillion) -> Nanoseconds {
+        let rank = u128::from(self.count) * u128::from(share.0);
+        let rank = rank.div_ceil(u128::from(PerMillion::ALL.0)).max(1);
+        let rank = u64::try_from(rank).unwrap_or(u64::MAX);
         let mut seen = 0;
         for (bucket, count) in &self.buckets {
             seen += count;
@@ -59,6 +67,22 @@ impl Waits {
             }
         }
         self.max
+    }
+
+    /// The waits that were recorded after `earlier`. The longest of them is known as well as a bucket tells.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let left = self.buckets.iter().filter_map(|(bucket, count)| {
+            let count = count - earlier.buckets.get(bucket).copied().unwrap_or(0).min(*count);
+            (count > 0).then_some((*bucket, count))
+        });
+        let buckets: BTreeMap<u64, u64> = left.collect();
+        let longest = buckets.last_key_value().map_or(0, |(bucket, _)| upper_end(*bucket));
+        Self {
+            buckets,
+            count: self.count - earlier.count.min(self.count),
+            sum: Nanoseconds(self.sum.0 - earlier.sum.0.min(self.sum.0)),
+            max: Nanoseconds(longest).min(self.max),
+        }
     }
 
     /// The buckets in ascending order: the longest wait that belongs to each, and the count of its waits.
@@ -106,6 +130,25 @@ mod tests {
                 prop_assert_eq!(seen, within as u64, "waits up to {}", longest.0);
             }
             prop_assert_eq!(seen, waits.len() as u64);
+        }
+
+        #[test]
+        fn what_came_later_is_all_without_what_came_before(
+            before in prop::collection::vec(0_u64..10_000_000, 0..50),
+            later in prop::collection::vec(0_u64..10_000_000, 0..50),
+        ) {
+            let of = |waits: &[u64]| {
+                let mut recorded = Waits::default();
+                waits.iter().for_each(|wait| recorded.record(Nanoseconds(*wait)));
+                recorded
+            };
+            let since = of(&[&before[..], &later].concat()).since(&of(&before));
+            let alone = of(&later);
+            prop_assert_eq!((since.count(), since.sum()), (alone.count(), alone.sum()));
+            for percent in 1..100 {
+                let (since, alone) = (since.percentile(percent).0, alone.percentile(percent).0);
+                prop_assert!(alone <= since && since <= alone + alone / 16, "{since} {alone}");
+            }
         }
     }
 }

@@ -96,6 +96,16 @@ impl TransformCosts {
         Self { prepare, rest: LatencyQuantiles::constant(each.rest) }
     }
 
+    /// The mean time for a sample that arrived in a form, `read` bytes long.
+    #[must_use]
+    pub fn mean(&self, form: Form, read: Bytes) -> Nanoseconds {
+        let prepare = match form {
+            Form::Stored => self.prepare.mean(read).0,
+            Form::Prepared => 0,
+        };
+        Nanoseconds(prepare.saturating_add(self.rest.mean().0))
+    }
+
     /// The time for a sample that arrived in a form, `read` bytes long.
     pub(super) fn draw(&self, form: Form, read: Bytes, draws: &mut Draws) -> Nanoseconds {
         let prepare = match form {

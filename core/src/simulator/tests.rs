@@ -423,8 +423,8 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
     settings.arena = Bytes::mib(64);
     let step_time = Nanoseconds(12_000_000);
     let read_len = Bytes(total(&settings) / 4000);
-    let load = staging_depth::Load { reads: 16, read_len, step_time };
-    let depth = staging_depth::least(&load, &link, PerMillion(999_000), 64).unwrap();
+    let load = staging_depth::Load { samples: 16, reads: 16, read_len, step_time };
+    let depth = staging_depth::least(&load, &link, None, PerMillion(999_000), 64).unwrap();
     let machine = Machine {
         cold: LinkModel {
             throughput: throughput.clone(),
@@ -470,4 +470,58 @@ fn threads_that_are_short_are_what_ranks_wait_for_and_two_wait_half_as_long_as_o
     let count = one.epochs[2].read.transforms[Form::Stored as usize];
     assert_eq!((count.samples, count.made), (400, Bytes(40_000_000)));
     assert!((1_990_000_000..2_010_000_000).contains(&count.time.0), "{count:?}");
+}
+
+/// A job of one rank with two threads, whose samples take 3 ms on average, and how many batches it stages at most.
+fn transforming(rare: LatencyQuantiles, staged_max: u32) -> Outcome {
+    let mut settings = settings(policy::Kind::Gap, 800, 1, Vec::new());
+    settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 150) }];
+    settings.order.epochs = 6;
+    settings.staged_batches_max = staged_max;
+    settings.arena = Bytes::mib(80);
+    let settings = settings.with_transform(Bytes(100_000), NonZeroU32::new(2).unwrap(), None);
+    let prepare = StepCost { each: rare, kib: Nanoseconds(0) };
+    let rest = LatencyQuantiles::constant(Nanoseconds(0));
+    let transforms = Some(TransformCosts { prepare, rest });
+    let step_time = Nanoseconds(20_000_000);
+    simulate(&settings, &Model { step_time, transforms, ..model(1) })
+}
+
+/// One sample of 200 takes 0.2 s, ten steps; the others 2 ms.
+fn rarely_slow() -> LatencyQuantiles {
+    let ms = |share, ms: u64| (PerMillion(share), Nanoseconds(ms * 1_000_000));
+    let quantiles = [ms(995_000, 2), ms(995_001, 200), ms(1_000_000, 200)];
+    LatencyQuantiles::measured(&quantiles).unwrap()
+}
+
+#[test]
+fn where_times_of_transforms_spread_more_is_staged_so_that_slow_samples_delay_no_batch() {
+    let stall = |outcome: &Outcome| outcome.epochs[3..].iter().map(|it| it.stall.0).sum::<u64>();
+    let (usual, deep) = (transforming(rarely_slow(), 4), transforming(rarely_slow(), 24));
+    assert_eq!(chief_cause(&usual), StallCause::Transforming);
+    let (usual, deep) = (stall(&usual), stall(&deep));
+    assert!(usual > 500_000_000 && deep * 10 < usual, "{usual} ns as usual, {deep} ns deeper");
+    let even = LatencyQuantiles::constant(Nanoseconds(3_000_000));
+    let [one, other] = [4, 24].map(|most| transforming(even.clone(), most));
+    assert_eq!(one.digest, other.digest, "the same mean without the spread asks for no more");
+}
+
+#[test]
+fn an_epoch_takes_no_less_than_its_transforms_and_hardly_more_where_they_are_short() {
+    let lens = || photographs(400).iter().map(|_| Bytes(150_000)).collect();
+    for (prepared, threads) in [(None, 1), (None, 2), (Some(lens()), 1)] {
+        let mut settings = settings(policy::Kind::Gap, 400, 1, Vec::new());
+        settings.tiers = vec![Buffer { kind: Kind::CxlMemory, chunks_max: share(&settings, 60) }];
+        let stored = Bytes(total(&settings) / 400);
+        let threads = NonZeroU32::new(threads).unwrap();
+        let settings = settings.with_transform(Bytes(100_000), threads, prepared);
+        let each = SampleTime { prepare: Nanoseconds(6_000_000), rest: Nanoseconds(1_000_000) };
+        let transforms = Some(TransformCosts::of_mean(each, stored));
+        let outcome = simulate(&settings, &Model { transforms, ..model(1) });
+        for epoch in &outcome.epochs[1..] {
+            let (bound, time) = (epoch.lower_bound.0, epoch.duration.0);
+            assert!(bound > 1_000_000_000 && bound * 100 <= time * 103, "{bound} {time}");
+            assert!(time * 100 <= bound * 106, "{threads} threads: {bound} {time}");
+        }
+    }
 }

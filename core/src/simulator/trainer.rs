@@ -10,7 +10,7 @@ use crate::{
     id::{BatchId, ConnectionId, Epoch, LeaseId, Rank, Step},
     latency_quantiles::{Draws, LatencyQuantiles},
     order::Spec,
-    session::{Answer, EpochProgress, Event, Settings, Wait},
+    session::{Answer, EpochProgress, Event, Form, Settings, Wait},
     units::{Bytes, Nanoseconds},
 };
 
@@ -180,7 +180,7 @@ impl Trainer {
                 stall: self.stalls[epoch as usize],
                 causes: read.causes.scaled(self.stalls[epoch as usize]),
                 duration: Nanoseconds(end.0 - start.0),
-                lower_bound: compute.max(reading),
+                lower_bound: compute.max(reading).max(transforming(settings, read, minimal_cold)),
                 minimal_cold,
             });
             start = end;
@@ -228,6 +228,28 @@ impl Trainer {
     fn state(&mut self, connection: ConnectionId) -> Option<&mut RankState> {
         self.ranks.iter_mut().find(|state| state.connection == connection)
     }
+}
+
+/// How long the transforms of an epoch keep each thread busy at least: what came from the cold store without need
+/// was transformed without need, too, if tiers hold the prepared form.
+fn transforming(settings: &Settings, read: &EpochProgress, minimal_cold: Bytes) -> Nanoseconds {
+    let Some(transform) = &settings.transform else { return Nanoseconds(0) };
+    let [stored, prepared] = read.transforms.map(|count| u128::from(count.time.0));
+    let needed = match transform.cached {
+        Form::Stored => stored,
+        Form::Prepared => {
+            let needed = minimal_cold.min(read.cold).0;
+            let kept =
+                prepared / u128::from(read.transforms[Form::Prepared as usize].samples.max(1));
+            let all = u128::from(read.transforms[Form::Stored as usize].samples);
+            let in_vain = u128::from(read.cold.0 - needed);
+            let part = |of: u128| of * in_vain / u128::from(read.cold.0.max(1));
+            // A hit takes what it took on average in this epoch.
+            stored - part(stored) + part(all) * kept
+        }
+    };
+    let each = (needed + prepared) / u128::from(transform.threads.get());
+    Nanoseconds(u64::try_from(each).unwrap_or(u64::MAX))
 }
 
 /// What so many bytes of samples, as tiers hold them, are in the cold store.

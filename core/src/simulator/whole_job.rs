@@ -24,7 +24,9 @@ use alloc::{collections::VecDeque, sync::Arc, vec, vec::Vec};
 use core::ops::ControlFlow;
 
 pub use pace::{Link, Slowest, Times};
-pub use setting::{Change, ChangeKind, Links, NODES_MAX, Setting, SettingError, Tier};
+pub use setting::{
+    Change, ChangeKind, Links, NODES_MAX, Setting, SettingError, Tier, Transforming,
+};
 pub use timeline::Felt;
 
 use self::{pace::Pace, timeline::Timeline};
@@ -33,6 +35,7 @@ use crate::{
     id::{Epoch, NodeId, Rank, SampleId, Step, TierId},
     order::{EpochOrder, Spec},
     retention::{
+        form::Form,
         partition::{Holders, Partition},
         replay::Amount,
     },
@@ -99,6 +102,7 @@ pub struct WholeJob {
     pace: Pace,
     step_time: Nanoseconds,
     pause: Option<Pause>,
+    transforming: Option<Transforming>,
     depth: u32,
     steps: u64,
     next: Epoch,
@@ -117,7 +121,7 @@ impl WholeJob {
         let room = Bytes(setting.tiers.iter().fold(0, |sum, it| sum.saturating_add(it.room.0)));
         let timeline = Timeline::of(&setting, room, &changes);
         let pace = Pace::new(&setting);
-        let Setting { order, sizes, tiers, step_time, pause, depth, .. } = setting;
+        let Setting { order, sizes, tiers, step_time, pause, transforming, depth, .. } = setting;
         let mut partition = Partition::new(order, Arc::clone(&sizes), NodeId(0), room);
         timeline.first.into_iter().for_each(|membership| partition.follow(membership));
         let nodes = order.world.nodes as usize;
@@ -134,6 +138,7 @@ impl WholeJob {
             pace,
             step_time,
             pause,
+            transforming,
             steps: 0,
             next: order.first(Rank(0)).epoch,
             divided: order.start.epoch,
@@ -199,9 +204,19 @@ impl WholeJob {
     }
 
     fn minimal_cold(&self, nodes: &[NodeReads], room: u64) -> Bytes {
-        let demand: u64 = nodes.iter().map(|node| node.demand().bytes.0).sum();
+        let demand = nodes.iter().map(NodeReads::demand).fold(Amount::default(), |sum, of| {
+            Amount { samples: sum.samples + of.samples, bytes: Bytes(sum.bytes.0 + of.bytes.0) }
+        });
+        let demand = match &self.transforming {
+            // What comes from nodes is as long as they hold it: every sample counts as stored.
+            Some(Transforming { stored, cached: Form::Prepared, .. }) => {
+                let all = stored.iter().map(|len| u128::from(len.0)).sum::<u128>();
+                u128::from(demand.samples) * all / (stored.len() as u128).max(1)
+            }
+            _ => u128::from(demand.bytes.0),
+        };
         let missing = u128::from(self.dataset.saturating_sub(room));
-        let part = u128::from(demand) * missing / u128::from(self.dataset.max(1));
+        let part = demand * missing / u128::from(self.dataset.max(1));
         Bytes(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
@@ -273,46 +288,65 @@ impl WholeJob {
 
     fn read(&mut self, node: usize, sample: SampleId, holders: &Holders) {
         let len = self.sizes[sample.0 as usize];
+        let stored = self.stored(sample);
         if self.is_gone[node] {
-            self.reads[node].unattended.add(len);
-            return self.read_cold(node, len);
+            self.reads[node].unattended.add(stored);
+            return self.read_cold(node, stored);
         }
         let Some(holder) = holders.of(sample).map(|holder| holder.0 as usize) else {
-            return self.read_cold(node, len);
+            return self.read_cold(node, stored);
         };
         let tier = self.tier_of[sample.0 as usize];
         if holder == node {
             return match tier {
                 OUT => {
-                    self.read_cold(node, len);
+                    self.read_cold(node, stored);
                     self.keep(node, sample, len);
                 }
                 tier => self.read_tier(node, TierId(tier), len),
             };
         }
         if self.is_gone[holder] {
-            self.reads[node].lost.add(len);
-            return self.read_cold(node, len);
+            self.reads[node].lost.add(stored);
+            return self.read_cold(node, stored);
         }
         if tier == OUT || self.tiers[usize::from(tier)].kind == Kind::Storage {
-            self.reads[node].absent.add(len);
-            return self.read_cold(node, len);
+            self.reads[node].absent.add(stored);
+            return self.read_cold(node, stored);
         }
         self.reads[node].received.add(len);
         self.reads[holder].sent.add(len);
         self.pace.load(node, Link::Receiving, len);
         self.pace.load(holder, Link::Sending, len);
         self.pace.load(holder, Link::Tier(TierId(tier)), len);
+        self.transform_held(node, len);
     }
 
-    fn read_cold(&mut self, node: usize, len: Bytes) {
-        self.reads[node].cold.add(len);
-        self.pace.load(node, Link::Cold, len);
+    /// The length of a sample in the cold store.
+    fn stored(&self, sample: SampleId) -> Bytes {
+        let stored = self.transforming.as_ref().map_or(&self.sizes, |it| &it.stored);
+        stored[sample.0 as usize]
+    }
+
+    fn read_cold(&mut self, node: usize, stored: Bytes) {
+        self.reads[node].cold.add(stored);
+        self.pace.load(node, Link::Cold, stored);
+        if let Some(transforming) = &self.transforming {
+            self.pace.transform(node, transforming.costs.mean(Form::Stored, stored));
+        }
+    }
+
+    /// Transforms a sample that came as nodes hold it.
+    fn transform_held(&mut self, node: usize, len: Bytes) {
+        if let Some(transforming) = &self.transforming {
+            self.pace.transform(node, transforming.costs.mean(transforming.cached, len));
+        }
     }
 
     fn read_tier(&mut self, node: usize, tier: TierId, len: Bytes) {
         self.reads[node].tiers[usize::from(tier.0)].add(len);
         self.pace.load(node, Link::Tier(tier), len);
+        self.transform_held(node, len);
     }
 
     /// Puts a sample that a node has read into its fastest tier with room.

@@ -1,10 +1,10 @@
 //! How an agent is observed: metrics on request, the flight recorder, the trace of a run.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process, sync::Arc};
+use std::{collections::BTreeMap, fs, iter, path::PathBuf, process, sync::Arc};
 
 use tierfeed_core::{
     id::{BatchId, ConnectionId, LeaseId, NodeId, Rank},
-    session::{Session, Taken},
+    session::{Session, Taken, assignment::Stages},
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
@@ -50,6 +50,8 @@ pub(super) struct Observer {
     /// When the last wait of each rank ended. Waits are reported late, and two waits of one rank do not
     /// overlap.
     waited_until: BTreeMap<Rank, Nanoseconds>,
+    /// How threads were divided last, by rank of the node.
+    divided: Vec<(u32, u32)>,
     /// Batches that trainers went on with as copies.
     pub(super) copyouts: u64,
 }
@@ -86,6 +88,7 @@ impl Observer {
             trace: settings.trace,
             held: BTreeMap::new(),
             waited_until: BTreeMap::new(),
+            divided: Vec::new(),
             copyouts: 0,
         })
     }
@@ -123,6 +126,23 @@ impl Observer {
             }
         }
         self.held.insert(lease, (connection, batch, taken.at));
+    }
+
+    /// Records how threads are divided over the ranks from `first` on, if they are divided otherwise than before.
+    pub(super) fn divided(&mut self, first: Rank, threads: &Stages) {
+        let transforming = threads.transforming.iter().copied().chain(iter::repeat(0));
+        for (at, parts) in threads.loading.iter().copied().zip(transforming).enumerate() {
+            if self.divided.get(at) == Some(&parts) {
+                continue;
+            }
+            match self.divided.get_mut(at) {
+                Some(before) => *before = parts,
+                None => self.divided.push(parts),
+            }
+            let rank = Rank(first.0 + u32::try_from(at).unwrap_or(u32::MAX));
+            let (loading, transforming) = parts;
+            self.note(EventKind::Divided { rank, loading, transforming });
+        }
     }
 
     /// Records a batch that a trainer released.

@@ -131,6 +131,11 @@ impl Agent {
         if let Some(taken) = progress.taken.as_ref().filter(|_| progress.waits.count() > before) {
             self.observer.taken(connection, lease, taken);
         }
+        if let Some(threads) = &progress.threads {
+            let world = self.assignment.order.world;
+            let first = Rank(self.assignment.node.0 * world.ranks_per_node);
+            self.observer.divided(first, threads);
+        }
     }
 
     /// Passes an answer of the session on to its trainer.

@@ -90,7 +90,8 @@ impl Process {
             EventKind::Connected(_)
             | EventKind::Disconnected(_)
             | EventKind::TierResized(..)
-            | EventKind::StagingResized(_) => {
+            | EventKind::StagingResized(_)
+            | EventKind::Divided { .. } => {
                 let tid = tracks.shared(&group);
                 let at = event.at;
                 let event = self.event("i", &name, category, tid, at, |fields| {
@@ -181,6 +182,9 @@ impl Process {
             EventKind::StagingResized(_) => {
                 ("limit staging".to_owned(), "events".to_owned(), "event")
             }
+            EventKind::Divided { rank, .. } => {
+                (format!("divide threads for rank {}", rank.0), "events".to_owned(), "event")
+            }
             EventKind::Connected(rank) => {
                 (format!("trainer of rank {} connected", rank.0), "events".to_owned(), "event")
             }
@@ -217,6 +221,9 @@ impl Process {
             | EventKind::Held(id) => batch(id),
             EventKind::TierResized(_, chunks) => json!({"chunks_max": chunks}),
             EventKind::StagingResized(batches) => json!({"batches_max": batches}),
+            EventKind::Divided { loading, transforming, .. } => {
+                json!({"loading": loading, "transforming": transforming})
+            }
             EventKind::Connected(_) | EventKind::Disconnected(_) => json!({}),
         }
     }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tierfeed_core::{
     fleet::schedule::{Offer, Schedule},
-    session::{Observed, ObservedLink},
+    latency_quantiles::PerMillion,
+    session::{Form, Observed, ObservedLink},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -14,6 +15,9 @@ pub struct ObservedEntry {
     pub planned_epoch: u32,
     /// The cold store and the tiers that are used, fastest first.
     pub links: Vec<LinkEntry>,
+    /// The transforms, by the form of what arrived; none in a job without.
+    #[serde(default)]
+    pub transforms: Vec<TransformsEntry>,
     /// What a step reads from the cold store; `None` before there were enough steps.
     pub load: Option<LoadEntry>,
     /// The mean busy phase of the trainers and the idle phase after it; `None` if they do not pause.
@@ -40,6 +44,23 @@ pub struct LinkEntry {
     pub latency_ns: Option<u64>,
     /// The mean time of an operation that waits for no other.
     pub response_ns: Option<u64>,
+}
+
+/// Transforms of samples in one form, as they were observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransformsEntry {
+    /// `stored` or `prepared`.
+    pub form: String,
+    /// Samples that became rows.
+    pub samples: u64,
+    /// The mean time of a thread for one.
+    pub mean_ns: u64,
+    /// The time that half of them did not exceed.
+    pub p50_ns: u64,
+    /// The time that 99 % of them did not exceed.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
 }
 
 /// What the steps of a node ask of the cold store.
@@ -89,6 +110,10 @@ impl ObservedEntry {
         Self {
             planned_epoch: observed.planned.0,
             links: cold.chain(tiers).map(|(name, it)| link(name, it)).collect(),
+            transforms: Form::ALL
+                .into_iter()
+                .filter_map(|form| transforms(form, observed))
+                .collect(),
             load: observed.load.map(|load| LoadEntry {
                 reads: load.reads,
                 read_bytes: load.read_len.0,
@@ -128,8 +153,31 @@ impl ObservedEntry {
             let consumed = Bytes(cycle.consumed_bytes);
             format!("observed trainers     {consumed} in {busy}, then a pause of {idle}")
         });
-        used.map(link).chain(load).chain(cycle).collect()
+        let transforms = |it: &TransformsEntry| {
+            let [mean, p50, p99, max] =
+                [it.mean_ns, it.p50_ns, it.p99_ns, it.max_ns].map(Nanoseconds);
+            format!(
+                "observed transforms    of {} {} samples: {mean} on average, half within {p50}, 99 % within {p99}, \
+                 at most {max}",
+                it.samples, it.form
+            )
+        };
+        let transforms = self.transforms.iter().map(transforms);
+        used.map(link).chain(transforms).chain(load).chain(cycle).collect()
     }
+}
+
+fn transforms(form: Form, observed: &Observed) -> Option<TransformsEntry> {
+    let of = &observed.transforms[form as usize];
+    let spread = of.spread()?;
+    Some(TransformsEntry {
+        form: form.name().to_owned(),
+        samples: of.samples,
+        mean_ns: of.mean()?.0,
+        p50_ns: spread.at(PerMillion(500_000)).0,
+        p99_ns: spread.at(PerMillion(990_000)).0,
+        max_ns: spread.at(PerMillion::ALL).0,
+    })
 }
 
 fn link(name: &str, it: &ObservedLink) -> LinkEntry {

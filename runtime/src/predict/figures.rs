@@ -39,7 +39,8 @@ pub struct Figures {
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// From the first request to the end of the last step.
     pub duration_s: f64,
-    /// A lower bound for every policy: the longer of computing and of reading `minimal_cold_bytes`.
+    /// A lower bound for every policy: the longest of computing, of reading `minimal_cold_bytes`, and of transforming on
+    /// all threads.
     pub lower_bound_s: f64,
     /// Bytes that no policy can avoid to read from the cold store.
     pub minimal_cold_bytes: u64,

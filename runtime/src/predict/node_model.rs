@@ -13,6 +13,7 @@ use tierfeed_core::{
         schedule::{LinkWindows, Role, Transforming},
     },
     order::Spec,
+    retention::form::SampleTime,
     session,
     simulator::{Model, TransformCosts},
     tier::{Buffer, Kind, Speed},
@@ -288,6 +289,21 @@ impl NodeModel {
     #[must_use]
     pub fn assumed_lengths(&self, job: &Job, lengths: &Lengths) -> Option<String> {
         schedule::transforms::assumed_lengths(job, self.transforming, lengths.prepared.as_deref())
+    }
+
+    /// The node whose threads need so long to transform a sample, whatever was measured. Nothing is saved by the
+    /// prepared form then.
+    #[must_use]
+    pub fn with_transform_time(mut self, time: Nanoseconds) -> Self {
+        let each = SampleTime { prepare: Nanoseconds(0), rest: time };
+        self.transforming.iter_mut().for_each(|it| it.each = Some(each));
+        self
+    }
+
+    /// The samples that are transformed at the same time; `None` in a job without a transform.
+    #[must_use]
+    pub fn transform_threads(&self) -> Option<NonZeroU32> {
+        Some(self.transforming?.threads)
     }
 
     /// What transforms cost, as far as that was measured.

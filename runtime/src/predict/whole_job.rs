@@ -12,13 +12,13 @@ use std::{collections::BTreeMap, num::NonZeroU32, ops::ControlFlow, panic::resum
 use serde::Serialize;
 use tierfeed_core::{
     id::{Epoch as EpochId, NodeId, Step},
-    retention::replay::Amount,
+    retention::{form::SampleTime, replay::Amount},
     session::Settings,
     simulator::{
-        Model,
+        Model, TransformCosts,
         whole_job::{
             Change, ChangeKind, EpochReads, Felt, Link, Links, NodeReads, Setting, SettingError,
-            Tier, Times, WholeJob,
+            Tier, Times, Transforming, WholeJob,
         },
     },
     tier::Speed,
@@ -127,7 +127,7 @@ pub struct Figures {
 pub struct Slowest {
     /// Its node; `None` for the cold store as all nodes share it.
     pub node: Option<u32>,
-    /// `cold`, `receiving`, `sending`, `shared-cold`, or a tier.
+    /// `cold`, `receiving`, `sending`, `transforms`, `shared-cold`, or a tier.
     pub link: &'static str,
     /// The stall in steps that it was the last to be ready for.
     pub stall_s: f64,
@@ -222,6 +222,10 @@ fn setting(
         reserved -= ahead;
         Tier { kind: tier.kind, room: Bytes(capacity - ahead), speed: *speed }
     });
+    let transform = settings.transform.as_ref().map(|transform| {
+        let at_once = || TransformCosts::of_mean(SampleTime::default(), Bytes(0));
+        (transform, model.transforms.clone().unwrap_or_else(at_once))
+    });
     Setting {
         order: settings.order,
         sizes: settings.sizes.clone(),
@@ -235,6 +239,12 @@ fn setting(
         },
         step_time: model.step_time,
         pause: model.pause,
+        transforming: transform.map(|(transform, costs)| Transforming {
+            cached: transform.cached,
+            stored: transform.stored.clone(),
+            threads: transform.threads,
+            costs,
+        }),
         changes,
     }
 }
@@ -267,6 +277,7 @@ fn epoch(reads: &EpochReads, kinds: &[&'static str]) -> Epoch {
             Link::Cold => "cold",
             Link::Receiving => "receiving",
             Link::Sending => "sending",
+            Link::Transforms => "transforms",
             Link::Tier(tier) => kinds[usize::from(tier.0)],
             Link::Store => "shared-cold",
         },

@@ -1,6 +1,7 @@
 //! How many batches of each rank are staged ahead at first, and how many there is room for.
 //!
-//! The depth follows from the step time and the figures of the cold store ([`fleet::depth`]). What the job file
+//! The depth follows from the step time, the figures of the cold store and the time of transforms
+//! ([`fleet::depth`]). What the job file
 //! names is an upper bound. Without these figures it is the depth, else the default is. Figures that the run
 //! observes may ask for more later, so there is room for more where main memory is large.
 
@@ -8,10 +9,11 @@ use tierfeed_core::{
     fleet::{
         self,
         depth::{Bounds, Cold},
-        schedule::Figures,
+        schedule::Offer,
     },
-    session::staging_depth::{self, DEPTH_MAX, Load},
-    units::Bytes,
+    latency_quantiles::LatencyQuantiles,
+    session::staging_depth::{self, DEPTH_MAX, Load, Transforming},
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_workload_analyzer::job::STAGED_BATCHES;
 
@@ -37,7 +39,8 @@ fn in_share(terms: &Terms, main_memory: Bytes, part: u64) -> u32 {
 }
 
 /// The depth with so much main memory, and the reason in a sentence.
-pub(super) fn depth(terms: &Terms, cold: &Figures, main_memory: Bytes) -> (u32, String) {
+pub(super) fn depth(terms: &Terms, offer: &Offer, main_memory: Bytes) -> (u32, String) {
+    let cold = &offer.cold;
     let asked = terms.depth_max;
     let (Some(step_time), Some(rate)) = (terms.step_time, cold.bandwidth) else {
         let unknown = match terms.step_time {
@@ -49,11 +52,8 @@ pub(super) fn depth(terms: &Terms, cold: &Figures, main_memory: Bytes) -> (u32, 
             None => (STAGED_BATCHES, format!("the default: {unknown}")),
         };
     };
-    let load = Load {
-        reads: terms.batch_samples.saturating_mul(terms.ranks),
-        read_len: terms.sample,
-        step_time,
-    };
+    let samples = terms.batch_samples.saturating_mul(terms.ranks);
+    let load = Load { samples, reads: samples, read_len: terms.sample, step_time };
     let latency = cold.latency.unwrap_or_default();
     let cold = Cold { latency, rate, threads: terms.cold_threads };
     // More than the default takes at most half of main memory.
@@ -67,5 +67,13 @@ pub(super) fn depth(terms: &Terms, cold: &Figures, main_memory: Bytes) -> (u32, 
         },
         if_too_slow: asked.unwrap_or(STAGED_BATCHES),
     };
-    fleet::depth::depth(&load, &cold, &bounds)
+    // In the first epoch everything arrives as it is stored. Of its time only the mean was measured.
+    let transform = offer.transform.as_ref().and_then(|it| Some((it.threads, it.each?)));
+    let time = transform.map(|(threads, each)| {
+        let whole = each.prepare.0.saturating_add(each.rest.0);
+        (threads, LatencyQuantiles::constant(Nanoseconds(whole)))
+    });
+    let transforming =
+        time.as_ref().map(|(threads, time)| Transforming { threads: *threads, time });
+    fleet::depth::depth(&load, &cold, transforming.as_ref(), &bounds)
 }

@@ -167,16 +167,23 @@ impl Pmf {
     pub(super) fn all_within(&self, steps: u32, lanes: u32) -> PerMillion {
         let end = self.cells_per_step * steps as usize;
         let one: f64 = self.shares[..end.min(CELLS)].iter().sum();
-        let (mut all, mut square, mut left) = (1.0, one.min(1.0), lanes);
-        while left > 0 {
-            if left % 2 == 1 {
-                all *= square;
-            }
-            square *= square;
-            left /= 2;
-        }
+        let all = power(one.min(1.0), lanes);
         // Sums of a thousand shares are off by less than this.
         PerMillion(((all + 1e-10) * f64::from(PerMillion::ALL.0)) as u32)
+    }
+
+    /// The last of `count` independent times.
+    pub(super) fn slowest_of(&self, count: u32) -> Self {
+        let mut slowest = Self::of_cells(self.shares.len(), self.cells_per_step);
+        let (mut up_to, mut before) = (0.0, 0.0);
+        for (cell, share) in self.shares.iter().enumerate() {
+            up_to = f64::min(up_to + share, 1.0);
+            let all = power(up_to, count);
+            slowest.shares[cell] = all - before;
+            before = all;
+        }
+        slowest.late = 1.0 - before;
+        slowest
     }
 
     fn coarser(&self, by: usize) -> Self {
@@ -188,4 +195,16 @@ impl Pmf {
         }
         coarse
     }
+}
+
+fn power(base: f64, exponent: u32) -> f64 {
+    let (mut all, mut square, mut left) = (1.0, base, exponent);
+    while left > 0 {
+        if left % 2 == 1 {
+            all *= square;
+        }
+        square *= square;
+        left /= 2;
+    }
+    all
 }

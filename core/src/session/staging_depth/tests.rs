@@ -14,6 +14,16 @@ fn latency(quantiles: &[(u32, u64)]) -> LatencyQuantiles {
     LatencyQuantiles::measured(&quantiles.iter().map(quantile).collect::<Vec<_>>()).unwrap()
 }
 
+/// The least depth for reads alone.
+fn least(
+    load: &Load,
+    link: &Link<'_>,
+    wanted: PerMillion,
+    staged_max: u32,
+) -> Result<Depth, Shortfall> {
+    super::least(load, link, None, wanted, staged_max)
+}
+
 fn link<'a>(throughput: &'a Throughput, latency: &'a LatencyQuantiles, threads: u32) -> Link<'a> {
     Link { throughput, latency, threads: NonZeroU32::new(threads).unwrap() }
 }
@@ -47,6 +57,7 @@ fn without_spread_the_depth_is_the_time_that_a_batch_takes() {
     // Eight reads of 1 MB on 8 threads: 10 ms and 8 ms. Steps of 20 ms: one step ahead is enough.
     let link = link(&throughput, &constant, 8);
     let load = |step: u64| Load {
+        samples: 8,
         reads: 8,
         read_len: Bytes(1_000_000),
         step_time: Nanoseconds(step * MS),
@@ -62,7 +73,8 @@ fn without_spread_the_depth_is_the_time_that_a_batch_takes() {
 fn where_there_are_more_threads_than_reads_several_steps_are_read_at_a_time() {
     let throughput = Throughput::constant(BytesPerSecond(1_000_000_000));
     let constant = LatencyQuantiles::constant(Nanoseconds(30 * MS));
-    let load = Load { reads: 2, read_len: Bytes(40_000), step_time: Nanoseconds(10 * MS) };
+    let load =
+        Load { samples: 2, reads: 2, read_len: Bytes(40_000), step_time: Nanoseconds(10 * MS) };
     let depth =
         |threads| least(&load, &link(&throughput, &constant, threads), PerMillion::ALL, 100);
     assert!(matches!(depth(2), Err(Shortfall::TooSlow { .. })), "30 ms in each step");
@@ -77,7 +89,7 @@ fn where_there_are_more_threads_than_reads_several_steps_are_read_at_a_time() {
 fn nothing_to_read_needs_no_batch_ahead() {
     let throughput = Throughput::constant(BytesPerSecond(1));
     let constant = LatencyQuantiles::constant(Nanoseconds(MS));
-    let load = Load { reads: 0, read_len: Bytes(0), step_time: Nanoseconds(0) };
+    let load = Load { samples: 0, reads: 0, read_len: Bytes(0), step_time: Nanoseconds(0) };
     let found = least(&load, &link(&throughput, &constant, 8), PerMillion::ALL, 1).unwrap();
     assert_eq!(found.batches, 1);
 }
@@ -88,7 +100,7 @@ fn a_rare_slow_read_needs_the_depth_that_outlasts_it() {
     let throughput = Throughput::constant(BytesPerSecond(0));
     let rare = latency(&[(995_000, MS), (995_001, 50 * MS), (1_000_000, 50 * MS)]);
     let link = link(&throughput, &rare, 1);
-    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let load = Load { samples: 1, reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
     let shallow = least(&load, &link, PerMillion(900_000), 100).unwrap();
     let deep = least(&load, &link, PerMillion(999_000), 100).unwrap();
     // Behind a slow read the next five wait: 40, 31, 22, 13 and 4 ms, so one step is enough in 97 %.
@@ -104,7 +116,7 @@ fn a_queue_that_builds_up_needs_the_depth_that_outlasts_it() {
     let throughput = Throughput::constant(BytesPerSecond(0));
     let halves = latency(&[(500_000, 2 * MS), (500_001, 16 * MS), (1_000_000, 16 * MS)]);
     let link = link(&throughput, &halves, 1);
-    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let load = Load { samples: 1, reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
     let depth = least(&load, &link, PerMillion(990_000), 100).unwrap();
     let share = |batches| played(&load, &link, batches, 400_000);
     assert!(share(depth.batches) >= 0.99, "{depth:?}: {}", share(depth.batches));
@@ -117,7 +129,8 @@ fn a_step_waits_for_the_slowest_of_all_its_reads() {
     let throughput = Throughput::constant(BytesPerSecond(0));
     let rare = latency(&[(990_000, MS), (990_001, 15 * MS), (1_000_000, 15 * MS)]);
     let link = link(&throughput, &rare, 8);
-    let load = |reads| Load { reads, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let load =
+        |reads| Load { samples: reads, reads, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
     let in_time = |reads| least(&load(reads), &link, PerMillion(1), 100).unwrap().in_time.0;
     assert!((980_000..991_000).contains(&in_time(1)), "{}", in_time(1));
     assert!((900_000..924_000).contains(&in_time(8)), "{}", in_time(8));
@@ -128,7 +141,7 @@ fn what_staging_memory_cannot_hold_is_refused_with_what_it_achieves() {
     let throughput = Throughput::constant(BytesPerSecond(0));
     let rare = latency(&[(990_000, MS), (990_001, 50 * MS), (1_000_000, 50 * MS)]);
     let link = link(&throughput, &rare, 1);
-    let load = Load { reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let load = Load { samples: 1, reads: 1, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
     let staged_max = deepest(Bytes::mib(8), Bytes::mib(3));
     assert_eq!(staged_max, 2);
     let wanted = PerMillion(999_000);
@@ -163,7 +176,7 @@ proptest! {
         let each = spread.mean().0 + u64::from(threads.min(reads)) * 100_000;
         let busy = each * u64::from(reads.div_ceil(threads.min(reads)));
         let load =
-            Load { reads, read_len: Bytes(100_000), step_time: Nanoseconds(busy * slack / 10) };
+            Load { samples: reads, reads, read_len: Bytes(100_000), step_time: Nanoseconds(busy * slack / 10) };
         let wanted = PerMillion(wanted);
         let found = least(&load, &link, wanted, DEPTH_MAX);
         let Ok(depth) = found else {
@@ -177,5 +190,100 @@ proptest! {
         let late = 1.0 - f64::from(wanted.0) / 1e6;
         let tolerance = 5.0 * (late * 10.0 / 20_000.0).sqrt();
         prop_assert!(share >= 1.0 - late - tolerance, "{depth:?}: {share}");
+    }
+}
+
+/// Plays steps whose samples are read at once and then transformed by threads that take one after the other: the
+/// share of them found ready.
+fn played_transforms(load: &Load, transforming: &Transforming<'_>, depth: u32, steps: u64) -> f64 {
+    let mut free_at = vec![0_u64; transforming.threads.get() as usize];
+    let mut draws = Draws::of(3, u64::from(depth));
+    let mut ready = 0_u32;
+    for step in 0..steps {
+        let placed = step * load.step_time.0;
+        let mut last = placed;
+        for _ in 0..load.samples {
+            let thread = free_at.iter_mut().min().unwrap();
+            *thread = (*thread).max(placed) + transforming.time.draw(&mut draws).0;
+            last = last.max(*thread);
+        }
+        ready += u32::from(last <= placed + u64::from(depth - 1) * load.step_time.0);
+    }
+    f64::from(ready) / f64::from(u32::try_from(steps).unwrap())
+}
+
+/// What is asked of an example of transforms that are read at once.
+fn least_transforming(
+    load: &Load,
+    time: &LatencyQuantiles,
+    threads: u32,
+) -> Result<Depth, Shortfall> {
+    let unlimited = Throughput::constant(BytesPerSecond(0));
+    let at_once = LatencyQuantiles::constant(Nanoseconds(0));
+    let transforming = Transforming { threads: NonZeroU32::new(threads).unwrap(), time };
+    let link = link(&unlimited, &at_once, 8);
+    super::least(load, &link, Some(&transforming), PerMillion(990_000), 100)
+}
+
+#[test]
+fn transforms_of_the_same_mean_need_more_depth_the_wider_they_spread() {
+    let load = Load { samples: 8, reads: 0, read_len: Bytes(0), step_time: Nanoseconds(20 * MS) };
+    // 3 ms on average: all alike; one of 20 takes 22 ms; one of 100 takes 102 ms.
+    let even = LatencyQuantiles::constant(Nanoseconds(3 * MS));
+    let wide = latency(&[(950_000, 2 * MS), (950_001, 22 * MS), (1_000_000, 22 * MS)]);
+    let wider = latency(&[(990_000, 2 * MS), (990_001, 102 * MS), (1_000_000, 102 * MS)]);
+    let depths = [even, wide, wider].map(|time| {
+        let depth = least_transforming(&load, &time, 2).unwrap();
+        let transforming = Transforming { threads: NonZeroU32::new(2).unwrap(), time: &time };
+        let share = |depth| played_transforms(&load, &transforming, depth, 20_000);
+        assert!(share(depth.batches) >= 0.989, "{depth:?}: {}", share(depth.batches));
+        depth.batches
+    });
+    assert!(depths[0] == 2 && depths[1] > 3 && depths[2] > depths[1] + 3, "{depths:?}");
+}
+
+#[test]
+fn transforms_wait_for_what_is_read_before() {
+    let load = Load { samples: 4, reads: 4, read_len: Bytes(1), step_time: Nanoseconds(10 * MS) };
+    let unlimited = Throughput::constant(BytesPerSecond(0));
+    let late = LatencyQuantiles::constant(Nanoseconds(25 * MS));
+    let time = LatencyQuantiles::constant(Nanoseconds(4 * MS));
+    let transforming = Transforming { threads: NonZeroU32::new(2).unwrap(), time: &time };
+    let link = link(&unlimited, &late, 12);
+    let of = |transforming| super::least(&load, &link, transforming, PerMillion::ALL, 100).unwrap();
+    assert_eq!((of(None).batches, of(Some(&transforming)).batches), (4, 5));
+}
+
+#[test]
+fn transforms_that_take_longer_than_the_steps_have_no_depth() {
+    let load = Load { samples: 8, reads: 0, read_len: Bytes(0), step_time: Nanoseconds(20 * MS) };
+    let time = LatencyQuantiles::constant(Nanoseconds(5 * MS));
+    let (busy, step_time) = (Nanoseconds(20 * MS), load.step_time);
+    let slow = least_transforming(&load, &time, 2);
+    assert_eq!(slow, Err(Shortfall::TransformsTooSlow { busy, step_time }));
+    assert!(least_transforming(&load, &time, 3).is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn so_many_batches_are_in_time_as_often_as_was_asked_for_also_when_they_are_transformed(
+        samples in 1_u32..12,
+        threads in 1_u32..5,
+        long in 2_u64..40,
+        one_of in 20_u32..200,
+        slack in 13_u64..30,
+    ) {
+        let rare = 1_000_000 - 1_000_000 / one_of;
+        let time = latency(&[(rare, MS), (rare + 1, long * MS), (1_000_000, long * MS)]);
+        let each = samples.div_ceil(threads.min(samples)) / (threads / threads.min(samples)).max(1);
+        let step_time = Nanoseconds(time.mean().0 * u64::from(each.max(1)) * slack / 10);
+        let load = Load { samples, reads: 0, read_len: Bytes(0), step_time };
+        if let Ok(depth) = least_transforming(&load, &time, threads) {
+            let threads = NonZeroU32::new(threads).unwrap();
+            let transforming = Transforming { threads, time: &time };
+            let share = played_transforms(&load, &transforming, depth.batches, 200_000);
+            prop_assert!(share >= 0.985, "{depth:?}: {share}");
+        }
     }
 }

@@ -358,3 +358,41 @@ fn a_batch_without_a_worker_is_refused_so_that_the_trainer_makes_its_rows() {
         assert_eq!(refused[0].1, Refusal::NoWorker, "{on_error:?}");
     }
 }
+
+#[test]
+fn what_takes_several_steps_to_transform_is_fetched_so_many_steps_before_its_batch() {
+    let mut settings = settings(policy::Kind::None, 8, 1, OnError::Fail);
+    settings.order.batch_size = 1;
+    settings.staged_batches = 6;
+    settings.arena = Bytes(16 * 4096);
+    settings.windows = windows(1, 1);
+    let order = settings.order.epoch(Epoch(0)).unwrap();
+    let slow = order.batch(Rank(0), Step(3)).next().unwrap();
+    settings.sizes = (0..8).map(|it| Bytes(if it == slow.0 { 390 } else { 40 })).collect();
+    let fetched = |took| {
+        let mut world = Play::new(&transforming(settings.clone(), 1, Form::Stored));
+        // A step takes a second.
+        for number in 1..4 {
+            let (batch, now) = (BatchNumber { rank: Rank(0), number }, Nanoseconds(number * 1_000));
+            world.session.deadlines.delivered(batch, now, Nanoseconds(0));
+        }
+        for (len, took) in [(40, 10), (390, took)] {
+            let times = &mut world.session.progress.transform_times;
+            times.note(Form::Stored, Bytes(len), Nanoseconds(took));
+        }
+        let mut steps = Vec::new();
+        while steps.len() < 6 {
+            if let Some((_, Operation::Fetch { sample, .. })) = world.plane.running.first() {
+                let step = (0..8)
+                    .find(|step| order.batch(Rank(0), Step(*step)).next().as_ref() == Some(sample));
+                steps.extend(step);
+            }
+            world.end_one(0, 0);
+        }
+        assert_eq!(steps.iter().collect::<BTreeSet<_>>().len(), 6, "each once: {steps:?}");
+        steps
+    };
+    assert_eq!(fetched(10), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(fetched(2_500), [0, 1, 3, 2, 4, 5], "two whole steps: beside the second batch");
+    assert_eq!(fetched(3_100), [0, 3, 1, 2, 4, 5]);
+}

@@ -6,8 +6,13 @@ use core::ops::ControlFlow;
 use super::{peers::Cluster, *};
 use crate::{
     fleet::members::{Members, PeerReport},
-    retention::partition::Membership,
-    simulator::whole_job::{Change, ChangeKind, Felt, Links, NodeReads, Setting, Tier, WholeJob},
+    retention::{form::SampleTime, partition::Membership},
+    simulator::{
+        TransformCosts,
+        whole_job::{
+            Change, ChangeKind, Felt, Links, NodeReads, Setting, Tier, Transforming, WholeJob,
+        },
+    },
     tier::Speed,
     units::BytesPerSecond,
 };
@@ -32,6 +37,15 @@ impl Case {
         settings.tiers =
             tiers.map(|chunks_max| Buffer { kind: TierKind::CxlMemory, chunks_max }).to_vec();
         Self { settings, lost: None }
+    }
+
+    /// The nodes transform samples, and hold them in a form.
+    fn transformed(mut self, cached: Option<Form>) -> Self {
+        let Some(cached) = cached else { return self };
+        let lens = || self.settings.sizes.iter().map(|stored| Bytes(300 + stored.0 % 7)).collect();
+        let prepared = (cached == Form::Prepared).then(lens);
+        self.settings = self.settings.with_transform(Bytes(100), NonZeroU32::MIN, prepared);
+        self
     }
 
     /// Node `node` is lost at a part of the run, in thousandths.
@@ -60,6 +74,12 @@ impl Case {
             links: Links { cold: ALL, cold_threads: None, store: BytesPerSecond(0), network: ALL },
             step_time: Nanoseconds(0),
             pause: None,
+            transforming: self.settings.transform.as_ref().map(|it| Transforming {
+                cached: it.cached,
+                stored: Arc::clone(&it.stored),
+                threads: it.threads,
+                costs: TransformCosts::of_mean(SampleTime::default(), Bytes(1)),
+            }),
             changes: self.lost.into_iter().collect(),
         };
         WholeJob::try_new(setting).unwrap()
@@ -234,8 +254,9 @@ proptest! {
         samples in 160_u32..320,
         tiers in (0_u32..9, 0_u32..9),
         lost in prop::option::of((0_u32..4, 0_u32..1000)),
+        form in prop::option::of(prop::sample::select(&Form::ALL[..])),
     ) {
-        let case = Case::new(world, samples, [tiers.0, tiers.1]);
+        let case = Case::new(world, samples, [tiers.0, tiers.1]).transformed(form);
         assert_equal(&match lost {
             Some((node, part)) => case.lost_at(node, part),
             None => case,

@@ -3,7 +3,8 @@
 //!
 //! A node begins to read a batch when the step ended that used its staging memory before, `depth` steps earlier.
 //! A link moves what the batches of one step need after what those before needed, at its rate, and no faster than
-//! its threads get answers. What another node sends takes time on its link and in its tier as well. No link knows
+//! its threads get answers. Threads that transform are a link, too, which works at a sample for as long as it costs on
+//! average. What another node sends takes time on its link and in its tier as well. No link knows
 //! of the order within a step, so a step is as long as its busiest link, which is exact where all ranks wait for
 //! each other.
 
@@ -26,6 +27,8 @@ pub enum Link {
     Receiving,
     /// The network of a node, away from it.
     Sending,
+    /// The threads of a node that transform.
+    Transforms,
     /// A tier of a node.
     Tier(TierId),
     /// The cold store, as all nodes together read it.
@@ -59,6 +62,8 @@ pub struct Times {
 struct Load {
     bytes: u64,
     reads: u64,
+    /// Nanoseconds for which its threads work at them, all together.
+    work: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,13 +76,16 @@ impl Rate {
     fn time_for(&self, load: Load) -> u64 {
         let transfer = self.speed.bandwidth.time_for(Bytes(load.bytes)).0;
         let Some(threads) = self.threads else { return transfer };
-        let answers = load.reads.saturating_mul(self.speed.latency.0) / u64::from(threads.get());
-        transfer.max(answers)
+        let answers = load.reads.saturating_mul(self.speed.latency.0).saturating_add(load.work);
+        transfer.max(answers / u64::from(threads.get()))
     }
 }
 
-/// Links beside the tiers: cold, receiving, sending.
-const OTHERS: usize = 3;
+const COLD: usize = 0;
+const TRANSFORMS: usize = 3;
+
+/// Links beside the tiers: cold, receiving, sending, and the threads that transform.
+const OTHERS: usize = 4;
 
 /// The links of all nodes on one clock.
 #[derive(Debug)]
@@ -105,7 +113,10 @@ impl Pace {
         let rate = |speed| Rate { speed, threads: None };
         let cold = Rate { speed: links.cold, threads: links.cold_threads };
         let tiers = setting.tiers.iter().map(|tier| rate(tier.speed));
-        let others = [cold, rate(links.network), rate(links.network)];
+        let at_once = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(0) };
+        let threads = setting.transforming.as_ref().map(|it| it.threads);
+        let transforms = Rate { speed: at_once, threads };
+        let others = [cold, rate(links.network), rate(links.network), transforms];
         let rates: Vec<_> = others.into_iter().chain(tiers).collect();
         let all = rates.len() * setting.order.world.nodes as usize;
         Self {
@@ -124,15 +135,27 @@ impl Pace {
 
     /// Has a link move a sample for the step that is being read.
     pub(super) fn load(&mut self, node: usize, link: Link, len: Bytes) {
-        let index = match link {
-            Link::Cold | Link::Store => 0,
-            Link::Receiving => 1,
-            Link::Sending => 2,
-            Link::Tier(tier) => OTHERS + usize::from(tier.0),
-        };
-        let load = &mut self.loads[node * self.rates.len() + index];
+        let load = self.load_of(node, link);
         load.bytes += len.0;
         load.reads += 1;
+    }
+
+    /// Has a thread of a node transform a sample for the step that is being read.
+    pub(super) fn transform(&mut self, node: usize, time: Nanoseconds) {
+        let load = self.load_of(node, Link::Transforms);
+        load.work = load.work.saturating_add(time.0);
+        load.reads += 1;
+    }
+
+    fn load_of(&mut self, node: usize, link: Link) -> &mut Load {
+        let index = match link {
+            Link::Cold | Link::Store => COLD,
+            Link::Receiving => 1,
+            Link::Sending => 2,
+            Link::Transforms => TRANSFORMS,
+            Link::Tier(tier) => OTHERS + usize::from(tier.0),
+        };
+        &mut self.loads[node * self.rates.len() + index]
     }
 
     /// Ends a step: it begins when all nodes have what it reads, and computes for `compute`. The nodes that
@@ -150,8 +173,9 @@ impl Pace {
             }
             let (node, link) = (at / links, at % links);
             let rate = &self.rates[link];
-            cold += if link == 0 { load.bytes } else { 0 };
-            let begin = if link == 0 && reads_late(node) { self.now } else { ahead };
+            cold += if link == COLD { load.bytes } else { 0 };
+            let is_late = [COLD, TRANSFORMS].contains(&link) && reads_late(node);
+            let begin = if is_late { self.now } else { ahead };
             let free_at = begin.max(self.free_at[at]).saturating_add(rate.time_for(load));
             self.free_at[at] = free_at;
             let arrival = free_at.saturating_add(rate.speed.latency.0);
@@ -188,9 +212,10 @@ impl Pace {
             return Slowest { node: None, link: Link::Store, stall };
         }
         let link = match at % self.rates.len() {
-            0 => Link::Cold,
+            COLD => Link::Cold,
             1 => Link::Receiving,
             2 => Link::Sending,
+            TRANSFORMS => Link::Transforms,
             tier => Link::Tier(TierId(u8::try_from(tier - OTHERS).unwrap_or(u8::MAX))),
         };
         let node = u32::try_from(at / self.rates.len()).ok().map(NodeId);

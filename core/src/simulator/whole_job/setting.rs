@@ -3,10 +3,11 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::num::NonZeroU32;
 
-use super::super::Pause;
+use super::super::{Pause, TransformCosts};
 use crate::{
     id::{Epoch, NodeId, Step},
     order::Spec,
+    retention::form::Form,
     tier::{Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -31,8 +32,23 @@ pub struct Setting {
     pub step_time: Nanoseconds,
     /// What the training does between steps now and then, reading nothing.
     pub pause: Option<Pause>,
+    /// What becomes of samples before they are handed out; `None` for nothing.
+    pub transforming: Option<Transforming>,
     /// Nodes that are lost and come back.
     pub changes: Vec<Change>,
+}
+
+/// How each node transforms samples.
+#[derive(Debug, Clone)]
+pub struct Transforming {
+    /// The form in which nodes hold samples: [`Setting::sizes`] are the lengths in it.
+    pub cached: Form,
+    /// The length of every sample in the cold store.
+    pub stored: Arc<[Bytes]>,
+    /// Samples that a node transforms at a time.
+    pub threads: NonZeroU32,
+    /// What they cost.
+    pub costs: TransformCosts,
 }
 
 /// A tier of a node.
@@ -167,8 +183,11 @@ impl Setting {
             2..=NODES_MAX => {}
             _ => return Err(SettingError::TooManyNodes { nodes }),
         }
-        if self.sizes.len() != samples as usize {
-            return Err(SettingError::OtherSamples { given: self.sizes.len(), samples });
+        let stored = self.transforming.as_ref().map(|it| it.stored.len());
+        for given in [Some(self.sizes.len()), stored].into_iter().flatten() {
+            if given != samples as usize {
+                return Err(SettingError::OtherSamples { given, samples });
+            }
         }
         let mut changes = self.changes.clone();
         changes.sort_by_key(|change| (change.epoch, change.step));

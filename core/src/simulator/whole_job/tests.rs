@@ -10,11 +10,12 @@ use crate::{
     latency_quantiles::LatencyQuantiles,
     order::{FurtherDatasets, Position, Shuffle, World},
     retention::{
+        form::SampleTime,
         partition::Member,
         policy::{self, Aim},
     },
     session::{LookAhead, OnError, Settings, Windows},
-    simulator::{LinkModel, Machine, Peers, simulate_on},
+    simulator::{LinkModel, Machine, Peers, TransformCosts, simulate_on},
     tier::{Buffer, Speed},
     units::BytesPerSecond,
 };
@@ -53,6 +54,7 @@ fn setting(nodes: u32, mib: u64) -> Setting {
         },
         step_time: Nanoseconds(10_000_000),
         pause: None,
+        transforming: None,
         changes: Vec::new(),
     }
 }
@@ -308,4 +310,35 @@ fn changes_that_cannot_happen_are_refused() {
     }
     assert_eq!(refused(3, &[lost(0, 1, 0), back(lost(0, 2, 0)), lost(1, 2, 0)]), Ok(()));
     assert!(refused(1, &[]).unwrap_err().contains("one node"));
+}
+
+#[test]
+fn threads_that_transform_are_waited_for_and_the_prepared_form_saves_what_it_saves() {
+    let costs = |prepare, rest| {
+        let each = SampleTime { prepare: Nanoseconds(prepare), rest: Nanoseconds(rest) };
+        TransformCosts::of_mean(each, Bytes(109_000))
+    };
+    let run = |threads, cached| {
+        let mut setting = setting(2, 400);
+        setting.links.cold = rate(0);
+        let threads = NonZeroU32::new(threads).unwrap();
+        let stored = Arc::clone(&setting.sizes);
+        let costs = costs(9_000_000, 1_000_000);
+        setting.transforming = Some(Transforming { cached, stored, threads, costs });
+        if cached == Form::Prepared {
+            setting.sizes = setting.sizes.iter().map(|_| Bytes(150_000)).collect();
+        }
+        let epochs = played(&setting);
+        let [first, .., last] = &epochs[..] else { panic!("four epochs") };
+        let slowest = last.slowest.map(|slowest| slowest.link);
+        (first.times.duration.0 / 1_000_000, last.times.duration.0 / 1_000_000, slowest)
+    };
+    // Each node has 300 of 600 samples, 10 ms each, in 60 steps of 10 ms.
+    let (first, last, slowest) = run(2, Form::Stored);
+    assert!(first.abs_diff(1_500) < 80 && last.abs_diff(1_500) < 80, "{first} {last}");
+    assert_eq!(slowest, Some(Link::Transforms));
+    let (first, last, slowest) = run(16, Form::Stored);
+    assert!(first < 640 && last < 640 && slowest.is_none(), "{first} {last} {slowest:?}");
+    let (first, last, _) = run(2, Form::Prepared);
+    assert!(first > 1_400 && last < 640, "only the first prepares: {first} {last}");
 }

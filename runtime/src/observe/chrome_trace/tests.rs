@@ -75,6 +75,7 @@ fn a_wait_holds_its_parts_and_staging_has_two_ends() {
         event(20, 90, EventKind::Staged(batch(1))),
         event(150, 0, EventKind::TierResized(TierId(0), 4)),
         event(160, 0, EventKind::StagingResized(3)),
+        event(170, 0, EventKind::Divided { rank: Rank(2), loading: 5, transforming: 1 }),
     ]);
     let events = events_of(&document);
     let shown: Vec<_> = events
@@ -91,11 +92,13 @@ fn a_wait_holds_its_parts_and_staging_has_two_ends() {
             ("X", "cxl-memory"),
             ("i", "resize main-memory"),
             ("i", "limit staging"),
+            ("i", "divide threads for rank 2"),
         ]
     );
     assert_eq!(events[1]["tid"], events[2]["tid"]);
     assert_eq!(events[0]["id"], events[3]["id"]);
     assert_eq!(events[6]["args"]["batches_max"], 3);
+    assert_eq!(events[7]["args"], json!({"loading": 5, "transforming": 1}));
 }
 
 proptest! {

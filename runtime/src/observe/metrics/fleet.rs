@@ -341,7 +341,9 @@ pub(super) mod tests {
         let cold =
             ObservedLink { bytes, operations: 1, busy, in_flight: busy, ..ObservedLink::default() };
         let (planned, tiers) = (Epoch(0), Vec::new());
-        let observed = Observed { planned, cold, tiers, load: None, cycle: None, supply: None };
+        let transforms = Default::default();
+        let observed =
+            Observed { planned, cold, tiers, transforms, load: None, cycle: None, supply: None };
         fleet.handle_observed(NodeId(0), 0, observed);
         let link = PeerLink {
             peer: NodeId(1),

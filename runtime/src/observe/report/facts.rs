@@ -233,7 +233,8 @@ impl Facts<'_> {
         self.session_tiers.get(tier).map_or("unknown", |kind| kind.name())
     }
 
-    /// The longer of computing with decoding, and of reading the minimal cold bytes after training had begun.
+    /// The longest of computing with decoding, of reading the minimal cold bytes after training had begun, and of
+    /// what each thread of the agent had to transform.
     /// If the job declares a longer step time or a slower cold store than observed, the run itself counts, so
     /// the bound never exceeds the time of the run.
     pub(super) fn lower_bound(&self, epochs: &[EpochEntry], waiting: &StallSummary) -> f64 {
@@ -248,7 +249,17 @@ impl Facts<'_> {
         let minimal: u64 = epochs.iter().map(|epoch| epoch.minimal_cold_bytes).sum();
         let reading = self.cold.time_for(Bytes(minimal.saturating_sub(self.cold_before.0)));
         let decoding = waiting.seconds_for(StallCause::Decoding);
-        (compute + decoding).max(seconds(reading)).min(waiting.wall_s)
+        (compute + decoding).max(seconds(reading)).max(self.transforming()).min(waiting.wall_s)
+    }
+}
+
+impl Facts<'_> {
+    /// For how long each thread of the agent worked at transforms.
+    fn transforming(&self) -> f64 {
+        let Some(transform) = &self.transform else { return 0.0 };
+        let counts = self.progress.epochs.iter().flat_map(|epoch| &epoch.transforms);
+        let time = counts.fold(0_u64, |sum, count| sum.saturating_add(count.time.0));
+        seconds(Nanoseconds(time / u64::from(transform.threads.max(1))))
     }
 }
 

@@ -1,10 +1,13 @@
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
-    session::{Busy, EpochProgress, LookAhead, Progress, Run, StallBreakdown, TransformCount},
+    session::{
+        Busy, EpochProgress, Form, LookAhead, Progress, Run, StallBreakdown, TransformCount,
+    },
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
+use tierfeed_prefetcher::transforms::Counts;
 
 use super::*;
 
@@ -164,14 +167,26 @@ fn sums_and_shares_follow_from_the_epochs() {
 }
 
 #[test]
-fn the_lower_bound_is_the_longer_of_computing_and_reading() {
-    let progress = progress();
+fn the_lower_bound_is_the_longest_of_computing_reading_and_transforming() {
+    let mut progress = progress();
+    progress.epochs[1].transforms[0].time = Nanoseconds(9 * S);
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
     let long = || Facts { wall: Nanoseconds(5 * S), ..facts(&progress, &TIERS) };
     let bound = |facts| report(facts).lower_bound_s;
     near(bound(long()), 4.97);
     let step_time = Some(Nanoseconds(100_000_000));
     near(bound(Facts { step_time, ..long() }), 1.4);
+    let transform = |threads| {
+        Some(TransformFacts {
+            threads,
+            cached: Form::Stored,
+            cached_because: String::new(),
+            quick_modes: Vec::new(),
+            counts: Counts::default(),
+        })
+    };
+    near(bound(Facts { step_time, transform: transform(4), ..long() }), 2.25);
+    near(bound(Facts { step_time, transform: transform(9), ..long() }), 1.4);
     // What was read while no trainer was there took none of its time.
     near(bound(Facts { step_time, cold_before: Bytes(900), ..long() }), 0.5);
     near(bound(Facts { step_time, cold: BytesPerSecond(0), ..long() }), 0.4);

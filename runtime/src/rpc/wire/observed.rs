@@ -3,7 +3,7 @@
 use tierfeed_core::{
     fleet::Applied,
     id::Epoch,
-    session::{Cycle, Observed, ObservedLink, Supply, staging_depth::Load},
+    session::{Cycle, Observed, ObservedLink, ObservedTransforms, Supply, staging_depth::Load},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
 
@@ -35,13 +35,50 @@ impl From<pb::Link> for ObservedLink {
     }
 }
 
+impl From<&ObservedTransforms> for pb::TransformTimes {
+    fn from(transforms: &ObservedTransforms) -> Self {
+        Self {
+            samples: transforms.samples,
+            time_ns: transforms.time.0,
+            quantile_ns: transforms.quantiles.iter().map(|it| it.0).collect(),
+        }
+    }
+}
+
+impl TryFrom<pb::TransformTimes> for ObservedTransforms {
+    type Error = WireError;
+
+    fn try_from(times: pb::TransformTimes) -> Result<Self, WireError> {
+        let quantiles: Vec<_> = times.quantile_ns.into_iter().map(Nanoseconds).collect();
+        let quantiles = quantiles
+            .try_into()
+            .map_err(|_| WireError::Missing { field: "observed.transforms.quantile_ns" })?;
+        Ok(Self { samples: times.samples, time: Nanoseconds(times.time_ns), quantiles })
+    }
+}
+
+/// Both forms; none in a job without a transform.
+fn transforms(transforms: Vec<pb::TransformTimes>) -> Result<[ObservedTransforms; 2], WireError> {
+    if transforms.is_empty() {
+        return Ok(Default::default());
+    }
+    let forms: Vec<ObservedTransforms> =
+        transforms.into_iter().map(TryFrom::try_from).collect::<Result<_, WireError>>()?;
+    forms.try_into().map_err(|_| WireError::Missing { field: "observed.transforms" })
+}
+
 impl From<&Observed> for pb::Observed {
     fn from(observed: &Observed) -> Self {
         Self {
             planned_epoch: observed.planned.0,
             cold: Some((&observed.cold).into()),
             tiers: observed.tiers.iter().map(Into::into).collect(),
+            transforms: match observed.transforms {
+                forms if forms == <[ObservedTransforms; 2]>::default() => Vec::new(),
+                forms => forms.iter().map(Into::into).collect(),
+            },
             load: observed.load.map(|load| pb::StepLoad {
+                samples: load.samples,
                 reads: load.reads,
                 read_bytes: load.read_len.0,
                 step_ns: load.step_time.0,
@@ -70,7 +107,9 @@ impl TryFrom<pb::Observed> for Observed {
             planned: Epoch(observed.planned_epoch.min(u32::MAX - 1)),
             cold: missing("observed.cold")(observed.cold)?.into(),
             tiers: observed.tiers.into_iter().map(Into::into).collect(),
+            transforms: transforms(observed.transforms)?,
             load: observed.load.map(|load| Load {
+                samples: load.samples,
                 reads: load.reads,
                 read_len: Bytes(load.read_bytes),
                 step_time: Nanoseconds(load.step_ns),

@@ -22,7 +22,7 @@ use tierfeed_core::{
         in_place::{Choice, Costs, Pace, Rates, Reason, Way, Wish},
         policy,
     },
-    session::{Cycle, Observed, ObservedLink, Supply, staging_depth},
+    session::{Cycle, Observed, ObservedLink, ObservedTransforms, Supply, staging_depth},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -318,7 +318,8 @@ prop_compose! {
     fn any_observed()(
         planned in 0..u32::MAX,
         links in prop::collection::vec(any::<(u64, u64, u64, u64, u64, u64)>(), 1..5),
-        load in any::<Option<(u32, u64, u64)>>(),
+        load in any::<Option<(u32, u32, u64, u64)>>(),
+        transforms in any::<[(u64, u64, [u64; 8]); 2]>(),
         cycle in any::<Option<(u64, u64, u64)>>(),
         supply in any::<Option<(u64, u64, u64, u32, u64)>>(),
     ) -> Observed {
@@ -335,7 +336,13 @@ prop_compose! {
             planned: Epoch(planned),
             cold: links.next().unwrap(),
             tiers: links.collect(),
-            load: load.map(|(reads, read_len, step_time)| staging_depth::Load {
+            transforms: transforms.map(|(samples, time, quantiles)| ObservedTransforms {
+                samples,
+                time: Nanoseconds(time),
+                quantiles: quantiles.map(Nanoseconds),
+            }),
+            load: load.map(|(samples, reads, read_len, step_time)| staging_depth::Load {
+                samples,
                 reads,
                 read_len: Bytes(read_len),
                 step_time: Nanoseconds(step_time),
@@ -470,7 +477,14 @@ proptest! {
     #[test]
     fn what_a_node_observed_survives_the_wire(observed in any_observed()) {
         let sent = through_bytes(&pb::Observed::from(&observed));
-        prop_assert_eq!(Observed::try_from(sent), Ok(observed));
+        prop_assert_eq!(Observed::try_from(sent.clone()), Ok(observed.clone()));
+        let without = Observed { transforms: Default::default(), ..observed };
+        let none = through_bytes(&pb::Observed::from(&without));
+        prop_assert_eq!(none.transforms.len(), 0);
+        prop_assert_eq!(Observed::try_from(none), Ok(without));
+        let mut short = sent;
+        short.transforms.iter_mut().for_each(|it| _ = it.quantile_ns.pop());
+        prop_assert!(short.transforms.is_empty() || Observed::try_from(short).is_err());
     }
 }
 

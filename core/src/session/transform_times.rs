@@ -1,0 +1,152 @@
+//! How long transforms take, by the form and the length of what arrived: what deadlines and the depth of staging
+//! count on.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use super::{Form, Waits};
+use crate::{
+    latency_quantiles::{LatencyQuantiles, PerMillion},
+    units::{Bytes, Nanoseconds},
+};
+
+/// The shares whose times are told: enough for a mean, and for the few that take long.
+pub const SHARES: [PerMillion; 8] = [
+    PerMillion(100_000),
+    PerMillion(500_000),
+    PerMillion(750_000),
+    PerMillion(900_000),
+    PerMillion(950_000),
+    PerMillion(990_000),
+    PerMillion(999_000),
+    PerMillion::ALL,
+];
+
+/// After so many transforms of a length, those before count half.
+const FADES_AFTER: u64 = 1024;
+
+/// Transforms of samples that arrived in one form, as they were observed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ObservedTransforms {
+    /// Samples that became rows.
+    pub samples: u64,
+    /// For how long threads worked at them, all together.
+    pub time: Nanoseconds,
+    /// The times that [`SHARES`] of them did not exceed.
+    pub quantiles: [Nanoseconds; SHARES.len()],
+}
+
+impl ObservedTransforms {
+    pub(super) fn of(times: &Waits) -> Self {
+        Self {
+            samples: times.count(),
+            time: times.sum(),
+            quantiles: SHARES.map(|share| times.quantile(share)),
+        }
+    }
+
+    /// The mean time; `None` before the first.
+    #[must_use]
+    pub fn mean(&self) -> Option<Nanoseconds> {
+        self.time.0.checked_div(self.samples).map(Nanoseconds)
+    }
+
+    /// How the times spread; `None` before the first, and if they do not ascend.
+    #[must_use]
+    pub fn spread(&self) -> Option<LatencyQuantiles> {
+        let quantiles: Vec<_> = SHARES.into_iter().zip(self.quantiles).collect();
+        LatencyQuantiles::measured(&quantiles).ok().filter(|_| self.samples > 0)
+    }
+}
+
+/// The times of transforms since the session began.
+#[derive(Debug, Clone, Default)]
+pub struct TransformTimes {
+    /// By [`Form`].
+    spread: [Waits; 2],
+    /// By [`Form`], and by the bits of the length.
+    by_bits: [BTreeMap<u32, Mean>; 2],
+}
+
+/// Transforms of samples of similar length.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    samples: u64,
+    bytes: u64,
+    time: u64,
+}
+
+impl TransformTimes {
+    /// Notes a sample of `len` bytes that became a row, at which a thread worked for so long.
+    pub(super) fn note(&mut self, form: Form, len: Bytes, took: Nanoseconds) {
+        self.spread[form as usize].record(took);
+        let mean = self.by_bits[form as usize].entry(bits(len)).or_default();
+        mean.samples += 1;
+        mean.bytes = mean.bytes.saturating_add(len.0);
+        mean.time = mean.time.saturating_add(took.0);
+        if mean.samples >= FADES_AFTER {
+            let Mean { samples, bytes, time } = *mean;
+            *mean = Mean { samples: samples / 2, bytes: bytes / 2, time: time / 2 };
+        }
+    }
+
+    /// The expected time for a sample of `len` bytes: what those of the closest length took, byte by byte. None
+    /// before the first.
+    pub(super) fn expected(&self, form: Form, len: Bytes) -> Nanoseconds {
+        let means = self.by_bits[form as usize].iter();
+        let closest = means.min_by_key(|(other, _)| other.abs_diff(bits(len)));
+        let Some((_, Mean { bytes, time, .. })) = closest else { return Nanoseconds(0) };
+        let expected = u128::from(*time) * u128::from(len.0.max(1)) / u128::from((*bytes).max(1));
+        Nanoseconds(u64::try_from(expected).unwrap_or(u64::MAX))
+    }
+
+    /// The times by [`Form`].
+    #[must_use]
+    pub fn spread(&self) -> &[Waits; 2] {
+        &self.spread
+    }
+}
+
+fn bits(len: Bytes) -> u32 {
+    u64::BITS - len.0.leading_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_expected_to_take_as_long_as_others_of_its_form_and_length() {
+        let mut times = TransformTimes::default();
+        assert_eq!(times.expected(Form::Stored, Bytes(1_000)), Nanoseconds(0));
+        for _ in 0..3 * FADES_AFTER {
+            times.note(Form::Stored, Bytes(1_000), Nanoseconds(1_000));
+            times.note(Form::Stored, Bytes(100_000), Nanoseconds(10_000_000));
+        }
+        times.note(Form::Prepared, Bytes(300), Nanoseconds(7));
+        let expected = |form, len| times.expected(form, Bytes(len)).0;
+        assert_eq!(expected(Form::Stored, 900), 900);
+        assert_eq!(expected(Form::Stored, 120_000), 12_000_000);
+        assert_eq!(expected(Form::Stored, 4_000_000), 400_000_000, "as the closest");
+        assert_eq!(expected(Form::Prepared, 300), 7);
+    }
+
+    #[test]
+    fn what_was_observed_tells_the_mean_and_the_few_that_take_long() {
+        let mut times = TransformTimes::default();
+        for number in 0..1_000 {
+            let took = if number % 100 == 0 { 50_000_000 } else { 1_000_000 };
+            times.note(Form::Stored, Bytes(1_000), Nanoseconds(took));
+        }
+        let [stored, prepared] = times.spread().each_ref().map(ObservedTransforms::of);
+        assert_eq!(stored.mean(), Some(Nanoseconds(1_490_000)));
+        let spread = stored.spread().unwrap();
+        let near = |share, time: u64| {
+            let at = spread.at(PerMillion(share)).0;
+            assert!(at.abs_diff(time) <= time / 16, "{share}: {at}");
+        };
+        near(500_000, 1_000_000);
+        near(990_000, 1_000_000);
+        near(999_000, 50_000_000);
+        assert_eq!((prepared.mean(), prepared.spread()), (None, None));
+    }
+}
