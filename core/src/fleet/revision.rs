@@ -2,7 +2,8 @@
 //! staging, or for another room for look-ahead, by more than noise.
 //!
 //! The depth follows from the step time, from what a step reads cold, from rate and latency of the cold
-//! store, and from the times of transforms and their spread ([`depth`]); if reads did not wait for each other, that may give more than it gave. Only figures that
+//! store, and from the times of transforms and their spread ([`depth`]); if reads did not wait for each
+//! other, the cold store may give more than it gave. Only figures that
 //! differ by more than [`SAME_WITHIN`] from those by which it was decided last are looked at, so that it does not
 //! follow noise. It is never less than at first, because means ask for too little, and never more than staging
 //! memory was laid out for: an arena does not grow. Threads that read the cold store are as many as at first; the

@@ -9,7 +9,8 @@
 //!
 //! In a job with a transform, what brings a sample is due as many whole steps before its batch as a thread is expected
 //! to transform it, by what samples of its form and length took ([`super::TransformTimes`]). So one that takes longer
-//! than a step arrives before quicker ones of batches in between; batches keep their order. The transform itself is due with its batch.
+//! than a step arrives before quicker ones of batches in between; batches keep their order. The transform itself is
+//! due with its batch.
 
 use alloc::{vec, vec::Vec};
 

@@ -130,14 +130,20 @@ impl Pmf {
         let is_worth_it = |share: &f64| *share >= SHARE_MIN;
         let start = other.shares.iter().position(is_worth_it).unwrap_or(cells);
         let end = other.shares.iter().rposition(is_worth_it).map_or(start, |cell| cell + 1);
+        let second = &other.shares[start..end];
+        let sums = second.iter().scan(0.0, |sum, share| {
+            *sum += share;
+            Some(*sum)
+        });
+        let up_to: Vec<f64> = sums.collect();
         let mut kept = 0.0;
         for (cell, share) in self.shares.iter().enumerate().filter(|(_, it)| is_worth_it(it)) {
-            let end = end.min(cells - cell).max(start);
-            let targets = both.shares[(cell + start).min(cells)..].iter_mut();
-            for (target, second) in targets.zip(&other.shares[start..end]) {
+            let reached = second.len().min(cells.saturating_sub(cell + start));
+            let targets = both.shares[cell..].iter_mut().skip(start);
+            for (target, second) in targets.zip(&second[..reached]) {
                 *target += share * second;
             }
-            kept += share * other.shares[start..end].iter().sum::<f64>();
+            kept += share * reached.checked_sub(1).map_or(0.0, |last| up_to[last]);
         }
         both.late = 1.0 - kept;
         both
