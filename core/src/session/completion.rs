@@ -28,7 +28,8 @@ impl Session {
         let due = entry.map(|EntryRef { batch, .. }| match self.staging.batch_mut(batch) {
             Some(staged) => {
                 staged.pending += u32::from(work.uses_staging());
-                staged.number.earlier_by(lead)
+                let is_transformed = !staged.inputs.is_empty();
+                staged.number.earlier_by(if is_transformed { lead } else { 0 })
             }
             None => BatchNumber::of(batch, self.planner.spec()),
         });
