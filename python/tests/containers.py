@@ -104,7 +104,32 @@ def mds(folder: Path, image: Callable[[int], bytes], samples: int) -> None:
     (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
 
 
-WRITERS = {"webdataset": webdataset, "tfrecord": tfrecords, "mds": mds}
+def litdata(folder: Path, image: Callable[[int], bytes], samples: int) -> None:
+    """Two chunks of dictionaries."""
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+    names = ["image", "class", "caption", "weight"]
+    root = {"type": "builtins.dict", "context": json.dumps(names), "children_spec": [leaf] * 4}
+    config = {
+        "item_loader": "PyTreeLoader",
+        "data_format": ["jpeg", "int", "str", "float"],
+        "data_spec": json.dumps([1, root]),
+    }
+    chunks = []
+    for chunk in range(2):
+        items = []
+        for number in range(chunk * samples // 2, (chunk + 1) * samples // 2):
+            numbers = struct.pack("<q", number % 5), struct.pack("<d", number / 4)
+            leaves = [image(number), numbers[0], caption(number).encode(), numbers[1]]
+            items.append(struct.pack("<4I", *map(len, leaves)) + b"".join(leaves))
+        content = offset_table(items)
+        name = f"chunk-0-{chunk}.bin"
+        (folder / name).write_bytes(content)
+        size = {"chunk_bytes": len(content), "chunk_size": len(items)}
+        chunks.append({"filename": name, "dim": None, **size})
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+
+
+WRITERS = {"webdataset": webdataset, "tfrecord": tfrecords, "mds": mds, "litdata": litdata}
 
 
 def expected_fields(format: str, number: int) -> dict[str, Any]:
@@ -112,9 +137,9 @@ def expected_fields(format: str, number: int) -> dict[str, Any]:
     if format == "webdataset":
         fields = {"cls": number % 5, "txt": caption(number)}
         return {**fields, "json": {"points": points(number)}}
-    if format == "mds":
-        fields = {"caption": caption(number), "class": number % 5}
-        return {**fields, "points": points(number), "weight": number / 4}
+    if format in ("mds", "litdata"):
+        fields = {"caption": caption(number), "class": number % 5, "weight": number / 4}
+        return {**fields, "points": points(number)} if format == "mds" else fields
     return {
         "image/class/label": number % 5,
         "image/class/text": caption(number).encode(),

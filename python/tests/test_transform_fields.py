@@ -83,8 +83,8 @@ def test_torch_gets_tensors_of_the_fields_that_are_numbers(format: str, tmp_path
         numbers = feed.order.batch(0, step, 0)
         assert_rows(images.numpy(), 0, numbers)
         assert_fields(format, fields, numbers)
-    names = {"webdataset": "cls", "tfrecord": "image/class/label", "mds": "class"}
-    label = fields[names[format]]
+    names = {"webdataset": "cls", "tfrecord": "image/class/label"}
+    label = fields[names.get(format, "class")]
     assert isinstance(label, torch.Tensor) and label.dtype == torch.int64
 
 
@@ -182,10 +182,27 @@ def test_a_field_of_samples_without_fields_is_refused(tmp_path: Path) -> None:
     for old, new, message in [
         ("webdataset }", "image-folder }", "transform.field is for samples of several fields"),
         ('"field"', '"cache": "prepared", "field"', "transform.cache is `prepared`, but samples of"),
-        ("webdataset }", "parquet }", "has steps for images, which are samples of"),
+        ("webdataset }", "parquet }", "one of `format: parquet` is a row group, many rows"),
     ]:
         world.job.write_text(text.replace(old, new))
         assert message in run_in_vain(world)
+
+
+def test_what_the_index_says_of_fields_is_checked_before_training(tmp_path: Path) -> None:
+    fields = "image ({}), class (int), caption (str), weight (float64)"
+    for encoding, named, message in [
+        ("jpeg", "jpg", f"no field `jpg` (transform.field); they have {fields.format('jpeg')}"),
+        ("pil", "image", "field `image` is of `pil`, pixels and no image file, which transform cannot"),
+        ("pil", None, "field `image` is of `pil`, pixels and no image file, which transform cannot"),
+        ("tensor", None, "0 of the fields of a sample are images; name one of them as transform.field"),
+    ]:
+        given = {} if named is None else {"field": named}
+        root = tmp_path / f"{encoding}-{named}"
+        world = containers.make_world(root, "litdata", {**CROPPED, **given})
+        index = root / "data" / "index.json"
+        index.write_text(index.read_text().replace('"jpeg"', f'"{encoding}"'))
+        said = run_in_vain(world)
+        assert message in said and f"{root}/data" in said, said
 
 
 def run_in_vain(world: World) -> str:

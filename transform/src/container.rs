@@ -10,20 +10,20 @@ pub enum Container {
     WebDataset,
     /// The features of a `tf.train.Example`.
     TfRecord,
-    /// The columns of a row of MDS.
-    Mds {
+    /// The columns of a row of MDS, or the leaves of an item of LitData, which lie in the same way.
+    Columns {
         /// All of them, in the order in which they lie.
         columns: Vec<Column>,
     },
 }
 
-/// A column of MDS, as `index.json` describes it.
+/// A column of MDS or a leaf of LitData, as `index.json` describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
     /// The key under which samples have it.
     pub name: String,
-    /// The name of its encoding, such as `jpeg` or `int`.
+    /// The name of its encoding in MDS, such as `jpeg` or `int`.
     pub encoding: String,
     /// Its bytes in each sample; `None` if each sample says how many they are.
     pub size: Option<u64>,

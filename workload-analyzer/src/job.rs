@@ -4,6 +4,7 @@
 //! typed units, no unset fields and, from [`Job::load`], absolute paths only.
 
 mod check;
+mod columns;
 pub mod described;
 pub(crate) mod error;
 pub mod keys;
@@ -25,11 +26,12 @@ use tierfeed_core::{
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::{Catalog, Dataset};
-use tierfeed_transform::{Container, Pipeline};
+use tierfeed_dataset::Dataset;
+use tierfeed_transform::Pipeline;
 
 use crate::job_file::read_bounded;
 
+pub use columns::ColumnsError;
 pub use described::Described;
 pub use error::{JobError, KeyConflict, Reason};
 pub use located_error::LocatedError;
@@ -139,33 +141,7 @@ impl Job {
         let first = self.transform.as_ref().map(|it| &it.pipeline);
         std::iter::once(first).chain(self.further.iter().map(|it| it.transform.as_ref()))
     }
-
-    /// With the columns of samples that have them, which the indexes of the datasets know.
-    ///
-    /// # Errors
-    ///
-    /// [`NoColumns`] if an index does not.
-    pub fn with_columns_of(mut self, catalog: &Catalog) -> Result<Self, NoColumns> {
-        let first = self.transform.as_mut().map(|it| &mut it.pipeline);
-        let further = self.further.iter_mut().map(|it| it.transform.as_mut());
-        let indexes = std::iter::once(catalog.first()).chain(catalog.further());
-        for (pipeline, index) in std::iter::once(first).chain(further).zip(indexes) {
-            let Some(pipeline) = pipeline else { continue };
-            if matches!(pipeline.container(), Some(Container::Mds { .. })) {
-                let columns = index.columns().ok_or_else(|| NoColumns(index.source()))?;
-                *pipeline = pipeline.clone().inside(Container::Mds { columns });
-            }
-        }
-        Ok(self)
-    }
 }
-
-/// It is not known which columns the samples of a dataset have.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{0}: the index has no columns of MDS; build it again (`tierfeed index`), and give all shards the same columns"
-)]
-pub struct NoColumns(String);
 
 /// What samples become before they are handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -95,7 +95,7 @@ pub fn split<'a>(container: &Container, sample: &'a [u8]) -> Result<Vec<Field<'a
             let features = tfrecord::features(sample)?.into_iter();
             Ok(features.map(|(name, it)| Field { name, value: Value::Feature(it) }).collect())
         }
-        Container::Mds { columns } => {
+        Container::Columns { columns } => {
             let bytes = mds::columns(sample, columns)?;
             let field = |(column, bytes): (&Column, &'a [u8])| Field {
                 name: column.name.clone(),
@@ -152,11 +152,15 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether it is an image, by its name or its type. A feature has neither, so its first bytes say it.
+    /// Whether it is an image, by its name or its type. Where these do not say it, its first bytes do.
     fn is_image(&self) -> bool {
         match &self.value {
             Value::Member(_) => ["jpg", "jpeg", "png", "webp"].contains(&self.name.as_str()),
-            Value::Encoded { encoding, .. } => ["jpeg", "png"].contains(&encoding.as_str()),
+            Value::Encoded { encoding, bytes } => match encoding.as_str() {
+                "jpeg" | "png" => true,
+                "bytes" => begins_as_image(bytes),
+                _ => false,
+            },
             Value::Feature(_) => {
                 self.name == "image/encoded" || self.bytes().is_some_and(begins_as_image)
             }

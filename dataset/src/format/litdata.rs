@@ -13,10 +13,12 @@
 //! Source: `litdata/streaming/{writer,item_loader}.py` of litdata 0.2.76.
 
 mod index_file;
+mod leaves;
 
 use std::num::NonZeroU64;
 
 pub use index_file::index;
+use tierfeed_transform::container::Column;
 
 use super::{FormatError, Range, ReadAt, Records, offset_table};
 
@@ -32,6 +34,8 @@ pub struct Index {
     pub chunks: Vec<Chunk>,
     /// The kind of the chunks.
     pub content: Content,
+    /// The leaves of an item, in the order in which they lie; `None` for tokens, or if the index does not say it.
+    pub leaves: Option<Vec<Column>>,
 }
 
 /// The kind of the chunks of a dataset.

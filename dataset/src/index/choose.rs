@@ -68,7 +68,8 @@ impl Sidecars {
     pub(super) fn columns(&self) -> Option<&[Column]> {
         match self {
             Self::Mds(shards) => mds::columns_of(shards),
-            Self::Nothing | Self::Index(_) | Self::LitData(_) => None,
+            Self::LitData(index) => index.leaves.as_deref(),
+            Self::Nothing | Self::Index(_) => None,
         }
     }
 

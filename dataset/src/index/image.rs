@@ -15,7 +15,7 @@
 //! | 16 each | sample: bytes when decoded, CRC-32 of them, 1 if deflated (flag 1) |
 //! | 4 each | sample: label (flag 2) |
 //! | 16 each | directory: end of its name, first object |
-//! | … | format (for MDS a zero and the columns as JSON behind it), source, names of directories, names of objects |
+//! | … | format (for MDS and LitData a zero and the columns as JSON behind it), source, names of directories, names of objects |
 //! | 8 | fingerprint: xxh3-64 of everything before |
 //! | 8 each | directory: time |
 //! | 8 | checksum: xxh3-64 of the fingerprint and of the times |

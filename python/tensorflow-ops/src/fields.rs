@@ -88,7 +88,7 @@ mod tests {
             size,
         };
         let columns = vec![column("class", "int8", Some(1)), column("text", "str", None)];
-        Fields::new(Some(&Container::Mds { columns }), serde_json::from_str(wanted).unwrap())
+        Fields::new(Some(&Container::Columns { columns }), serde_json::from_str(wanted).unwrap())
     }
 
     /// The class 7 and the text `ab`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ pytestmark = [
 
 # A crop and a flip: the rows are those of torchvision, bit for bit.
 TRANSFORM = transforms.compose(transforms.random_crop(32), transforms.random_horizontal_flip(0.5))
+PAGE = (Path(__file__).parents[3] / "docs/transforms.md").read_text()
 LABELS = {"webdataset": "cls", "tfrecord": "image/class/label", "mds": "class"}
 
 
@@ -61,6 +63,35 @@ def test_rows_are_those_of_torchvision_with_their_labels(
                 expected = torch.stack([by_torchvision(number, epoch) for number in numbers])
                 assert torch.equal(images, expected), f"epoch {epoch}, step {step}"
                 assert fields[LABELS[format]].tolist() == [number % 5 for number in numbers]
+
+
+def test_the_script_of_the_page_makes_samples_of_the_rows_of_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow = needs.module("pyarrow")
+    parquet = needs.module("pyarrow.parquet")
+    needs.module("torch")
+    from tierfeed.torch import TierLoader
+
+    monkeypatch.chdir(tmp_path)
+    for folder in ("tables", "shards"):
+        (tmp_path / folder).mkdir()
+    images = [photographs.png(number) for number in range(9)]
+    plain = arrow.table({"image": images[:5], "label": [0, 1, 2, 3, 4]})
+    structs = [{"bytes": image, "path": None} for image in images[5:]]
+    parquet.write_table(plain, "tables/0.parquet", row_group_size=2)
+    parquet.write_table(arrow.table({"image": structs, "label": [5, 6, 7, 8]}), "tables/1.parquet")
+    section = PAGE.split("## Rows of tables\n")[1].split("\n## ")[0]
+    (script,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    script = script.replace('"/data/', f'"{tmp_path}/').replace("10_000", "4")
+    exec(compile(script, "transforms.md", "exec"), {"__name__": "__main__"})
+    with TierLoader("shards", **keys("webdataset")) as loader:
+        read = {}
+        for step, (rows, fields) in enumerate(loader):
+            assert rows.shape[1:] == (3, 32, 32)
+            numbers = loader.feed.order.batch(0, step, 0)
+            read.update(zip(numbers, fields["cls"].tolist(), strict=True))
+    assert read == {number: number for number in range(9)}
 
 
 def test_jax_and_grain_and_keras_get_the_fields(

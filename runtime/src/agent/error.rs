@@ -3,7 +3,7 @@
 use tierfeed_core::{fleet::launch::Misfit, order::SpecError};
 use tierfeed_prefetcher::plane::StartError;
 use tierfeed_resource_gatherer::ReadError;
-use tierfeed_workload_analyzer::job::{JobError, LocatedError, NoColumns};
+use tierfeed_workload_analyzer::job::{ColumnsError, JobError, LocatedError};
 
 use super::{ram_disk::RamDiskError, scratch::ScratchError};
 use crate::{
@@ -99,9 +99,9 @@ pub enum JoinError {
     /// The dataset cannot be indexed, or differs from the manager's.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// What samples become depends on columns that are not known.
+    /// The samples have no columns as a transform needs them.
     #[error(transparent)]
-    Columns(#[from] NoColumns),
+    Columns(#[from] ColumnsError),
     /// The job has no order for this dataset.
     #[error(transparent)]
     Order(#[from] SpecError),

@@ -419,9 +419,35 @@ pub enum KeyConflict {
         /// The formats with such samples.
         formats: &'static str,
     },
+    /// A sample is many rows, and a transform makes one row of it.
+    #[error(
+        "makes one row of a sample, and one of `format: {format}` is a {sample}, many rows; write each row as a sample \
+         of webdataset, mds or tfrecord (docs/transforms.md, \"Rows of tables\", has the script), or decode in the \
+         trainer (`decode=`)"
+    )]
+    ManyRows {
+        /// The format of the dataset.
+        format: &'static str,
+        /// What a sample is.
+        sample: &'static str,
+    },
+    /// HDF5 holds arrays.
+    #[error(
+        "has steps for images, and a sample of `format: hdf5` is a row of one array; begin with `array` if it holds \
+         pixels, else write the images as samples of webdataset, mds or tfrecord (docs/transforms.md, \"Rows of \
+         tables\", has the script)"
+    )]
+    ImagesInHdf5,
+    /// A job reads one array of HDF5.
+    #[error(
+        "is for samples of several fields, and `format: hdf5` reads one array, which `dataset.dataset` names; remove \
+         it, or write what belongs together as samples of webdataset, mds or tfrecord (docs/transforms.md, \"Rows of \
+         tables\", has the script)"
+    )]
+    FieldOfHdf5,
     /// The samples have no fields.
     #[error(
-        "is for samples of several fields, which are those of `format: webdataset, tfrecord, mds`; remove it"
+        "is for samples of several fields, which are those of `format: webdataset, tfrecord, mds, litdata`; remove it"
     )]
     NoFields,
     /// Arrays and tokens are not found by the names of fields.

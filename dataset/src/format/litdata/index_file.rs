@@ -4,8 +4,9 @@ use std::num::NonZeroU64;
 
 use serde::Deserialize;
 use serde_json::Value;
+use tierfeed_transform::container::Column;
 
-use super::{Chunk, Content, Index};
+use super::{Chunk, Content, Index, leaves};
 use crate::format::{
     FormatError,
     shard_index::{Names, parse, wrong},
@@ -43,6 +44,8 @@ struct ConfigFile {
     item_loader: Option<String>,
     #[serde(default)]
     data_format: Option<Vec<String>>,
+    #[serde(default)]
+    data_spec: Option<Value>,
 }
 
 /// Parses the index of a dataset.
@@ -65,7 +68,14 @@ pub fn index(index_json: &[u8]) -> Result<Index, FormatError> {
             tokens: chunk.dim,
         });
     }
-    Ok(Index { chunks, content })
+    let leaves = leaves_of(&file.config).filter(|_| content == Content::Items);
+    Ok(Index { chunks, content, leaves })
+}
+
+/// The leaves by their names in the structure of an item.
+fn leaves_of(config: &ConfigFile) -> Option<Vec<Column>> {
+    let names = leaves::names(config.data_spec.as_ref()?.as_str()?)?;
+    leaves::columns(names, config.data_format.as_deref()?)
 }
 
 fn content(config: &ConfigFile) -> Result<Content, FormatError> {

@@ -39,7 +39,7 @@ fn mds() -> Container {
         column("class", "int", Some(8)),
         column("image", "jpeg", None),
     ];
-    Container::Mds { columns: columns.to_vec() }
+    Container::Columns { columns: columns.to_vec() }
 }
 
 fn row(caption: &[u8], class: i64, image: &[u8]) -> Vec<u8> {

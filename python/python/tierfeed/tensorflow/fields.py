@@ -12,7 +12,7 @@ import tensorflow as tf
 
 BESIDE_ROWS = (
     "fields= is for samples of several fields of which a transform takes one, as those of webdataset,"
-    " tfrecord and mds; leave it out"
+    " tfrecord, mds and litdata; leave it out"
 )
 
 UNNAMED = (

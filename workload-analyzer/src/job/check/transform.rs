@@ -82,7 +82,11 @@ impl Check<'_> {
         }
         match container {
             None if pipeline.field().is_some() => {
-                Err(self.conflict(&[above, &["field"]].concat(), KeyConflict::NoFields))
+                let conflict = match format {
+                    Format::Hdf5 { .. } => KeyConflict::FieldOfHdf5,
+                    _ => KeyConflict::NoFields,
+                };
+                Err(self.conflict(&[above, &["field"]].concat(), conflict))
             }
             None => Ok(pipeline),
             Some(container) => Ok(pipeline.inside(container)),
@@ -113,12 +117,14 @@ impl Check<'_> {
     }
 }
 
-/// How the fields of samples lie in them, if they have several. The columns of MDS are known when its index is.
+/// How the fields of samples lie in them, if they have several. Columns are known when the index is.
 fn container_of(format: &Format) -> Option<Container> {
     match format {
         Format::WebDataset => Some(Container::WebDataset),
         Format::TfRecord(Compression::None) => Some(Container::TfRecord),
-        Format::Mds => Some(Container::Mds { columns: Vec::new() }),
+        Format::Mds | Format::LitData { sequence_length: None } => {
+            Some(Container::Columns { columns: Vec::new() })
+        }
         _ => None,
     }
 }
@@ -135,11 +141,23 @@ fn unnamed_field(pipeline: &Pipeline, format: &'static str) -> Option<KeyConflic
 
 /// What is wrong about a transform for samples of this format, if something is.
 fn of_other_samples(work: &Work, format: &Format) -> Option<KeyConflict> {
+    match (format, work) {
+        (Format::Parquet(_), _) => {
+            return Some(KeyConflict::ManyRows { format: "parquet", sample: "row group" });
+        }
+        (Format::Arrow, _) => {
+            return Some(KeyConflict::ManyRows { format: "arrow", sample: "record batch" });
+        }
+        (Format::Hdf5 { .. }, Work::Images(_)) => return Some(KeyConflict::ImagesInHdf5),
+        _ => (),
+    }
     let (steps, formats) = match work {
-        Work::Images(_) => ("images", "image-folder, files, webdataset, tfrecord, mds"),
-        Work::Arrays(_) => ("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord, mds"),
+        Work::Images(_) => ("images", "image-folder, files, webdataset, tfrecord, mds, litdata"),
+        Work::Arrays(_) => {
+            ("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord, mds, litdata")
+        }
         Work::Tokens(_) => {
-            ("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord, mds")
+            ("tokens", "raw, megatron, npy, files, webdataset, tfrecord, mds, litdata")
         }
     };
     let is_right = match work {

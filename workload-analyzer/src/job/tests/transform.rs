@@ -96,17 +96,28 @@ fn what_a_transform_cannot_stand_beside_is_named() {
              the trainer"
         )
     };
+    for (format, sample) in [("parquet", "row group"), ("arrow", "record batch")] {
+        let message = format!(
+            "5: transform makes one row of a sample, and one of `format: {format}` is a {sample}, many rows; write each \
+             row as a sample of webdataset, mds or tfrecord (docs/transforms.md, \"Rows of tables\", has the script), or \
+             decode in the trainer (`decode=`)"
+        );
+        check_refused_for(format, center, &message);
+    }
     check_refused_for(
-        "parquet",
+        "npy",
         center,
-        &only("images", "image-folder, files, webdataset, tfrecord, mds"),
+        &only("images", "image-folder, files, webdataset, tfrecord, mds, litdata"),
     );
     let array = "transform: { steps: [{ array: { shape: [8], dtype: uint8 } }] }";
-    check_refused(array, &only("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord, mds"));
+    check_refused(
+        array,
+        &only("arrays", "files, npy, npz, raw, hdf5, webdataset, tfrecord, mds, litdata"),
+    );
     let tokens = "transform: { steps: [{ tokens: { length: 8, dtype: uint16 } }] }";
     check_refused(
         tokens,
-        &only("tokens", "raw, megatron, npy, litdata, files, webdataset, tfrecord, mds"),
+        &only("tokens", "raw, megatron, npy, files, webdataset, tfrecord, mds, litdata"),
     );
     check_refused(
         &format!("{center}\ntiers: {{ main-memory: {{ size: 1 GiB, direct: always }} }}"),
@@ -156,12 +167,35 @@ fn steps_of_a_further_dataset_are_checked_where_they_stand() {
 }
 
 #[test]
+fn what_hdf5_cannot_give_is_said_with_what_can() {
+    let script =
+        "webdataset, mds or tfrecord (docs/transforms.md, \"Rows of tables\", has the script)";
+    let hdf5 = "hdf5, dataset: images";
+    check_refused_for(
+        hdf5,
+        "transform: { steps: [{ center_crop: 8 }] }",
+        &format!(
+            "5: transform has steps for images, and a sample of `format: hdf5` is a row of one array; begin with \
+             `array` if it holds pixels, else write the images as samples of {script}"
+        ),
+    );
+    check_refused_for(
+        hdf5,
+        "transform: { field: images, steps: [{ array: { shape: [8], dtype: uint8 } }] }",
+        &format!(
+            "5: transform.field is for samples of several fields, and `format: hdf5` reads one array, which \
+             `dataset.dataset` names; remove it, or write what belongs together as samples of {script}"
+        ),
+    );
+}
+
+#[test]
 fn a_field_is_of_formats_that_have_several() {
     let field = "transform: { field: jpg, steps: [{ center_crop: 8 }] }";
     check_refused(
         field,
         "5: transform.field is for samples of several fields, which are those of `format: webdataset, tfrecord, \
-         mds`; remove it",
+         mds, litdata`; remove it",
     );
     let prepared = "transform: { cache: prepared, steps: [{ center_crop: 8 }] }";
     check_refused_for(

@@ -1,0 +1,126 @@
+//! What a job learns of the columns of its datasets when their indexes are read: for MDS and LitData these say which
+//! fields a sample has.
+
+use tierfeed_dataset::{Catalog, Index};
+use tierfeed_transform::{Container, Pipeline, Work, container::Column};
+
+use super::Job;
+
+/// The columns of a dataset are not what its transform needs.
+#[derive(Debug, thiserror::Error)]
+pub enum ColumnsError {
+    /// The index does not say which there are.
+    #[error(
+        "{dataset}: it is not known which fields its samples have, and {key} takes one of them; give all shards the \
+         same columns, or write the dataset with a newer version of its own writer, and build the index again"
+    )]
+    Unknown {
+        /// The place of the dataset.
+        dataset: String,
+        /// The key of the transform.
+        key: String,
+    },
+    /// There is no such field.
+    #[error("{dataset}: samples have no field `{named}` ({key}.field); they have {}", listed(.columns))]
+    Missing {
+        /// The place of the dataset.
+        dataset: String,
+        /// The key of the transform.
+        key: String,
+        /// The field that was named.
+        named: String,
+        /// The fields that there are.
+        columns: Vec<Column>,
+    },
+    /// The field holds decoded pixels.
+    #[error(
+        "{dataset}: field `{field}` is of `pil`, pixels and no image file, which {key} cannot decode; write it as \
+         `jpeg`, `png` or the bytes of an image file, or decode in the trainer (`decode=`)"
+    )]
+    Pixels {
+        /// The place of the dataset.
+        dataset: String,
+        /// The key of the transform.
+        key: String,
+        /// The field.
+        field: String,
+    },
+    /// It is not clear which field is meant.
+    #[error(
+        "{dataset}: {images} of the fields of a sample are images; name one of them as {key}.field: {}", listed(.columns)
+    )]
+    Unclear {
+        /// The place of the dataset.
+        dataset: String,
+        /// The key of the transform.
+        key: String,
+        /// How many are images.
+        images: usize,
+        /// The fields that there are.
+        columns: Vec<Column>,
+    },
+}
+
+fn listed(columns: &[Column]) -> String {
+    let of = columns.iter().map(|it| format!("{} ({})", it.name, it.encoding));
+    of.collect::<Vec<_>>().join(", ")
+}
+
+impl Job {
+    /// With the columns of samples that have them, which the indexes of the datasets know.
+    ///
+    /// # Errors
+    ///
+    /// [`ColumnsError`] if an index knows none, or a transform needs others.
+    pub fn with_columns_of(mut self, catalog: &Catalog) -> Result<Self, ColumnsError> {
+        let first = self.transform.as_mut().map(|it| ("transform".to_owned(), &mut it.pipeline));
+        let further = self.further.iter_mut().map(|it| {
+            let key = format!("datasets.{}.transform", it.name);
+            it.transform.as_mut().map(|pipeline| (key, pipeline))
+        });
+        let indexes = std::iter::once(catalog.first()).chain(catalog.further());
+        for (transform, index) in std::iter::once(first).chain(further).zip(indexes) {
+            if let Some((key, pipeline)) = transform
+                && matches!(pipeline.container(), Some(Container::Columns { .. }))
+            {
+                let columns = columns_for(pipeline, key, index)?;
+                *pipeline = pipeline.clone().inside(Container::Columns { columns });
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// The columns of a dataset, one of which its pipeline takes.
+fn columns_for(
+    pipeline: &Pipeline,
+    key: String,
+    index: &Index,
+) -> Result<Vec<Column>, ColumnsError> {
+    let dataset = index.source();
+    let Some(columns) = index.columns() else { return Err(ColumnsError::Unknown { dataset, key }) };
+    let count = |wanted: &[&str]| {
+        let is_wanted = |it: &&Column| wanted.contains(&it.encoding.as_str());
+        columns.iter().filter(is_wanted).count()
+    };
+    let decoded = |it: &Column| it.encoding == "pil" && matches!(pipeline.work(), Work::Images(_));
+    if let Some(named) = pipeline.field() {
+        return match columns.iter().find(|it| it.name == named) {
+            None => {
+                let named = named.to_owned();
+                Err(ColumnsError::Missing { dataset, key, named, columns })
+            }
+            Some(it) if decoded(it) => {
+                Err(ColumnsError::Pixels { dataset, key, field: it.name.clone() })
+            }
+            Some(_) => Ok(columns),
+        };
+    }
+    match (count(&["jpeg", "png"]), columns.iter().find(|it| decoded(it))) {
+        (1, _) => Ok(columns),
+        // The first bytes of a sample say whether it is an image.
+        (0, _) if count(&["bytes"]) > 0 => Ok(columns),
+        (0, Some(it)) => Err(ColumnsError::Pixels { dataset, key, field: it.name.clone() }),
+        (images, _) => Err(ColumnsError::Unclear { dataset, key, images, columns }),
+    }
+}
