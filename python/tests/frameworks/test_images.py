@@ -356,11 +356,15 @@ def test_photographs_that_are_encoded_otherwise_or_damaged_are_those_of_torchvis
     images = photographs or [path for path in awkward if "640x481" in path.name] * 4
     for number, path in enumerate(images):
         save_variant(path, number, tmp_path)
-    refused = 0
+    refused, unread = 0, 0
     for sample in applied(CROP, sorted(tmp_path.iterdir())):
         try:
             expected = decoded(sample.path)
         except RuntimeError as error:
+            # What stands behind the last row that is needed is not read, but for the end of the image.
+            if sample.error is None and "Unsupported marker" in str(error):
+                unread += 1
+                continue
             assert sample.error and not sample.whole, f"{sample.path}: torchvision says {error}"
             refused += 1
             continue
@@ -368,4 +372,8 @@ def test_photographs_that_are_encoded_otherwise_or_damaged_are_those_of_torchvis
         assert torch.equal(whole(sample, tuple(expected.shape)), expected), sample.path
         row = by_torchvision(expected, sample.operations)
         assert int((row_of(sample).int() - row.int()).abs().max()) <= 1, sample.path
-    print(f"0 pixels differ in {len(images)} variants, {refused} of them refused by both")
+    assert unread <= len(images) / 100
+    print(
+        f"0 pixels differ in {len(images)} variants, {refused} of them refused by both, {unread} by"
+        " torchvision alone"
+    )
