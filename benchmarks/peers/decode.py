@@ -186,13 +186,15 @@ LOADER_THREADS = 2
 LOADER_UNMEASURED = 2048
 
 
-def tier_loader(folder: Path, epochs: int) -> Iterator[int]:
+def tier_loader(folder: Path, epochs: int, cache: Any = None) -> Iterator[int]:
     """How many images each batch of the next epoch has, and -1 behind each epoch."""
     import tierfeed.torch
     from tierfeed import transforms
 
     crop = transforms.compose(
-        transforms.random_resized_crop(SIZE), transforms.random_horizontal_flip(0.5)
+        transforms.random_resized_crop(SIZE),
+        transforms.random_horizontal_flip(0.5),
+        cache=cache,
     )
     with tierfeed.torch.TierLoader(
         str(folder),
@@ -228,12 +230,24 @@ def worker_loader(folder: Path, epochs: int) -> Iterator[int]:
         yield -1
 
 
+def stored_tier_loader(folder: Path, epochs: int) -> Iterator[int]:
+    """A `TierLoader` that decodes every time."""
+    return tier_loader(folder, epochs, "stored")
+
+
+LOADERS = {
+    "TierLoader": tier_loader,
+    "TierLoader, images kept as stored": stored_tier_loader,
+    "DataLoader": worker_loader,
+}
+
+
 def take(name: str, folder: Path, measured: int) -> None:
     """Takes all batches, and prints a turn."""
     photographs = len(paths_in(folder))
     unmeasured = -(-LOADER_UNMEASURED // photographs)
     epochs = unmeasured + -(-measured // photographs)
-    loader = {"TierLoader": tier_loader, "DataLoader": worker_loader}[name]
+    loader = LOADERS[name]
     started, cpu, images, ended = 0.0, 0.0, 0, 0
     seconds, used = 0.0, 0.0
     for count in loader(folder, epochs):

@@ -7,11 +7,15 @@
 """
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
 
 import numpy
+
+# Large images that differ; to make one takes longer than to decode it.
+DISTINCT = 8
 
 
 def photo(generator, width, height, cell, quality, path):
@@ -33,8 +37,11 @@ def sorted_by_cost(folder, count):
 
     generator = numpy.random.default_rng(1)
     for number in range(count):
-        if count // 3 <= number < 2 * count // 3:
-            photo(generator, 1600, 1200, 64, 75, folder / f"{number:05}.jpg")
+        large = folder / f"{number:05}.jpg"
+        if count // 3 <= number < count // 3 + DISTINCT:
+            photo(generator, 3200, 2400, 256, 50, large)
+        elif count // 3 <= number < 2 * count // 3:
+            shutil.copy(folder / f"{number - DISTINCT:05}.jpg", large)
         else:
             noise = generator.integers(0, 256, (224, 224, 3), numpy.uint8)
             Image.fromarray(noise).save(folder / f"{number:05}.png", compress_level=0)

@@ -1,5 +1,6 @@
 //! Whole loaders on two cores: batches of 64 random crops, from a `TierLoader` whose agent transforms with two
-//! threads, and from a `DataLoader` with two workers.
+//! threads, and from a `DataLoader` with two workers. By default the tiers may keep decoded images, which is
+//! quicker where they fit; a second `TierLoader` keeps them as they are stored, and decodes every time.
 //!
 //! A turn is a process of its own, which takes batches as quickly as they come. Its first epochs are not measured:
 //! they pay for the start of the workers and of the agent, and use what was staged before training began. When the
@@ -26,10 +27,10 @@ pub(super) struct Loaders<'a> {
 }
 
 impl Loaders<'_> {
-    /// The figures of both sides, whose turns alternate; the first is that of tierfeed.
+    /// The figures of all sides, whose turns alternate; the first is that of the ratios.
     pub(super) fn compare(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Side>> {
-        let names = ["TierLoader", "DataLoader"];
-        let mut turns = [Vec::new(), Vec::new()];
+        let names = [super::STORED, super::BY_DEFAULT, super::DATA_LOADER];
+        let mut turns = [const { Vec::new() }; 3];
         for round in 1..=self.rounds {
             for (name, turns) in names.into_iter().zip(&mut turns) {
                 step(&format!("{name}: turn {round} of {}", self.rounds));
