@@ -50,6 +50,11 @@ def png_of(height: int, width: int) -> bytes:
     return _png(height, width, lines)
 
 
+def black(height: int, width: int) -> bytes:
+    """A PNG of black pixels: few bytes, and the filter that takes longest to undo."""
+    return _png(height, width, (b"\4" + bytes(3 * width)) * height)
+
+
 def encoded(number: int) -> bytes:
     """As PNG; every fourth as JPEG, which needs Pillow."""
     if number % 4 != 3:
