@@ -32,12 +32,12 @@ use tierfeed_core::{
 use tierfeed_numa_memory::Region;
 use tierfeed_transform::{
     worker_process::Program,
-    worker_protocol::{AfterTransform, InputForm, Part, Setup},
+    worker_protocol::{AfterTransform, Defect, DefectKind, InputForm, Part, Setup},
 };
 
 use self::{dispatcher::Dispatcher, orders::Orders};
 
-pub use counts::Counts;
+pub use counts::{Counts, Rejection};
 pub use threads::auto_threads;
 
 /// Tasks that a worker has at most: the one that it works at, and the next, so that it never waits for it.
@@ -105,11 +105,14 @@ pub struct Finished {
 #[non_exhaustive]
 pub enum TransformError {
     /// It cannot be transformed, ever.
-    #[error("it cannot be transformed: {0}")]
-    Untransformable(String),
+    #[error("it cannot be transformed: {}", .0.message)]
+    Untransformable(Defect),
     /// Workers ended over it.
     #[error("two transform workers ended over it, the last {0}")]
     Crashed(String),
+    /// Workers ended over it, the last one because memory was short.
+    #[error("two transform workers ended over it, the last {0}")]
+    OutOfMemory(String),
     /// Workers took too long over it.
     #[error("two transform workers took longer than {} s over it", .0.as_secs())]
     TimedOut(Duration),
@@ -126,11 +129,37 @@ impl TransformError {
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Untransformable(_) | Self::Crashed(_) | Self::TimedOut(_) => {
-                Fault::Untransformable
-            }
+            Self::Untransformable(_)
+            | Self::Crashed(_)
+            | Self::OutOfMemory(_)
+            | Self::TimedOut(_) => Fault::Untransformable,
             // The sample is good: the trainer can make its row.
             Self::Failed(_) | Self::NoWorker(_) => Fault::NoWorker,
+        }
+    }
+
+    /// How the worker ended that this is about.
+    fn ending(&self) -> String {
+        match self {
+            Self::Crashed(ending) | Self::OutOfMemory(ending) => ending.clone(),
+            Self::TimedOut(limit) => format!("took longer than {} s", limit.as_secs()),
+            other => other.to_string(),
+        }
+    }
+
+    /// Why the sample is left out or refused; `None` if that is no fault of its own.
+    pub(crate) fn rejection(&self) -> Option<Rejection> {
+        match self {
+            Self::Untransformable(Defect { kind, .. }) => Some(match kind {
+                DefectKind::Damaged => Rejection::Damaged,
+                DefectKind::TooLarge => Rejection::TooLarge,
+                DefectKind::Unsuitable => Rejection::Unsuitable,
+                DefectKind::OutOfMemory => Rejection::OutOfMemory,
+            }),
+            Self::Crashed(_) => Some(Rejection::Crashed),
+            Self::OutOfMemory(_) => Some(Rejection::OutOfMemory),
+            Self::TimedOut(_) => Some(Rejection::TimedOut),
+            Self::Failed(_) | Self::NoWorker(_) => None,
         }
     }
 }
@@ -187,7 +216,7 @@ impl Transforms {
     /// What was done since the start.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.orders.counters.read()
+        Counts { waiting: self.orders.waiting(), ..self.orders.counters.read() }
     }
 }
 

@@ -167,8 +167,8 @@ impl BlockingWorker {
             Ok(outcome) => {
                 let read = match outcome {
                     Outcome::Done { .. } => running.read_row(row),
-                    Outcome::Untransformable(why) => {
-                        Err(Failed::Sample(TransformError::Untransformable(why)))
+                    Outcome::Untransformable(defect) => {
+                        Err(Failed::Sample(TransformError::Untransformable(defect.message)))
                     }
                     Outcome::Failed(why) => Err(Failed::Sample(TransformError::Unfit(why))),
                 };

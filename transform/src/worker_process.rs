@@ -5,7 +5,7 @@
 //! the value here is dropped.
 
 use std::{
-    env, fmt, io,
+    env, fmt, fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::process::{CommandExt as _, ExitStatusExt as _},
@@ -62,11 +62,17 @@ pub struct WorkerProcess {
     started_by: u32,
     socket: OwnedFd,
     buffer: Vec<u8>,
+    /// Those before its start.
+    memory_kills: Option<u64>,
 }
 
 /// How the process of a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ending(Option<ExitStatus>);
+pub struct Ending {
+    status: Option<ExitStatus>,
+    /// Whether the kernel killed processes for lack of memory while this one ran.
+    was_memory_short: bool,
+}
 
 /// Why a worker did not start.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +117,8 @@ impl WorkerProcess {
             .spawn()
             .map_err(failed)?;
         let buffer = vec![0; PACKET_BYTES_MAX];
-        let mut worker = Self { child, started_by: process::id(), socket, buffer };
+        let (started_by, memory_kills) = (process::id(), memory_kills());
+        let mut worker = Self { child, started_by, socket, buffer, memory_kills };
         if worker.send(&ToWorker::Setup(setup.clone()), None).is_err() {
             let (path, ending) = (program.path.clone(), worker.end_by_itself());
             return Err(StartError::Ended { path, ending });
@@ -184,24 +191,29 @@ impl WorkerProcess {
     /// As [`Self::end`], of a process that broke its connection: it is ending by itself, and gets a moment for
     /// it, so that its own reason is seen.
     pub fn end_by_itself(mut self) -> Ending {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
-        if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-            let began = now();
-            // Without a wait the process is killed at once, and its reason may be lost.
-            while matches!(wait_for(process.as_fd(), left(MOMENT, began)), Ok(Waited::Interrupted))
-            {
-            }
-        }
+        // Without a wait the process is killed at once, and its reason may be lost.
+        self.wait_for_end();
         self.reap()
     }
 
     fn reap(&mut self) -> Ending {
         if let Ok(Some(status)) = self.child.try_wait() {
-            return Ending(Some(status));
+            let was_memory_short = memory_kills() > self.memory_kills;
+            return Ending { status: Some(status), was_memory_short };
         }
         // It fails for a process that has ended, which the wait tells.
         let _ = self.child.kill();
-        Ending(self.child.wait().ok())
+        // A process that waits for a device may stay for long: it is left to the kernel then.
+        self.wait_for_end();
+        Ending { status: self.child.try_wait().ok().flatten(), was_memory_short: false }
+    }
+
+    /// Waits until the process ends, so long at most as one that has begun to end may take.
+    fn wait_for_end(&self) {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
+        if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            wait_whole(process.as_fd(), MOMENT);
+        }
     }
 }
 
@@ -220,11 +232,32 @@ impl Drop for WorkerProcess {
     }
 }
 
+impl Ending {
+    fn signal(&self) -> Option<i32> {
+        self.status.and_then(|status| status.signal())
+    }
+
+    /// Whether the worker ended itself, because a sample took longer than one may.
+    #[must_use]
+    pub fn took_too_long(&self) -> bool {
+        self.signal() == Some(libc::SIGALRM)
+    }
+
+    /// Whether the kernel killed the worker for lack of memory, as far as can be told.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.signal() == Some(libc::SIGKILL) && self.was_memory_short
+    }
+}
+
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(status) = self.0 else { return f.write_str("ended, no one knows how") };
+        let Some(status) = self.status else { return f.write_str("ended, no one knows how") };
         match (status.signal(), status.code()) {
             (Some(libc::SIGALRM), _) => f.write_str("took longer than one sample may"),
+            (Some(libc::SIGKILL), _) if self.was_memory_short => {
+                f.write_str("ended by SIGKILL, when the kernel killed processes for lack of memory")
+            }
             (Some(signal), _) => match signal_name(signal) {
                 Some(name) => write!(f, "ended by {name}"),
                 None => write!(f, "ended by signal {signal}"),
@@ -269,6 +302,19 @@ fn wait_for(descriptor: BorrowedFd<'_>, patience: Duration) -> Result<Waited, Er
         Err(Errno::INTR) => Ok(Waited::Interrupted),
         Err(error) => Err(error),
     }
+}
+
+/// Waits as [`wait_for`], also beyond signals.
+fn wait_whole(descriptor: BorrowedFd<'_>, patience: Duration) {
+    let began = now();
+    while matches!(wait_for(descriptor, left(patience, began)), Ok(Waited::Interrupted)) {}
+}
+
+/// How many processes the kernel has killed for lack of memory, of the host or of a control group; `None` before
+/// Linux 4.13.
+fn memory_kills() -> Option<u64> {
+    let counters = fs::read_to_string("/proc/vmstat").ok()?;
+    counters.lines().find_map(|line| line.strip_prefix("oom_kill "))?.parse().ok()
 }
 
 /// What is left of `patience` that began then.

@@ -23,7 +23,7 @@ pub use self::socket::{Arrival, receive, send};
 use crate::Pipeline;
 
 /// The version of these packets. Starter and worker are one program, unless it was replaced meanwhile.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
@@ -211,10 +211,41 @@ pub enum Outcome {
         /// The checksum of the prepared form in its place; `None` if none stands there.
         prepared_sum: Option<u64>,
     },
-    /// The sample cannot be transformed, with the reason. Another attempt fails too.
-    Untransformable(String),
+    /// The sample cannot be transformed. Another attempt fails too.
+    Untransformable(Defect),
     /// The worker could not do it, with the reason, which is not the sample.
     Failed(String),
+}
+
+/// Why a sample cannot be transformed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defect {
+    /// Its kind.
+    pub kind: DefectKind,
+    /// A sentence without its end.
+    pub message: String,
+}
+
+/// The kinds of [`Defect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefectKind {
+    /// Its bytes are not what they should be.
+    Damaged,
+    /// It has more pixels than the job allows.
+    TooLarge,
+    /// It is sound, but the steps of the job are not for it.
+    Unsuitable,
+    /// There is no memory for it.
+    OutOfMemory,
+}
+
+impl DefectKind {
+    /// All of them, in the order of their codes.
+    const ALL: [Self; 4] = [Self::Damaged, Self::TooLarge, Self::Unsuitable, Self::OutOfMemory];
+
+    fn decode(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
 }
 
 /// What the worker sends.
@@ -362,7 +393,9 @@ impl FromWorker {
                 match outcome {
                     Outcome::Done { prepared_sum: Some(sum) } => bytes.u8(0).u64(*sum).0,
                     Outcome::Done { prepared_sum: None } => bytes.u8(3).0,
-                    Outcome::Untransformable(why) => bytes.u8(1).text(cut(why)).0,
+                    Outcome::Untransformable(Defect { kind, message }) => {
+                        bytes.u8(1).u8(*kind as u8).text(cut(message)).0
+                    }
                     Outcome::Failed(why) => bytes.u8(2).text(cut(why)).0,
                 }
             }
@@ -388,7 +421,11 @@ impl FromWorker {
                 let outcome = match rest.u8()? {
                     0 => Outcome::Done { prepared_sum: Some(rest.u64()?) },
                     3 => Outcome::Done { prepared_sum: None },
-                    1 => Outcome::Untransformable(rest.text(MESSAGE_BYTES_MAX)?),
+                    1 => {
+                        let kind = DefectKind::decode(rest.u8()?)?;
+                        let message = rest.text(MESSAGE_BYTES_MAX)?;
+                        Outcome::Untransformable(Defect { kind, message })
+                    }
                     2 => Outcome::Failed(rest.text(MESSAGE_BYTES_MAX)?),
                     _ => return None,
                 };
@@ -454,15 +491,17 @@ mod tests {
     fn all_from_worker() -> Vec<FromWorker> {
         let took = Duration::from_millis(2);
         let answer = |outcome| FromWorker::Answer { id: 7, outcome, took };
-        vec![
+        let defect = |kind| Defect { kind, message: "not a JPEG".to_owned() };
+        let defects = DefectKind::ALL.map(|kind| answer(Outcome::Untransformable(defect(kind))));
+        let others = [
             FromWorker::Ready,
             FromWorker::Unfit("no pipeline".to_owned()),
             FromWorker::Replacing { id: 7 },
             answer(Outcome::Done { prepared_sum: Some(1 << 50) }),
             answer(Outcome::Done { prepared_sum: None }),
-            answer(Outcome::Untransformable("not a JPEG".to_owned())),
             answer(Outcome::Failed("no arena 3".to_owned())),
-        ]
+        ];
+        others.into_iter().chain(defects).collect()
     }
 
     #[test]

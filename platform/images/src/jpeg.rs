@@ -100,8 +100,7 @@ pub(crate) struct Decompressor {
 
 impl Decompressor {
     pub(crate) fn size(&mut self, bytes: &[u8]) -> Result<Size, DecodeError> {
-        let (width, height) =
-            self.shim()?.measure(bytes).map_err(|message| DecodeError::Jpeg { message })?;
+        let (width, height) = self.shim()?.measure(bytes).map_err(failed)?;
         Ok(Size { width, height })
     }
 
@@ -127,7 +126,6 @@ impl Decompressor {
             scans_max: SCANS_MAX,
             has_library_entropy: u32::from(entropy == Entropy::Library),
         };
-        let failed = |message| DecodeError::Jpeg { message };
         loop {
             let running = self.shim()?.begin(bytes, &request).map_err(failed)?;
             let rows = running.rows();
@@ -150,6 +148,15 @@ impl Decompressor {
         }
         self.shim.as_mut().ok_or(DecodeError::NoMemory)
     }
+}
+
+/// The error for what the library says.
+fn failed(message: String) -> DecodeError {
+    // JERR_OUT_OF_MEMORY
+    if message.starts_with("Insufficient memory") {
+        return DecodeError::NoMemory;
+    }
+    DecodeError::Jpeg { message }
 }
 
 #[cfg(test)]

@@ -96,7 +96,9 @@ impl Cause {
     /// The reason for which a sample cannot be handed over; `None` if another copy of it may be good.
     fn of_sample(&self) -> Option<String> {
         match self {
-            Self::Transform(TransformError::Untransformable(why)) => Some(why.clone()),
+            Self::Transform(TransformError::Untransformable(defect)) => {
+                Some(defect.message.clone())
+            }
             Self::Read(_) | Self::Transform(_) => Some(self.to_string()),
             _ => None,
         }
@@ -262,6 +264,8 @@ fn push_bounded<T>(kept: &mut VecDeque<T>, new: T, most: usize) {
 mod tests {
     use std::time::Duration;
 
+    use tierfeed_transform::worker_protocol::{Defect, DefectKind};
+
     use super::*;
 
     fn failed(sample: u32, cause: impl Into<Cause>) -> Failure {
@@ -271,7 +275,10 @@ mod tests {
     #[test]
     fn the_last_reason_of_a_sample_is_known_unless_too_many_failed_since() {
         let failures = Failures::default();
-        let why = |text: &str| TransformError::Untransformable(text.to_owned());
+        let why = |message: &str| {
+            let (kind, message) = (DefectKind::Damaged, message.to_owned());
+            TransformError::Untransformable(Defect { kind, message })
+        };
         failures.push(failed(7, why("no image")));
         failures.push(failed(8, TransformError::TimedOut(Duration::from_secs(30))));
         failures.push(failed(7, why("a truncated image")));

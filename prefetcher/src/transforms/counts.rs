@@ -5,15 +5,59 @@ use std::{
     time::Duration,
 };
 
+use super::TransformError;
+
+/// Why a sample is left out, or its batch refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// Its bytes are not what they should be.
+    Damaged,
+    /// It has more pixels than the job allows.
+    TooLarge,
+    /// It is sound, but the steps of the job are not for it.
+    Unsuitable,
+    /// There was no memory for it.
+    OutOfMemory,
+    /// Workers ended over it.
+    Crashed,
+    /// Workers took too long over it.
+    TimedOut,
+}
+
+impl Rejection {
+    /// All of them, in the order of [`Counts::rejected`].
+    pub const ALL: [Self; 6] = [
+        Self::Damaged,
+        Self::TooLarge,
+        Self::Unsuitable,
+        Self::OutOfMemory,
+        Self::Crashed,
+        Self::TimedOut,
+    ];
+
+    /// The name in reports and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Damaged => "damaged",
+            Self::TooLarge => "too-large",
+            Self::Unsuitable => "unsuitable",
+            Self::OutOfMemory => "out-of-memory",
+            Self::Crashed => "crashed",
+            Self::TimedOut => "timed-out",
+        }
+    }
+}
+
 /// What the pool did since the start, and how many workers there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Samples that became rows.
     pub transformed: u64,
-    /// Samples that cannot be transformed.
-    pub untransformable: u64,
-    /// Samples over which workers ended or took too long.
-    pub lost: u64,
+    /// Samples that did not, by [`Rejection`].
+    pub rejected: [u64; Rejection::ALL.len()],
+    /// Samples that wait for a worker now.
+    pub waiting: usize,
     /// Workers that were started.
     pub started: u64,
     /// Workers that ended by themselves, or by another process.
@@ -26,12 +70,19 @@ pub struct Counts {
     pub working: usize,
 }
 
+impl Counts {
+    /// The samples that did not become rows, by the names of the reasons; those without a sample are left out.
+    pub fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = Rejection::ALL.map(Rejection::name);
+        names.into_iter().zip(self.rejected).filter(|(_, count)| *count > 0)
+    }
+}
+
 /// [`Counts`] that the thread of the pool adds to.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) transformed: AtomicU64,
-    pub(super) untransformable: AtomicU64,
-    pub(super) lost: AtomicU64,
+    rejected: [AtomicU64; Rejection::ALL.len()],
     pub(super) started: AtomicU64,
     pub(super) crashed: AtomicU64,
     pub(super) timed_out: AtomicU64,
@@ -44,6 +95,12 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn reject(&self, error: &TransformError) {
+        if let Some(rejection) = error.rejection() {
+            Self::add(&self.rejected[rejection as usize]);
+        }
+    }
+
     pub(super) fn worked(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.worked_ns.fetch_add(time, Ordering::Relaxed);
@@ -53,8 +110,8 @@ impl Counters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             transformed: read(&self.transformed),
-            untransformable: read(&self.untransformable),
-            lost: read(&self.lost),
+            rejected: self.rejected.each_ref().map(read),
+            waiting: 0,
             started: read(&self.started),
             crashed: read(&self.crashed),
             timed_out: read(&self.timed_out),

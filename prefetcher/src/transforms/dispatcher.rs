@@ -337,15 +337,10 @@ impl Dispatcher {
                 Counters::add(&counters.transformed);
                 Ok(prepared_sum)
             }
-            Outcome::Untransformable(why) => {
-                Counters::add(&counters.untransformable);
-                Err(TransformError::Untransformable(why))
-            }
-            Outcome::Failed(why) => {
-                Counters::add(&counters.lost);
-                Err(TransformError::Failed(why))
-            }
+            Outcome::Untransformable(defect) => Err(TransformError::Untransformable(defect)),
+            Outcome::Failed(why) => Err(TransformError::Failed(why)),
         };
+        outcome.as_ref().err().into_iter().for_each(|error| counters.reject(error));
         task.end(outcome, took);
     }
 
@@ -361,28 +356,43 @@ impl Dispatcher {
     fn end(&mut self, seat: usize, end: End) {
         let ended = std::mem::replace(&mut self.seats[seat], Seat::Empty(Nanoseconds(0)));
         let Seat::Taken(Worker { process, is_ready, mut given, .. }) = ended else { return };
-        let is_overdue = matches!(end, End::Overdue);
-        let ending = match end {
-            End::Gone => process.end_by_itself().to_string(),
-            End::Broken(error) => format!("broke its connection ({error}), and {}", process.end()),
-            End::Confused => {
-                format!("answered what it was not asked, and {}", process.end())
+        let limit = self.settings.setup.time_limit;
+        let error = match end {
+            End::Gone => match process.end_by_itself() {
+                ending if ending.took_too_long() => TransformError::TimedOut(limit),
+                ending if ending.is_out_of_memory() => {
+                    TransformError::OutOfMemory(ending.to_string())
+                }
+                ending => TransformError::Crashed(ending.to_string()),
+            },
+            End::Broken(error) => TransformError::Crashed(format!(
+                "broke its connection ({error}), and {}",
+                process.end()
+            )),
+            End::Confused => TransformError::Crashed(format!(
+                "answered what it was not asked, and {}",
+                process.end()
+            )),
+            End::Overdue => {
+                process.end();
+                TransformError::TimedOut(limit)
             }
-            End::Overdue => process.end().to_string(),
             End::Unfit(why) => {
                 drop(process);
                 return self.note_failed_start(seat, why);
             }
         };
+        let ending = error.ending();
         if !is_ready {
             return self.note_failed_start(seat, format!("it {ending} at its start"));
         }
+        let is_overdue = matches!(error, TransformError::TimedOut(_));
         let counters = &self.orders.counters;
         Counters::add(if is_overdue { &counters.timed_out } else { &counters.crashed });
         if let Some(first) = given.pop_front() {
             let sample = first.task.sample.0;
-            tracing::warn!(sample, ending, is_overdue, "a transform worker ended over a sample");
-            if let Some(again) = self.blame(first, ending, is_overdue) {
+            tracing::warn!(sample, ending, "a transform worker ended over a sample");
+            if let Some(again) = self.blame(first, error) {
                 given.push_front(again);
             }
         }
@@ -392,7 +402,7 @@ impl Dispatcher {
     }
 
     /// The task over which a worker ended, if it is tried again.
-    fn blame(&self, given: Given, ending: String, is_overdue: bool) -> Option<Given> {
+    fn blame(&self, given: Given, error: TransformError) -> Option<Given> {
         if given.is_replacing {
             // Its row is written, and only the form behind it is missing.
             Counters::add(&self.orders.counters.transformed);
@@ -403,12 +413,7 @@ impl Dispatcher {
         if ended < ENDED_MAX {
             return Some(Given { ended, ..given });
         }
-        let error = if is_overdue {
-            TransformError::TimedOut(self.settings.setup.time_limit)
-        } else {
-            TransformError::Crashed(ending)
-        };
-        Counters::add(&self.orders.counters.lost);
+        self.orders.counters.reject(&error);
         given.task.end(Err(error), Duration::ZERO);
         None
     }

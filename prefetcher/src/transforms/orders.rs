@@ -41,6 +41,11 @@ impl Orders {
         Ok(Self { state: Mutex::default(), wake, queued_max, counters: Counters::default() })
     }
 
+    /// The tasks that were not taken yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.state().tasks.len()
+    }
+
     /// Queues a task; refuses it if the queue is full or closed, which is no fault of its sample.
     pub(super) fn push(&self, task: Task) {
         let mut state = self.state();

@@ -1,9 +1,11 @@
 //! Gives up the rights that decoding does not need, before the first sample is seen.
 //!
 //! A sample may come from a hostile author, and decoders are large parsers in C. If one is exploited, the
-//! process can open no file, start no program and reach no network, as far as the kernel supports Landlock
-//! (Linux 5.13; the network from 6.7 on), and takes no more memory and descriptors than the limits here. What
-//! it can do is to write into the memory that it maps: rows and inputs of its node.
+//! process can open no file, start no program, reach no network and touch no other process, and takes no more
+//! memory and descriptors than the limits here. Both Landlock (Linux 5.13; TCP from 6.7 on) and a filter of system
+//! calls see to it. What it can do is to write into the memory that it maps: rows and inputs of its node.
+
+mod system_calls;
 
 use std::io;
 
@@ -14,6 +16,8 @@ use landlock::{
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use tierfeed_transform::worker_protocol::Setup;
+
+use self::system_calls::FilterError;
 
 /// Memory for everything but the pixels of an image.
 const DATA_BYTES_MIN: u64 = 1 << 30;
@@ -30,6 +34,9 @@ pub enum ConfineError {
     /// The system refused a limit.
     #[error("cannot set a limit on this process: {0}")]
     Limit(#[source] io::Error),
+    /// The kernel supports filters of system calls and refuses this one.
+    #[error("cannot close system calls to this process: {0}")]
+    SystemCalls(#[from] FilterError),
     /// The kernel supports Landlock and refuses the rules.
     #[error("cannot close the file system to this process: {0}")]
     Landlock(#[from] RulesetError),
@@ -61,7 +68,8 @@ pub(crate) fn to_computing(setup: &Setup) -> Result<(), ConfineError> {
     SigSet::from(Signal::SIGXFSZ)
         .thread_block()
         .map_err(|errno| ConfineError::Limit(errno.into()))?;
-    close_file_system()
+    close_file_system()?;
+    Ok(system_calls::close()?)
 }
 
 /// Whether the kernel lets a process give up files.

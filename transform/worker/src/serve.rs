@@ -27,8 +27,8 @@ use rustix::{
 use tierfeed_dataset::read::sample_sum::sum_of;
 use tierfeed_numa_memory::{MapError, RangeError, View};
 use tierfeed_transform::worker_protocol::{
-    self, ARENAS_MAX, AfterTransform, ArenaId, Arrival, FromWorker, InputForm, Outcome,
-    PACKET_BYTES_MAX, PacketError, Request, Setup, ToWorker,
+    self, ARENAS_MAX, AfterTransform, ArenaId, Arrival, Defect, DefectKind, FromWorker, InputForm,
+    Outcome, PACKET_BYTES_MAX, PacketError, Request, Setup, ToWorker,
 };
 use tierfeed_units::Bytes;
 
@@ -59,7 +59,7 @@ pub trait Apply {
         input: &Input<'_>,
         row: &mut [u8],
         prepared: Option<&mut Vec<u8>>,
-    ) -> Result<(), String>;
+    ) -> Result<(), Defect>;
 }
 
 /// Why a worker ended that should not have.
@@ -195,7 +195,8 @@ impl<A: Apply> Worker<A> {
                 let message = panic.downcast_ref::<&str>().copied();
                 let message = message.or_else(|| panic.downcast_ref::<String>().map(|it| &**it));
                 let message = message.unwrap_or("with no message");
-                Outcome::Untransformable(format!("its decoder panicked: {message}"))
+                let message = format!("its decoder panicked: {message}");
+                Outcome::Untransformable(Defect { kind: DefectKind::Damaged, message })
             }
         }
     }

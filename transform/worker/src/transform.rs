@@ -11,7 +11,7 @@ use tierfeed_transform::{
     Arrays, DrawKey, Pipeline, Tokens, Work,
     draw::SmallerThanCrop,
     output::Rest,
-    worker_protocol::{DatasetPipeline, InputForm},
+    worker_protocol::{DatasetPipeline, Defect, DefectKind, InputForm},
 };
 
 use self::{arrays::ArrayError, images::ImageSteps, tokens::TokensError};
@@ -79,6 +79,24 @@ pub enum TransformError {
     },
 }
 
+impl TransformError {
+    /// What kind of defect it is.
+    fn kind(&self) -> DefectKind {
+        match self {
+            Self::Decode(DecodeError::TooLarge { .. }) | Self::TooLarge { .. } => {
+                DefectKind::TooLarge
+            }
+            Self::Decode(DecodeError::NoMemory) => DefectKind::OutOfMemory,
+            Self::Decode(_) | Self::Prepared { .. } | Self::NotPrepared { .. } => {
+                DefectKind::Damaged
+            }
+            Self::Smaller(_) | Self::Field(_) | Self::Array(_) | Self::Tokens(_) => {
+                DefectKind::Unsuitable
+            }
+        }
+    }
+}
+
 impl Transform {
     /// The pipeline of a job with this seed.
     #[must_use]
@@ -138,8 +156,9 @@ impl Apply for Transform {
         input: &Input<'_>,
         row: &mut [u8],
         prepared: Option<&mut Vec<u8>>,
-    ) -> Result<(), String> {
-        self.apply(input, row, prepared).map_err(|error| with_causes(&error))
+    ) -> Result<(), Defect> {
+        let applied = self.apply(input, row, prepared);
+        applied.map_err(|error| Defect { kind: error.kind(), message: with_causes(&error) })
     }
 }
 
@@ -163,9 +182,12 @@ impl Apply for Transforms {
         input: &Input<'_>,
         row: &mut [u8],
         prepared: Option<&mut Vec<u8>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Defect> {
         let of = self.of.iter_mut().rev().find(|(first, _)| *first <= input.sample);
-        let (first, transform) = of.ok_or("its dataset has no transform")?;
+        let (first, transform) = of.ok_or_else(|| Defect {
+            kind: DefectKind::Unsuitable,
+            message: "its dataset has no transform".to_owned(),
+        })?;
         let input = Input { sample: input.sample - *first, ..*input };
         Apply::apply(transform, &input, row, prepared)
     }

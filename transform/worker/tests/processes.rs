@@ -4,16 +4,24 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::{fs, io, os::fd::AsFd as _, process, time::Duration};
+use std::{
+    fs, io,
+    net::{TcpStream, UdpSocket},
+    os::{fd::AsFd as _, unix::net::UnixDatagram},
+    path::{Path, PathBuf},
+    process::{self, Command},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tierfeed_numa_memory::{Pages, Region, Request as RegionRequest};
+use tierfeed_test_needs::{Need, skip};
 use tierfeed_transform::{
     blocking_worker::{BlockingWorker, Sample, TransformError},
     worker_process::{Program, WorkerProcess},
     worker_protocol::{
-        AfterTransform, ArenaId, Arrival, FromWorker, InputForm, Outcome, Part, Request, Setup,
-        ToWorker,
+        AfterTransform, ArenaId, Arrival, Defect, DefectKind, FromWorker, InputForm, Outcome, Part,
+        Request, Setup, ToWorker,
     },
 };
 use tierfeed_transform_worker::{Apply, Input, serve};
@@ -30,22 +38,33 @@ impl Apply for Played {
         input: &Input<'_>,
         row: &mut [u8],
         prepared: Option<&mut Vec<u8>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Defect> {
         match input.bytes.first() {
             Some(b'a') => process::abort(),
             Some(b'h') => loop {
                 std::thread::park();
             },
             Some(b'p') => panic!("a played panic of {}", input.sample),
-            Some(b'e') => return Err("no image".to_owned()),
+            Some(b'e') => return Err(defect("no image".to_owned())),
             Some(b'v') => {
                 let names: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
-                return Err(format!("variables: {names:?}"));
+                return Err(defect(format!("variables: {names:?}")));
             }
             Some(b'f') => {
                 let opened = fs::read("/proc/self/status").map(|it| it.len());
-                return Err(format!("reading a file: {opened:?}"));
+                return Err(defect(format!("reading a file: {opened:?}")));
             }
+            Some(b'u') => drop(UdpSocket::bind("127.0.0.1:0")),
+            Some(b't') => drop(TcpStream::connect("127.0.0.1:1")),
+            Some(b'l') => drop(UnixDatagram::unbound()),
+            Some(b'x') => drop(Command::new("/bin/true").spawn()),
+            Some(b'm') => {
+                let mut taken = Vec::new();
+                loop {
+                    taken.push(vec![1_u8; 1 << 20]);
+                }
+            }
+            Some(b'k') => drop(kill_process(Pid::INIT, Signal::URG)),
             _ => (),
         }
         row.fill(0);
@@ -54,6 +73,10 @@ impl Apply for Played {
         prepared.into_iter().for_each(|it| it.extend(input.bytes.iter().rev()));
         Ok(())
     }
+}
+
+fn defect(message: String) -> Defect {
+    Defect { kind: DefectKind::Damaged, message }
 }
 
 /// Serves when another test starts this program.
@@ -178,11 +201,73 @@ fn a_worker_that_cannot_apply_its_pipeline_says_why() {
 }
 
 #[test]
-fn a_worker_opens_no_file_where_the_kernel_can_forbid_it() {
+fn a_worker_opens_no_file() {
     let error = transform(&mut blocking(setup()), b"file").unwrap_err().to_string();
-    let has_landlock =
-        fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|it| it.contains("landlock"));
-    assert!(error.contains("PermissionDenied") || !has_landlock, "{error}");
+    assert!(error.contains("PermissionDenied"), "{error}");
+}
+
+#[test]
+fn a_worker_that_tries_to_reach_beyond_its_memory_is_killed_and_costs_one_sample() {
+    let mut worker = blocking(setup());
+    for tries in [b"udp", b"tcp", b"local", b"xec", b"kill"] as [&[u8]; 5] {
+        let error = transform(&mut worker, tries).unwrap_err();
+        assert!(matches!(error, TransformError::Crashed(_)), "{error}");
+        assert!(error.to_string().contains("SIGSYS (a forbidden system call)"), "{error}");
+        assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+    }
+}
+
+/// A control group whose processes get little memory; removed when dropped.
+struct LittleMemory(PathBuf);
+
+impl LittleMemory {
+    fn make() -> io::Result<Self> {
+        let (root, limit) = match Path::new("/sys/fs/cgroup/memory") {
+            first if first.is_dir() => (first, "memory.limit_in_bytes"),
+            _ => (Path::new("/sys/fs/cgroup"), "memory.max"),
+        };
+        let group = Self(root.join(format!("transform-worker-{}", process::id())));
+        fs::create_dir(&group.0)?;
+        fs::write(group.0.join(limit), (64 << 20).to_string())?;
+        Ok(group)
+    }
+
+    /// A worker in the group.
+    fn worker(&self) -> Program {
+        let script = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
+        let Program { path: test, arguments } = program();
+        let head = ["-c", script].map(str::to_owned).into_iter();
+        let paths = [&self.0, &test].map(|it| it.to_str().unwrap().to_owned());
+        let arguments = head.chain(paths).chain(arguments).collect();
+        Program { path: "/bin/sh".into(), arguments }
+    }
+}
+
+impl Drop for LittleMemory {
+    fn drop(&mut self) {
+        // A group that stays is empty.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_worker_that_the_kernel_kills_for_lack_of_memory_is_said_to_be() {
+    let group = match LittleMemory::make() {
+        Ok(group) => group,
+        Err(error) => return skip(Need::MemoryGroups, error),
+    };
+    let mut worker = BlockingWorker::new(group.worker(), setup(), ROW as u64);
+    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
+    let error = transform(&mut worker, b"memory").unwrap_err();
+    assert!(error.to_string().contains("for lack of memory"), "{error}");
+}
+
+#[test]
+fn a_worker_that_is_killed_otherwise_has_not_run_out_of_memory() {
+    let worker = ready();
+    kill_process(pid(&worker), Signal::KILL).unwrap();
+    let ending = worker.end_by_itself();
+    assert!(!ending.is_out_of_memory() && ending.to_string() == "ended by SIGKILL", "{ending}");
 }
 
 #[test]
@@ -200,6 +285,10 @@ fn wait_for(worker: &mut WorkerProcess) -> FromWorker {
         Arrival::Packet(packet, _) => packet,
         other => panic!("{other:?}"),
     }
+}
+
+fn pid(worker: &WorkerProcess) -> Pid {
+    Pid::from_raw(i32::try_from(worker.id()).unwrap()).unwrap()
 }
 
 fn ready() -> WorkerProcess {
@@ -292,7 +381,7 @@ fn a_worker_ends_with_the_process_that_it_was_told_is_its_starter() {
 #[test]
 fn dropping_a_worker_ends_its_process_also_if_it_is_stopped() {
     let worker = ready();
-    let pid = Pid::from_raw(i32::try_from(worker.id()).unwrap()).unwrap();
+    let pid = pid(&worker);
     kill_process(pid, Signal::STOP).unwrap();
     drop(worker);
     assert!(test_kill_process(pid).is_err(), "the process {pid:?} is still there");

@@ -150,6 +150,7 @@ fn an_error_tells_its_causes() {
     let bytes = b"\x89PNG\r\n\x1a\nno chunk follows";
     let refused =
         Apply::apply(&mut transform, &input(0, InputForm::Stored, bytes), &mut [0; 27], None);
-    let text = refused.expect_err("no image");
-    assert!(text.starts_with("this PNG image cannot be decoded: "), "{text}");
+    let defect = refused.expect_err("no image");
+    assert!(defect.message.starts_with("this PNG image cannot be decoded: "), "{defect:?}");
+    assert_eq!(defect.kind, DefectKind::Damaged);
 }
