@@ -122,6 +122,13 @@ def test_tiers_may_hold_decoded_images_that_have_their_own_size(tmp_path, monkey
     replay = node.command("plan", world.job, "--simulate", "--replay", tmp_path / "run")
     done = subprocess.run(replay, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert "equal" in done.stdout, done.stdout + done.stderr
+    replay.append("--json")
+    done = subprocess.run(replay, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert json.loads(done.stdout)["assumed"] is None
+    # As on another host.
+    sizes.unlink()
+    done = subprocess.run(replay, capture_output=True, text=True, timeout=node.TIMEOUT_S)
+    assert "each is taken to" in json.loads(done.stdout)["assumed"]
 
 
 def test_an_image_that_was_rewritten_in_another_size_costs_its_place_in_the_tiers(
@@ -154,6 +161,44 @@ def test_an_image_that_claims_more_pixels_than_allowed_is_left_out_where_decoded
     report = node.report(tmp_path / "run")
     assert report["transform"]["cached"] == "prepared"
     assert report["skipped_samples"] == 2
+
+
+@pytest.mark.node
+def test_status_and_report_say_what_became_of_samples(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited: dict[str, Any] = {**CROPPED, "cache": "stored", "limits": {"pixels": 100 * 100}}
+    world = photographed(tmp_path, limited, on_error="skip", epochs=2)
+    spoil(world, 4)
+    path, before = world.files[9], world.files[9].stat()
+    path.write_bytes(photographs.png_of(60_000, 60_000).ljust(before.st_size, b"\0"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with node.node(world) as running:
+        running.adopt(monkeypatch)
+        feed = tierfeed.connect()
+        with pytest.warns(RuntimeWarning, match="is left out"):
+            for batch in feed:
+                batch.release()
+        reasons = {it.sample: it.reason for it in feed.skipped}
+        assert "no image" in reasons[4] and "60000 x 60000 pixels" in reasons[9]
+        line = node.command("status", "--run-dir", tmp_path / "manager")
+
+        def transforms() -> Any:
+            done = subprocess.run([*line, "--json"], capture_output=True, text=True, check=True)
+            found = json.loads(done.stdout)["joined"][0]["transforms"]
+            return found if found and found["rows"] == 2 * (len(world.files) - 2) else None
+
+        # The agent reports every half second.
+        found = node.wait_for(transforms, "the manager to know of all rows")
+        assert (found["rejected"], found["waiting"], found["replaced"]) == (4, 0, 0)
+        assert found["rows_per_s"] > 0 and found["row_ns"] > 0
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        assert re.search(r"transforms: 42 rows, .*/s, .* of a core each; 1 workers, 0", done.stdout)
+        running.agent.terminate()
+        running.agent.wait()
+    report = node.report(tmp_path / "agent")
+    assert report["transform"]["failed_for"] == {"damaged": 2, "too-large": 2}
+    assert {it["sample"]: it["reason"] for it in report["faults"]} == reasons
 
 
 def test_auto_looks_at_images_of_own_size_and_says_why_it_chose(tmp_path, monkeypatch) -> None:
@@ -191,8 +236,8 @@ def test_where_no_image_states_a_size_prepared_is_an_error_and_auto_takes_the_st
     assert done.returncode == 0, done.stderr
     transform = node.report(tmp_path / "run")["transform"]
     assert transform["cached"] == "stored"
-    # No image becomes a row within such a limit, so no time was measured that makes sizes worth a look.
-    assert transform["cached_because"] == "no agent has looked at the sizes of the images yet"
+    # No image becomes a row within such a limit.
+    assert transform["cached_because"] == "the time of a transform was not measured"
 
 
 def test_an_interrupt_ends_a_scan_of_images_at_once(tmp_path, monkeypatch) -> None:

@@ -360,12 +360,16 @@ impl Agent {
             &self.layout,
             self.began,
             self.cold.page_cache_figures(),
+            transforms::progress(self.plane.transform_counts(), self.training),
         );
         let observed = Box::new(self.session.observed());
         self.measure_peers(observed.cold.rate());
         // If the queue is full, the next report replaces this one.
-        let _ =
-            self.manager.try_send(ToManager::Report(progress, available.map(Box::new), observed));
+        let _ = self.manager.try_send(ToManager::Report(
+            Box::new(progress),
+            available.map(Box::new),
+            observed,
+        ));
         if let Some(peers) = &self.peers {
             let report = Box::new(peers.report(self.session.divided()));
             let _ = self.manager.try_send(ToManager::Peers(report));

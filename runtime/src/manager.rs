@@ -7,7 +7,7 @@ mod accept;
 mod listener;
 mod service;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use listener::Listener;
 

@@ -106,6 +106,7 @@ fn table(status: &JobStatus) -> String {
             let (budget, read) = (Bytes(tier.budget_bytes), Bytes(tier.read_bytes));
             line(format!("  {:<14}budget {budget}, read {read}{mark}", tier.name));
         }
+        node.transforms.iter().for_each(|it| line(format!("  {}", it.line())));
         node.schedule.table().lines().for_each(|row| line(format!("  {row}")));
         node.observed
             .iter()

@@ -127,6 +127,27 @@ pub struct Progress {
     pub faults: u64,
     /// The generations of its schedule that it applied.
     pub applied: Vec<Applied>,
+    /// What was made of samples; `None` in a job without a transform.
+    pub transforms: Option<TransformProgress>,
+}
+
+/// What the workers of a node made of samples, and what they have before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransformProgress {
+    /// Workers that take samples now.
+    pub workers: u32,
+    /// Samples that wait for one now.
+    pub waiting: u32,
+    /// Samples that became rows.
+    pub rows: u64,
+    /// Samples that did not.
+    pub rejected: u64,
+    /// Workers that were started in the place of others.
+    pub replaced: u64,
+    /// The time of processors that samples took.
+    pub worked: Nanoseconds,
+    /// The time since the first trainer came.
+    pub trained: Nanoseconds,
 }
 
 /// A generation of a schedule that a node applied.

@@ -308,6 +308,7 @@ impl Run {
         let kinds = [Kind::MainMemory];
         let facts = Facts {
             transform: None,
+            reasons: BTreeMap::new(),
             job: "generated",
             node: 0,
             generation: 0,

@@ -316,6 +316,39 @@ mod tests {
     use tierfeed_core::order::{FurtherDatasets, Position, Shuffle, World};
 
     use super::*;
+    use crate::{
+        manager::{self, Listener, Manager},
+        shutdown,
+    };
+
+    #[tokio::test]
+    async fn a_node_that_scans_for_longer_than_a_silent_one_may_live_counts_as_alive() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let mut settings = manager::tests::settings(directory.path().join("begun"));
+        settings.fleet.lost_after = Nanoseconds(2_500_000_000);
+        let (trigger, shutdown) = shutdown::channel();
+        let manager = Manager::start(settings, Listener::unix(&socket).unwrap(), shutdown);
+        let manager = tokio::spawn(manager.run());
+        let socket = Address::Unix(socket);
+        let mut client = Client::connect(&socket, None).await.unwrap();
+        let mut watcher = Client::connect(&socket, None).await.unwrap();
+        let agent = manager::tests::agent(1);
+        client.register(&agent).await.unwrap();
+        let (end, scan) = std::sync::mpsc::channel();
+        let scan = tokio::task::spawn_blocking(move || scan.recv().unwrap());
+        let watch = async {
+            for _ in 0..40 {
+                assert_eq!(watcher.status().await.unwrap().joined[0].state, "alive");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            end.send("scanned").unwrap();
+        };
+        let (scanned, ()) = tokio::join!(with_heartbeats(scan, &mut client, &agent), watch);
+        assert_eq!(scanned.unwrap(), "scanned");
+        trigger.pull();
+        manager.await.unwrap().unwrap();
+    }
 
     #[test]
     fn an_order_that_does_not_follow_from_job_and_index_is_refused() {

@@ -40,7 +40,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) enum ToManager {
-    Report(Progress, Option<Box<Available>>, Box<Observed>),
+    Report(Box<Progress>, Option<Box<Available>>, Box<Observed>),
     Ask(u32),
     Return(u32),
     /// Where this node answers others.

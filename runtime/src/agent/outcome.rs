@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use tierfeed_core::{
-    fleet::{self, Applied, Assignment, Origin, schedule::WriteRates},
-    id::Rank,
+    fleet::{self, Applied, Assignment, Origin, TransformProgress, schedule::WriteRates},
+    id::{Rank, SampleId},
     order::Spec,
     session::{Progress, Session},
     tier::Kind,
@@ -49,6 +49,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     drop(clients);
     lending.abort_all();
     let mut footprint = agent.footprint;
+    let reasons = reasons(session.progress(), &plane);
     let used = end_threads(server, plane).await;
     used.iter().for_each(|used| footprint.note(&used.usage, agent.loans.granted()));
     let copyouts = agent.observer.copyouts;
@@ -58,7 +59,9 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let published = timeout(THREADS_END_WITHIN, published.end()).await.ok();
     let progress = session.progress();
     let cached = agent.cold.page_cache_figures();
-    manager.end(&summary(progress, &agent.layout, agent.began, cached)).await;
+    let counts = used.as_ref().and_then(|used| used.transforms);
+    let transforms = transforms::progress(counts, agent.training);
+    manager.end(&summary(progress, &agent.layout, agent.began, cached, transforms)).await;
     if agent.is_superseded {
         return Ok(None);
     }
@@ -84,7 +87,8 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         copyouts,
         memory: footprint,
         order_digest: order_digest(&order, &progress.handed, &published, is_in_time),
-        transforms: used.as_ref().and_then(|used| used.transforms),
+        transforms: counts,
+        reasons,
         used: used.as_ref(),
         scratch,
     };
@@ -119,6 +123,7 @@ struct Known<'a> {
     used: Option<&'a Used>,
     scratch: Option<ScratchEntry>,
     transforms: Option<Counts>,
+    reasons: BTreeMap<SampleId, String>,
 }
 
 impl Agent {
@@ -147,6 +152,7 @@ impl Agent {
             used: None,
             scratch: None,
             transforms: self.plane.transform_counts(),
+            reasons: reasons(self.session.progress(), &self.plane),
         };
         known.report()
     }
@@ -190,6 +196,7 @@ impl Known<'_> {
             peers: self.peers.map(Peers::entries).unwrap_or_default(),
             page_cache: page_cache(job, self.cold.page_cache_figures()),
             transform: transforms::facts(job, &assignment.schedule, self.transforms),
+            reasons: self.reasons,
             copyouts: self.copyouts,
             step_time: job.step_time,
             wall: self.training.map_or(Nanoseconds(0), TrainingSpan::len),
@@ -201,6 +208,12 @@ impl Known<'_> {
         };
         Report::of(facts, |sample| self.catalog.object_name(sample))
     }
+}
+
+/// Why the samples could not be handed over that a report lists.
+fn reasons(progress: &Progress, plane: &DataPlane) -> BTreeMap<SampleId, String> {
+    let faults = progress.faults.iter();
+    faults.filter_map(|(sample, _)| Some((*sample, plane.reason(*sample)?))).collect()
 }
 
 fn write(report: &Report, run_dir: &RunDir) -> Result<(), AgentError> {
@@ -356,6 +369,7 @@ pub(super) fn summary(
     layout: &Layout,
     began: Applied,
     cached: Option<PageCacheFigures>,
+    transforms: Option<TransformProgress>,
 ) -> fleet::Progress {
     let epochs = &progress.epochs;
     let sum = |of: fn(&tierfeed_core::session::EpochProgress) -> u64| epochs.iter().map(of).sum();
@@ -373,6 +387,7 @@ pub(super) fn summary(
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,
         applied: applied(progress, began),
+        transforms,
     }
 }
 

@@ -3,9 +3,13 @@
 use std::num::NonZeroUsize;
 
 use tierfeed_core::{
-    fleet::schedule::{Schedule, TransformSchedule},
+    fleet::{
+        TransformProgress,
+        schedule::{Schedule, TransformSchedule},
+    },
     order::Spec,
     session::LookAhead,
+    units::Nanoseconds,
 };
 use tierfeed_prefetcher::{
     plane::DataPlane,
@@ -18,6 +22,7 @@ use tierfeed_transform::{
 use tierfeed_transform_worker::has_landlock;
 use tierfeed_workload_analyzer::Job;
 
+use super::trainers::TrainingSpan;
 use crate::observe::report::TransformFacts;
 
 /// How far workers stand back behind trainers where both want a core.
@@ -36,6 +41,24 @@ pub(super) fn facts(
         cached_because: scheduled.reason.clone(),
         quick_modes: transform.pipeline.quick_modes(),
         counts: counts.unwrap_or_default(),
+    })
+}
+
+/// What the manager is told of the transform, if there is one.
+pub(super) fn progress(
+    counts: Option<Counts>,
+    training: Option<TrainingSpan>,
+) -> Option<TransformProgress> {
+    let counts = counts?;
+    let worked = u64::try_from(counts.worked.as_nanos()).unwrap_or(u64::MAX);
+    Some(TransformProgress {
+        workers: u32::try_from(counts.working).unwrap_or(u32::MAX),
+        waiting: u32::try_from(counts.waiting).unwrap_or(u32::MAX),
+        rows: counts.transformed,
+        rejected: counts.rejected.iter().sum(),
+        replaced: counts.crashed + counts.timed_out,
+        worked: Nanoseconds(worked),
+        trained: training.map_or(Nanoseconds(0), TrainingSpan::len),
     })
 }
 

@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-fn settings(start_marker: PathBuf) -> Settings {
+pub(crate) fn settings(start_marker: PathBuf) -> Settings {
     let order = Spec {
         samples: 100,
         shuffle: Shuffle::Sequential,
@@ -60,7 +60,7 @@ fn settings(start_marker: PathBuf) -> Settings {
     }
 }
 
-fn agent(incarnation: u64) -> Registration {
+pub(crate) fn agent(incarnation: u64) -> Registration {
     let offer = crate::schedule::tests::offer(None);
     Registration { node: NodeId(0), home: 1, incarnation, offer }
 }

@@ -223,11 +223,21 @@ pub struct FaultEntry {
     pub object: String,
     /// The name of the fault.
     pub fault: &'static str,
+    /// What it was in full, if that is still known.
+    pub reason: Option<String>,
 }
 
 impl FaultEntry {
-    fn of((sample, fault): (SampleId, Fault), object_name: impl Fn(SampleId) -> String) -> Self {
-        Self { sample: sample.0, object: object_name(sample), fault: fault.name() }
+    fn all(
+        progress: &Progress,
+        object_name: impl Fn(SampleId) -> String,
+        reasons: &BTreeMap<SampleId, String>,
+    ) -> Vec<Self> {
+        let entry = |&(sample, fault): &(SampleId, Fault)| {
+            let (object, reason) = (object_name(sample), reasons.get(&sample).cloned());
+            Self { sample: sample.0, object, fault: fault.name(), reason }
+        };
+        progress.faults.iter().map(entry).collect()
     }
 }
 
@@ -366,7 +376,7 @@ impl Report {
             decisions_digest: format!("{:016x}", facts.progress.decisions()),
             order_digest: facts.order_digest.map(|digest| format!("{digest:016x}")),
             generations: facts.generations,
-            faults: progress.faults.iter().map(|it| FaultEntry::of(*it, &object_name)).collect(),
+            faults: FaultEntry::all(progress, object_name, &facts.reasons),
             fault_count: progress.fault_count,
             tier_fault_count: progress.tier_faults,
             cold_store_emulated: facts.cold_store_emulated,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tierfeed_core::{
-    fleet::members::PeerLink,
+    fleet::{TransformProgress, members::PeerLink},
     id::NumaNode,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -56,10 +56,62 @@ pub struct NodeStatus {
     pub stall_ns: u64,
     /// The number of failed operations.
     pub faults: u64,
+    /// What its transform workers do; `None` in a job without a transform.
+    pub transforms: Option<TransformStatus>,
     /// Chunks of CXL memory that its workloads hold.
     pub lent_chunks: u32,
     /// Free resources in its last report; `None` before the first report and after its end.
     pub available: Option<AvailableStatus>,
+}
+
+/// What the transform workers of a node do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TransformStatus {
+    /// Workers that take samples.
+    pub workers: u32,
+    /// Samples that wait for one.
+    pub waiting: u32,
+    /// Samples that became rows.
+    pub rows: u64,
+    /// The same in a second, on average since the first trainer came.
+    pub rows_per_s: f64,
+    /// Processor time of a row, on average; `None` before the first.
+    pub row_ns: Option<u64>,
+    /// Samples that did not become rows.
+    pub rejected: u64,
+    /// Workers that were started in the place of others.
+    pub replaced: u64,
+}
+
+impl From<TransformProgress> for TransformStatus {
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+    fn from(progress: TransformProgress) -> Self {
+        let TransformProgress { workers, waiting, rows, rejected, replaced, worked, trained } =
+            progress;
+        Self {
+            workers,
+            waiting,
+            rows,
+            rows_per_s: rows as f64 / (trained.0 as f64 / 1e9).max(1e-9),
+            row_ns: worked.0.checked_div(rows),
+            rejected,
+            replaced,
+        }
+    }
+}
+
+impl TransformStatus {
+    /// A line of text.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { workers, waiting, rows, rows_per_s, row_ns, rejected, replaced } = *self;
+        let row = row_ns.map(|it| format!(", {} of a core each", Nanoseconds(it)));
+        format!(
+            "transforms: {rows} rows, {rows_per_s:.0}/s{}; {workers} workers, {waiting} samples wait; {rejected} \
+             samples became no row; {replaced} workers replaced",
+            row.unwrap_or_default()
+        )
+    }
 }
 
 /// One tier of a node.

@@ -71,6 +71,8 @@ pub struct Replay {
     pub equal: Option<bool>,
     /// Bytes that the replay read from the cold store, by epoch.
     pub cold_read_bytes: Vec<u64>,
+    /// What the replay assumes of the lengths of prepared samples, if it does not know them.
+    pub assumed: Option<String>,
 }
 
 impl Recorded {
@@ -156,6 +158,7 @@ impl Recorded {
         model: &Model,
         report: &Path,
     ) -> Replay {
+        let assumed = site.assumed_lengths(job, &lengths);
         let settings =
             session::Settings { node: NodeId(self.node), ..site.session(job, lengths, order) };
         let outcome =
@@ -168,6 +171,7 @@ impl Recorded {
             equal: of_run.as_ref().map(|of_run| *of_run == digest),
             decisions_digest: digest,
             run_decisions_digest: of_run,
+            assumed,
             cold_read_bytes: outcome.epochs.iter().map(|epoch| epoch.read.cold.0).collect(),
         }
     }
@@ -184,6 +188,7 @@ impl Replay {
             (Some(of_run), _) => format!("decisions of the run    {of_run}: they DIFFER"),
             (None, _) => "there is no report of the run to compare with".to_owned(),
         });
+        lines.extend(self.assumed.clone());
         lines
     }
 }

@@ -119,6 +119,9 @@ impl TransformTerms {
     }
 }
 
+/// Why nothing can be compared.
+const NOT_MEASURED: &str = "the time of a transform was not measured";
+
 /// How a node with these tiers transforms.
 pub(super) fn transform(
     terms: &TransformTerms,
@@ -143,11 +146,12 @@ pub(super) fn transform(
         (Some(settled), ..) => (settled.form, settled.reason.clone()),
         (None, ..) if terms.later_epochs == 0 => stored("no epoch comes after the first one"),
         (None, ..) if !tiers.iter().any(|tier| keeps(tier.role)) => stored("no tier keeps samples"),
-        (None, None, _) => match found.map(|found| found.own_unknown.as_str()) {
-            None | Some("") => stored("no agent has looked at the sizes of the images yet"),
-            Some(why) => stored(&format!("the sizes of the images are not known: {why}")),
+        (None, None, each) => match (found.map(|found| found.own_unknown.as_str()), each) {
+            (None | Some(""), None) => stored(NOT_MEASURED),
+            (None | Some(""), _) => stored("no agent has looked at the sizes of the images yet"),
+            (Some(why), _) => stored(&format!("the sizes of the images are not known: {why}")),
         },
-        (None, Some(_), None) => stored("the time of a transform was not measured"),
+        (None, Some(_), None) => stored(NOT_MEASURED),
         (None, Some(prepared), Some(each)) => {
             let facts = Facts {
                 samples: terms.samples,

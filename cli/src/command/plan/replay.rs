@@ -28,12 +28,11 @@ pub(super) fn run(arguments: &Plan, sized: &SizedJob, run_dir: &Path) -> Result<
     };
     let report = run_dir.report();
     let lengths = sized.lengths();
-    let assumed = site.assumed_lengths(job, &lengths);
     let replay = recorded.replay(job, sized.order, lengths, &site, &model, &report);
     if arguments.json {
         output::json(&replay)?;
     } else {
-        replay.lines().iter().chain(&assumed).try_for_each(|line| output::lines(line))?;
+        replay.lines().iter().try_for_each(|line| output::lines(line))?;
         if job
             .tiers
             .iter()

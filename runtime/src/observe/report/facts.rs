@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tierfeed_core::{
-    id::Epoch,
+    id::{Epoch, SampleId},
     order::Spec,
     session::{Cycle, LookAhead, Progress, StallBreakdown, StallCause},
     tier::Kind,
@@ -75,6 +75,8 @@ pub struct Facts<'a> {
     pub page_cache: Option<PageCacheEntry>,
     /// The transform of the job, if it has one.
     pub transform: Option<TransformFacts>,
+    /// Why samples could not be handed over, as far as it is known in full.
+    pub reasons: BTreeMap<SampleId, String>,
     /// The traffic with other nodes.
     pub peers: Vec<PeerEntry>,
     /// The requests to a bucket.

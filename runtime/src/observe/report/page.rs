@@ -47,6 +47,11 @@ impl Report {
         page.table(&titles, self.tiers.iter().map(|tier| self.tier_row(tier)));
         let titles = ["place", "latency", "rate", "figures from", "decision"];
         page.table(&titles, self.tiers.iter().map(speed_row).chain([self.cold_row()]));
+        if let Some(transform) = &self.transform {
+            page.element("h2", "Transform");
+            let rows = transform.rows().into_iter();
+            page.table(&["", ""], rows.map(|(name, value)| vec![name.to_owned(), value]));
+        }
         page.element("h2", "Memory");
         page.picture(&pictures::memory(&self.memory));
         page.picture(&pictures::free(&self.memory));
@@ -69,8 +74,10 @@ impl Report {
         page.table(&titles, self.epochs.iter().map(epoch_row));
         if self.fault_count > 0 {
             page.element("h2", "Faults");
-            let fault =
-                |it: &FaultEntry| format!("sample {} of {}: {}", it.sample, it.object, it.fault);
+            let fault = |FaultEntry { sample, object, fault, reason }: &FaultEntry| {
+                let reason = reason.as_ref().map(|it| format!(", {it}"));
+                format!("sample {sample} of {object}: {fault}{}", reason.unwrap_or_default())
+            };
             page.list(self.faults.iter().take(LISTED_MAX).map(fault));
         }
         page.finish(&format!("tierfeed: {job}"))

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
@@ -122,6 +124,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         cold_reads_at_a_time: 8,
         page_cache: None,
         transform: None,
+        reasons: BTreeMap::from([(SampleId(3), "its object is shorter".to_owned())]),
         peers: Vec::new(),
         requests: None,
         copyouts: 0,
@@ -204,7 +207,8 @@ fn faults_name_the_object() {
     let progress = progress();
     let report = report(facts(&progress, &TIERS));
     let object = "class/3.jpg".to_owned();
-    assert_eq!(report.faults, [FaultEntry { sample: 3, object, fault: "truncated" }]);
+    let reason = Some("its object is shorter".to_owned());
+    assert_eq!(report.faults, [FaultEntry { sample: 3, object, fault: "truncated", reason }]);
     assert_eq!(report.fault_count, 2);
 }
 
@@ -490,6 +494,53 @@ fn what_was_chosen_is_told_line_by_line() {
     assert_eq!(document["object_requests"]["discarded_bytes"], 77);
     assert_eq!(document["lease_copyouts"], 6);
     assert_eq!(document["tiers"][0]["stored"], "page-cache");
+}
+
+/// What is known of a transform of which a sample was damaged and another too large.
+fn transform() -> TransformFacts {
+    TransformFacts {
+        threads: 2,
+        cached: Form::Stored,
+        cached_because: "no tier keeps samples".to_owned(),
+        quick_modes: vec!["dct: fast"],
+        counts: Counts { rejected: [1, 1, 0, 0, 0, 0], started: 2, ..Counts::default() },
+    }
+}
+
+#[test]
+fn the_page_of_docs_explains_every_key_of_a_report() {
+    let progress = progress();
+    let report = report(Facts { transform: Some(transform()), ..facts(&progress, &TIERS) });
+    let page = include_str!("../../../../docs/report.md");
+    let words: BTreeSet<&str> =
+        page.split(|it: char| !it.is_ascii_alphanumeric() && it != '_').collect();
+    let mut values = vec![serde_json::to_value(&report).unwrap()];
+    while let Some(value) = values.pop() {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            // Others are names of tiers, causes and reasons.
+            let is_key = key.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+            assert!(!is_key || words.contains(&**key), "docs/report.md says nothing of {key}");
+            values.push(value.clone());
+        }
+        values.extend(value.as_array().into_iter().flatten().cloned());
+    }
+}
+
+#[test]
+fn a_transform_has_its_table_in_the_page_and_its_reasons_in_the_text() {
+    let mut progress = progress();
+    progress.epochs[0].transforms[Form::Stored as usize].failed = 2;
+    let report = report(Facts { transform: Some(transform()), ..facts(&progress, &TIERS) });
+    let line = report.transform.as_ref().unwrap().line();
+    assert!(line.contains("2 samples became no row (1 damaged, 1 too-large)"), "{line}");
+    let text = page(&report);
+    let document = roxmltree::Document::parse(&text).unwrap();
+    let cells: Vec<_> = document.descendants().filter_map(|node| node.text()).collect();
+    for shown in ["Transform", "stored: no tier keeps samples", "dct: fast", "damaged", "too-large"]
+    {
+        assert!(cells.contains(&shown), "{shown}: {cells:?}");
+    }
+    assert!(text.contains("sample 3 of class/3.jpg: truncated, its object is shorter"), "{text}");
 }
 
 /// The page as XML, which it is below its first line.

@@ -1,9 +1,11 @@
 //! The transform in the report: what was made of samples, by how many threads, and in which form tiers held them.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tierfeed_core::{
     session::{Form, Progress},
-    units::Nanoseconds,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_prefetcher::transforms::Counts;
 
@@ -26,6 +28,9 @@ pub struct TransformEntry {
     pub prepared_samples: u64,
     /// Samples that did not become rows.
     pub failed: u64,
+    /// Those of them that are no good, by the reason: `damaged`, `too-large`, `unsuitable`, `out-of-memory`,
+    /// `crashed` or `timed-out`.
+    pub failed_for: BTreeMap<&'static str, u64>,
     /// Bytes that went in.
     pub read_bytes: u64,
     /// Bytes of rows.
@@ -73,6 +78,7 @@ impl TransformEntry {
             samples: transforms().map(|it| it.samples).sum(),
             prepared_samples: prepared.map(|it| it.samples).sum(),
             failed: transforms().map(|it| it.failed).sum(),
+            failed_for: counts.rejections().collect(),
             read_bytes: transforms().map(|it| it.read.0).sum(),
             row_bytes: transforms().map(|it| it.made.0).sum(),
             thread_s,
@@ -81,6 +87,48 @@ impl TransformEntry {
             workers_crashed: counts.crashed,
             workers_timed_out: counts.timed_out,
         }
+    }
+
+    /// The figures as rows of a table.
+    #[expect(clippy::cast_precision_loss, reason = "a mean needs no more than 53 bits")]
+    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+        let exact = self.quick_modes.is_empty();
+        let mut rows = vec![
+            (
+                "rows made",
+                format!("{}, {} of them of prepared samples", self.samples, self.prepared_samples),
+            ),
+            (
+                "read, and written as rows",
+                format!("{}, {}", Bytes(self.read_bytes), Bytes(self.row_bytes)),
+            ),
+            (
+                "processor time",
+                format!(
+                    "{:.2} s by {} workers, {:.2} cores busy",
+                    self.thread_s, self.threads, self.busy_cores
+                ),
+            ),
+            ("samples in tiers", format!("{}: {}", self.cached, self.cached_because)),
+            ("pixels", if exact { "exact".to_owned() } else { self.quick_modes.join(", ") }),
+            (
+                "workers started",
+                format!(
+                    "{}; {} crashed, {} took too long",
+                    self.workers_started, self.workers_crashed, self.workers_timed_out
+                ),
+            ),
+            ("samples that became no row", self.failed.to_string()),
+        ];
+        let per_row = (self.samples > 0).then(|| self.thread_s * 1e3 / self.samples as f64);
+        rows.extend(per_row.map(|time| ("processor time of a row", format!("{time:.3} ms"))));
+        rows.extend(self.failed_for.iter().map(|(reason, count)| (*reason, count.to_string())));
+        rows
+    }
+
+    fn reasons(&self) -> String {
+        let of = self.failed_for.iter().map(|(reason, count)| format!("{count} {reason}"));
+        of.collect::<Vec<_>>().join(", ")
     }
 
     /// A line of text.
@@ -102,7 +150,11 @@ impl TransformEntry {
                 "{ended} workers were replaced, {timed_out} of them for a sample that took too long"
             )
         });
-        let failed = (self.failed > 0).then(|| format!("{} samples became no row", self.failed));
+        let failed = (self.failed > 0).then(|| {
+            let of = self.reasons();
+            let of = if of.is_empty() { of } else { format!(" ({of})") };
+            format!("{} samples became no row{of}", self.failed)
+        });
         let parts = [Some(made), Some(held), quick, ended, failed];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }

@@ -23,6 +23,7 @@ fn node(batches: u64, stall_ms: u64) -> NodeStatus {
         page_cache_read_bytes: 0,
         stall_ns: stall_ms * 1_000_000,
         faults: 3,
+        transforms: None,
         lent_chunks: 0,
         available: None,
     }

@@ -1,7 +1,7 @@
 //! Converts registrations, assignments and progress to and from messages.
 
 use tierfeed_core::{
-    fleet::{Assignment, Direction, Progress, Registration, schedule::Schedule},
+    fleet::{Assignment, Direction, Progress, Registration, TransformProgress, schedule::Schedule},
     id::NodeId,
     order::Spec,
     tier::Kind,
@@ -93,6 +93,7 @@ impl From<&Progress> for pb::Progress {
             stall_ns: progress.stall.0,
             faults: progress.faults,
             applied: progress.applied.iter().map(Into::into).collect(),
+            transforms: progress.transforms.as_ref().map(Into::into),
         }
     }
 }
@@ -114,7 +115,25 @@ impl TryFrom<pb::Progress> for Progress {
             stall: Nanoseconds(progress.stall_ns),
             faults: progress.faults,
             applied: progress.applied.into_iter().map(Into::into).collect(),
+            transforms: progress.transforms.map(Into::into),
         })
+    }
+}
+
+impl From<&TransformProgress> for pb::TransformProgress {
+    fn from(progress: &TransformProgress) -> Self {
+        let &TransformProgress { workers, waiting, rows, rejected, replaced, worked, trained } =
+            progress;
+        let (worked_ns, trained_ns) = (worked.0, trained.0);
+        Self { workers, waiting, rows, rejected, replaced, worked_ns, trained_ns }
+    }
+}
+
+impl From<pb::TransformProgress> for TransformProgress {
+    fn from(progress: pb::TransformProgress) -> Self {
+        let pb::TransformProgress { workers, waiting, rows, rejected, replaced, .. } = progress;
+        let (worked, trained) = (Nanoseconds(progress.worked_ns), Nanoseconds(progress.trained_ns));
+        Self { workers, waiting, rows, rejected, replaced, worked, trained }
     }
 }
 

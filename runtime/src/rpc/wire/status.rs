@@ -16,7 +16,7 @@ use super::{WireError, pb};
 use crate::observe::{
     observed::ObservedEntry,
     schedule::ScheduleEntry,
-    status::{AvailableStatus, JobStatus, NodeStatus, PeerStatus, TierStatus},
+    status::{AvailableStatus, JobStatus, NodeStatus, PeerStatus, TierStatus, TransformStatus},
 };
 
 /// The last free resources that a node reported, and their age.
@@ -115,6 +115,7 @@ impl TryFrom<pb::NodeStatus> for NodeStatus {
             page_cache_read_bytes: progress.page_cache_read.0,
             stall_ns: progress.stall.0,
             faults: progress.faults,
+            transforms: progress.transforms.map(TransformStatus::from),
             lent_chunks: status.lent_chunks,
             available: available.map(|available| AvailableStatus::of(&available, age)),
         })

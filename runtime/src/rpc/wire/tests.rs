@@ -5,6 +5,7 @@ use prost::Message;
 use tierfeed_core::{
     fleet::{
         Applied, Assignment, Direction, Fleet, Origin, Progress, Registration, Settings,
+        TransformProgress,
         schedule::{
             Device, Figures, FoundTier, LinkWindows, Location, Offer, OwnLengths, Role, Schedule,
             ScheduledTier, TransformOffer, TransformSchedule, WriteRates,
@@ -295,6 +296,7 @@ prop_compose! {
         (stall, faults, page_cache_read) in any::<(u64, u64, u64)>(),
         tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
         applied in prop::collection::vec(any::<(u32, u32)>(), 0..4),
+        transforms in prop::option::of(any::<((u32, u32), [u64; 5])>()),
     ) -> Progress {
         let read = |(kind, bytes): (usize, u64)| (Kind::ALL[kind], Bytes(bytes));
         Progress {
@@ -310,6 +312,11 @@ prop_compose! {
                 .into_iter()
                 .map(|(generation, epoch)| Applied { generation, epoch: Epoch(epoch) })
                 .collect(),
+            transforms: transforms.map(|((workers, waiting), counts)| {
+                let [rows, rejected, replaced, worked, trained] = counts;
+                let (worked, trained) = (Nanoseconds(worked), Nanoseconds(trained));
+                TransformProgress { workers, waiting, rows, rejected, replaced, worked, trained }
+            }),
         }
     }
 }
