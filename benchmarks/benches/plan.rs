@@ -44,7 +44,7 @@ use tierfeed_core::{
     id::{Epoch, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
-        in_place::{Lengths, Pace, Verified},
+        in_place::{Pace, SampleLengths, Verified},
         partition::{Member, Membership, Partition},
         policy,
         replay::Replay,
@@ -257,7 +257,7 @@ fn registrations(criterion: &mut Criterion) {
         policy,
         stay: policy.stay(order.shuffle),
         verified: Verified::Never,
-        lengths: Lengths::Several,
+        lengths: SampleLengths::Several,
         wishes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,

@@ -36,7 +36,7 @@ use tierfeed_core::{
     },
     id::Epoch,
     retention::{
-        in_place::{Choice, Facts, Lengths, Reason, Verified, Way, Wish, choose},
+        in_place::{Choice, Facts, Reason, SampleLengths, Verified, Way, Wish, choose},
         policy::{self, Stay},
     },
     session::{Form, LookAhead, Windows},
@@ -91,7 +91,7 @@ pub struct Terms {
     /// Whether copies are verified.
     pub verified: Verified,
     /// Whether samples have one length.
-    pub lengths: Lengths,
+    pub lengths: SampleLengths,
     /// The wishes for direct use, by kind of tier.
     pub wishes: BTreeMap<Kind, Wish>,
     /// Whether the job says how much may be written to storage in an epoch.
@@ -126,7 +126,11 @@ impl Terms {
                 Verify::Shared => Verified::Never,
                 Verify::Always => Verified::Always,
             },
-            lengths: if demand.has_equal_samples { Lengths::One } else { Lengths::Several },
+            lengths: if demand.has_equal_samples {
+                SampleLengths::One
+            } else {
+                SampleLengths::Several
+            },
             wishes: job.tiers.iter().map(|tier| (tier.kind, tier.direct)).collect(),
             limits_writes: storage.is_some_and(|tier| tier.writes_per_epoch.is_some()),
             look_ahead: job.look_ahead,

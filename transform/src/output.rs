@@ -134,7 +134,7 @@ impl Output {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
     /// Its dimensions.
-    pub extent: Extent,
+    pub shape: PreparedShape,
     /// The type of its elements.
     pub dtype: Dtype,
     /// How many of the steps have been done. What follows starts with the step of this number.
@@ -145,10 +145,10 @@ pub struct Prepared {
 
 /// The dimensions of a prepared form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Extent {
+pub enum PreparedShape {
     /// The same for each sample: of an image on which steps are left, rows, columns and channels.
     Fixed(Vec<u32>),
-    /// Those of the image after the steps that have been done. [`OwnExtent`] stands before its pixels.
+    /// Those of the image after the steps that have been done. [`OwnShape`] stands before its pixels.
     Own {
         /// The channels of each image.
         channels: u32,
@@ -158,7 +158,7 @@ pub enum Extent {
 impl Prepared {
     /// Bytes of it; `None` if they depend on the sample ([`crate::Pipeline::prepared_bytes`]).
     pub fn bytes(&self) -> Option<u64> {
-        let Extent::Fixed(shape) = &self.extent else { return None };
+        let PreparedShape::Fixed(shape) = &self.shape else { return None };
         Some(shape.iter().map(|len| u64::from(*len)).product::<u64>() * self.dtype.bytes())
     }
 }
@@ -166,14 +166,14 @@ impl Prepared {
 /// What stands before the pixels of a prepared image that has a size of its own: rows, columns and channels, each
 /// a little-endian number of 32 bits. The pixels follow row by row, the channels of each together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwnExtent {
+pub struct OwnShape {
     /// The size of the image.
     pub size: Size,
     /// Its channels.
     pub channels: u32,
 }
 
-impl OwnExtent {
+impl OwnShape {
     /// Bytes that stand before the pixels.
     pub const BYTES: usize = 12;
 

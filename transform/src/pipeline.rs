@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     container::Container,
     geometry::Size,
-    output::{Extent, Output, OwnExtent, Prepared},
+    output::{Output, OwnShape, Prepared, PreparedShape},
     pipeline_file::PipelineFile,
     steps::{Dct, Limits, Scaling, Work},
 };
@@ -96,9 +96,9 @@ impl Pipeline {
         let done = steps.fold(Some(image).filter(is_within), |size, step| {
             step.size_after(Some(size?)).filter(is_within)
         });
-        let bytes = match prepared.extent {
-            Extent::Fixed(_) => prepared.bytes()?,
-            Extent::Own { channels } => OwnExtent { size: done?, channels }.bytes(),
+        let bytes = match prepared.shape {
+            PreparedShape::Fixed(_) => prepared.bytes()?,
+            PreparedShape::Own { channels } => OwnShape { size: done?, channels }.bytes(),
         };
         done.map(|_| bytes).filter(|bytes| *bytes <= check::ROW_BYTES_MAX)
     }

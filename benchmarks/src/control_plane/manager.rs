@@ -11,7 +11,7 @@ use tierfeed_core::{
     id::NodeId,
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
     retention::{
-        in_place::{Lengths, Verified},
+        in_place::{SampleLengths, Verified},
         policy::{self, Stay},
     },
     session::LookAhead,
@@ -77,7 +77,7 @@ fn terms() -> Terms {
         policy: policy::Kind::Gap,
         stay: Stay::UntilRead,
         verified: Verified::Never,
-        lengths: Lengths::Several,
+        lengths: SampleLengths::Several,
         wishes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,

@@ -99,7 +99,7 @@ pub enum Verified {
 
 /// Whether samples have one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lengths {
+pub enum SampleLengths {
     /// All samples have the same length: a batch of them is handed over as one array.
     One,
     /// The lengths of samples differ.
@@ -127,7 +127,7 @@ pub struct Facts {
     /// Whether the job wants every copy compared with its checksum.
     pub verified: Verified,
     /// Whether samples have one length.
-    pub lengths: Lengths,
+    pub lengths: SampleLengths,
     /// What sets the speed of the tier.
     pub pace: Pace,
 }
@@ -150,7 +150,7 @@ pub enum Reason {
     Costs,
     /// Copies must be verified ([`Verified::Always`]).
     Verified,
-    /// Batches are handed over as one array ([`Lengths::One`]).
+    /// Batches are handed over as one array ([`SampleLengths::One`]).
     OneLength,
     /// The policy does not say how long a sample stays ([`Stay::Unknown`]).
     Policy,
@@ -194,7 +194,7 @@ fn decide(facts: &Facts, costs: Option<Costs>) -> (Way, Reason) {
     if facts.stay == Stay::Unknown {
         return (Way::Copied, Reason::Policy);
     }
-    if facts.lengths == Lengths::One {
+    if facts.lengths == SampleLengths::One {
         return (Way::Copied, Reason::OneLength);
     }
     match (facts.wish, facts.pace, costs) {
@@ -276,7 +276,7 @@ mod tests {
             rates,
             stay: Stay::UntilRead,
             verified: Verified::Never,
-            lengths: Lengths::Several,
+            lengths: SampleLengths::Several,
             pace: Pace::Own,
         }
     }
@@ -317,7 +317,7 @@ mod tests {
         let always = facts(Wish::Always, Some(rates(16, 10, 12)));
         let cases = [
             (Facts { verified: Verified::Always, ..always }, Reason::Verified),
-            (Facts { lengths: Lengths::One, ..always }, Reason::OneLength),
+            (Facts { lengths: SampleLengths::One, ..always }, Reason::OneLength),
             (Facts { stay: Stay::Unknown, ..always }, Reason::Policy),
         ];
         for (facts, reason) in cases {

@@ -32,7 +32,9 @@ use core::{
 };
 
 use self::lobster::{Eviction, Lobster};
-pub use tuning::{Buffers, Distance, Extent, Fetches, RankFetches, Rates, Reuse, Source, Tuning};
+pub use tuning::{
+    Buffers, Distance, Fetches, RankFetches, Rates, Reuse, SampleCount, Source, Tuning,
+};
 pub use useful::{Reach, useful};
 
 use crate::{

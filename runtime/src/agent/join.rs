@@ -23,7 +23,7 @@ use super::{
     AgentError, Calibration, ImagesError, JoinError, Settings,
     local_job::{JobSource, LocalJob, index_path, no_prepared_lengths, read_job},
     manager_connection::ManagerHandle,
-    own_lengths::{self, Images, of_own_lengths},
+    own_lengths::{self, FoundSizes, of_own_lengths},
     passed_on::bring_index,
     peers::{self, Applicant, Secret},
 };
@@ -278,13 +278,13 @@ fn own_lengths(
     job: &Job,
     transform: &Transform,
     index: &Arc<Index>,
-    images: Option<Images>,
+    images: Option<FoundSizes>,
     known: &ImageSizeCache,
     end: &Shutdown,
 ) -> Result<Arc<[Bytes]>, ImagesError> {
     let sizes = match images {
-        Some(Images::Known(sizes)) => sizes,
-        _ => Images::scan_blocking(job, index, known, end)?,
+        Some(FoundSizes::All(sizes)) => sizes,
+        _ => FoundSizes::scan_blocking(job, index, known, end)?,
     };
     own_lengths::lengths(&sizes, transform, index)
 }

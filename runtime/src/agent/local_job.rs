@@ -24,7 +24,7 @@ use tierfeed_workload_analyzer::{
 
 use super::{
     Calibration, ImagesError, JoinError, LoadedJob, NoPreparedLengths,
-    own_lengths::{Images, of_own_lengths},
+    own_lengths::{FoundSizes, of_own_lengths},
     ram_disk, transform_cost,
 };
 use crate::{
@@ -100,7 +100,7 @@ pub(super) struct LocalJob {
     pub(super) node: Node,
     pub(super) found: Found,
     /// Of a job whose prepared samples have lengths of their own.
-    pub(super) images: Option<Images>,
+    pub(super) images: Option<FoundSizes>,
 }
 
 impl LocalJob {
@@ -143,17 +143,17 @@ impl LocalJob {
         transform: &Transform,
         known: &ImageSizeCache,
         end: &Shutdown,
-    ) -> Result<(Images, OwnLengths), ImagesError> {
+    ) -> Result<(FoundSizes, OwnLengths), ImagesError> {
         let (job, index) = (&self.job, self.catalog.first());
-        let images = Images::look_blocking(job, transform, index, known, end)?;
+        let images = FoundSizes::look_blocking(job, transform, index, known, end)?;
         let own = images.offer(transform, index)?;
         let mut offer = self.found.offer();
         offer.transform.iter_mut().for_each(|it| it.own = Some(own));
         let schedule = schedule::of(&Terms::of(job, &self.demand), &offer);
         let form = schedule.ok().and_then(|it| it.transform).map(|transform| transform.form);
         match (&images, form) {
-            (Images::LookedAt(_), Some(Form::Prepared)) => {
-                let images = Images::Known(Images::scan_blocking(job, index, known, end)?);
+            (FoundSizes::Estimated(_), Some(Form::Prepared)) => {
+                let images = FoundSizes::All(FoundSizes::scan_blocking(job, index, known, end)?);
                 let own = images.offer(transform, index)?;
                 Ok((images, own))
             }

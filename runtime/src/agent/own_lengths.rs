@@ -21,7 +21,7 @@ use tierfeed_dataset::{
     read::{FileSource, PartSource, ThrottledSource, sample_sum::sum_of},
     source::Location,
 };
-use tierfeed_transform::output::{Extent, Prepared};
+use tierfeed_transform::output::{Prepared, PreparedShape};
 use tierfeed_workload_analyzer::{
     Job,
     job::{CachedForm, Transform},
@@ -49,22 +49,22 @@ const OPEN_FILES_MAX: usize = 4;
 
 /// What is known of the images of a job whose prepared samples have lengths of their own.
 #[derive(Debug)]
-pub(super) enum Images {
+pub(super) enum FoundSizes {
     /// All sizes.
-    Known(ImageSizes),
+    All(ImageSizes),
     /// An estimate.
-    LookedAt(OwnLengths),
+    Estimated(OwnLengths),
 }
 
 /// Whether the prepared samples of a job have lengths of their own, and its tiers may hold them.
 pub(super) fn of_own_lengths(job: &Job) -> Option<&Transform> {
     let transform = job.transform.as_ref().filter(|it| it.cache != CachedForm::Stored)?;
     let prepared = transform.pipeline.prepared()?;
-    let has_own = matches!(prepared, Prepared { extent: Extent::Own { .. }, .. });
+    let has_own = matches!(prepared, Prepared { shape: PreparedShape::Own { .. }, .. });
     (has_own && job.further.is_empty()).then_some(transform)
 }
 
-impl Images {
+impl FoundSizes {
     /// The sizes that an earlier run found, else an estimate.
     pub(super) fn look_blocking(
         job: &Job,
@@ -74,7 +74,7 @@ impl Images {
         end: &Shutdown,
     ) -> Result<Self, ImagesError> {
         if let Some(sizes) = known.get(index) {
-            return Ok(Self::Known(sizes));
+            return Ok(Self::All(sizes));
         }
         let source = source(job, index)?;
         let step = index.len().div_ceil(LOOKED_AT).max(1);
@@ -88,7 +88,7 @@ impl Images {
         let (mean, deviation) = spread(lens).ok_or(no_sizes)?;
         let all = u128::from(took.0) * u128::from(index.len()) / samples.len().max(1) as u128;
         let scan = Some(Nanoseconds(u64::try_from(all).unwrap_or(u64::MAX)));
-        Ok(Self::LookedAt(OwnLengths { fingerprint: None, mean, deviation, scan }))
+        Ok(Self::Estimated(OwnLengths { fingerprint: None, mean, deviation, scan }))
     }
 
     /// All sizes, which are kept for later runs.
@@ -137,13 +137,13 @@ impl Images {
         index: &Index,
     ) -> Result<OwnLengths, ImagesError> {
         match self {
-            Self::Known(sizes) => {
+            Self::All(sizes) => {
                 let lens = sizes.known(&transform.pipeline).map(|len| len.0);
                 let (mean, deviation) = spread(lens).ok_or_else(|| no_sizes(index))?;
                 let fingerprint = Some(fingerprint(&sizes.prepared(&transform.pipeline)));
                 Ok(OwnLengths { fingerprint, mean, deviation, scan: None })
             }
-            Self::LookedAt(own) => Ok(*own),
+            Self::Estimated(own) => Ok(*own),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn terms() -> Terms {
         policy: policy::Kind::Gap,
         stay: Stay::UntilRead,
         verified: Verified::Never,
-        lengths: Lengths::Several,
+        lengths: SampleLengths::Several,
         wishes: BTreeMap::new(),
         limits_writes: false,
         look_ahead: LookAhead::Auto,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     geometry::Size,
-    output::{Dtype, Extent, Layout, Output, Prepared, Rest},
+    output::{Dtype, Layout, Output, Prepared, PreparedShape, Rest},
     pipeline::{Pipeline, PipelineError, Reason},
     pipeline_file::{
         ArrayFile, DctFile, DecodeFile, LimitsFile, ModeFile, NormalizeFile, OrientationFile,
@@ -60,8 +60,8 @@ pub(super) fn pipeline(file: &PipelineFile) -> Result<Pipeline, PipelineError> {
         }
     };
     let kept_bytes = match &prepared {
-        Some(Prepared { extent: Extent::Fixed(shape), dtype, .. }) => bytes_of(shape, *dtype),
-        Some(Prepared { extent: Extent::Own { .. }, .. }) | None => 0,
+        Some(Prepared { shape: PreparedShape::Fixed(shape), dtype, .. }) => bytes_of(shape, *dtype),
+        Some(Prepared { shape: PreparedShape::Own { .. }, .. }) | None => 0,
     };
     let bytes = bytes_of(&output.shape, output.dtype).max(kept_bytes);
     if bytes > ROW_BYTES_MAX.into() {
@@ -434,15 +434,15 @@ fn before_draws(images: &Images, steps_done: usize, size: Option<Size>) -> Optio
         return None;
     }
     let channels = images.decode.mode.channels();
-    let extent = match size {
-        Some(Size { height, width }) => Extent::Fixed(vec![height, width, channels]),
-        None => Extent::Own { channels },
+    let shape = match size {
+        Some(Size { height, width }) => PreparedShape::Fixed(vec![height, width, channels]),
+        None => PreparedShape::Own { channels },
     };
-    Some(Prepared { extent, dtype: Dtype::Uint8, steps_done, rest: Rest::Steps })
+    Some(Prepared { shape, dtype: Dtype::Uint8, steps_done, rest: Rest::Steps })
 }
 
 /// The row itself is what is kept.
 fn whole_output(output: &Output, steps_done: usize) -> Prepared {
-    let extent = Extent::Fixed(output.shape.clone());
-    Prepared { extent, dtype: output.dtype, steps_done, rest: Rest::Nothing }
+    let shape = PreparedShape::Fixed(output.shape.clone());
+    Prepared { shape, dtype: output.dtype, steps_done, rest: Rest::Nothing }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     geometry::Size,
-    output::{Dtype, Extent, Layout, Prepared, Rest},
+    output::{Dtype, Layout, Prepared, PreparedShape, Rest},
     steps::{Decode, Images, Step},
 };
 
@@ -56,9 +56,9 @@ fn what_can_be_kept_ends_before_the_first_step_that_draws() {
     let check = |steps, is_random, prepared: Option<(&[u32], Dtype, usize, Rest)>| {
         let pipeline = right(steps);
         assert_eq!(pipeline.is_random(), is_random, "{steps}");
-        let shape = |it: &Prepared| match &it.extent {
-            Extent::Fixed(shape) => shape.clone(),
-            Extent::Own { channels } => vec![*channels],
+        let shape = |it: &Prepared| match &it.shape {
+            PreparedShape::Fixed(shape) => shape.clone(),
+            PreparedShape::Own { channels } => vec![*channels],
         };
         let found = pipeline.prepared().map(|it| (shape(it), it.dtype, it.steps_done, it.rest));
         let prepared =

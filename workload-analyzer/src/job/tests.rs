@@ -794,7 +794,7 @@ fn where_samples_are_read_can_be_said_unless_it_can_never_be() {
 
 #[test]
 fn keys_that_adjust_a_policy_arrive() {
-    use policy::{Buffers, Distance, Extent, Fetches, Reuse, Source, Tuning};
+    use policy::{Buffers, Distance, Fetches, Reuse, SampleCount, Source, Tuning};
     let tuning = |policy: &str, keys: &str| {
         parse(&format!("{REQUIRED}policy: {policy}\n{keys}\n")).unwrap().tuning
     };
@@ -807,7 +807,7 @@ fn keys_that_adjust_a_policy_arrive() {
         Reuse { count: 0, distance: Distance::Steps(500) }
     );
     assert_eq!(tuning("lobster-lazy", "lobster: { reuse_count: 1 }").lobster.count, 1);
-    let (samples, share) = (Extent::Samples, Extent::Share);
+    let (samples, share) = (SampleCount::Samples, SampleCount::Share);
     assert_eq!(
         tuning("deli", "deli: { fetch_size: 1024, threshold: 0 }").deli,
         Some(Fetches { size: samples(1024), threshold: samples(0) })

@@ -65,28 +65,28 @@ impl Default for Distance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fetches {
     /// Samples of a fetch, for each rank.
-    pub size: Extent,
+    pub size: SampleCount,
     /// A rank's next fetch begins when no more samples than this are fetched and not staged.
-    pub threshold: Extent,
+    pub threshold: SampleCount,
 }
 
 impl Default for Fetches {
     /// The 50/50 rule: both are half of the cache.
     fn default() -> Self {
-        Self { size: Extent::Share(50), threshold: Extent::Share(50) }
+        Self { size: SampleCount::Share(50), threshold: SampleCount::Share(50) }
     }
 }
 
 /// A number of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum SampleCount {
     /// This many.
     Samples(u32),
     /// As many as this percentage of a rank's part of the cache holds.
     Share(u8),
 }
 
-impl Extent {
+impl SampleCount {
     /// The samples, if a rank's part of the cache holds so many.
     #[must_use]
     pub fn of(self, cached: u64) -> u64 {

@@ -1,10 +1,10 @@
 //! What a job adjusts of a policy changes what a run does, as the papers say.
 
 use super::*;
-use crate::retention::policy::{Aim, Extent, Fetches, Rates, Source, Tuning};
+use crate::retention::policy::{Aim, Fetches, Rates, SampleCount, Source, Tuning};
 
 /// Two tiers that hold half of 500 photographs, with DELI's fetches.
-fn with_fetches(size: Extent, threshold: Extent) -> (Settings, Outcome) {
+fn with_fetches(size: SampleCount, threshold: SampleCount) -> (Settings, Outcome) {
     let (mut settings, _) = with_half_cached(policy::Kind::Deli);
     settings.look_ahead = LookAhead::Auto;
     settings.windows.cold = NonZeroU32::new(16).unwrap();
@@ -26,7 +26,8 @@ fn ahead(outcome: &Outcome) -> Vec<u64> {
 #[test]
 fn a_larger_fetch_of_deli_and_an_earlier_one_leave_fewer_waits() {
     let waited = |size, threshold| {
-        let (_, outcome) = with_fetches(Extent::Samples(size), Extent::Samples(threshold));
+        let (_, outcome) =
+            with_fetches(SampleCount::Samples(size), SampleCount::Samples(threshold));
         outcome.epochs.iter().map(|epoch| epoch.stall.0).sum::<u64>()
     };
     let (small, large) = (waited(4, 0), waited(60, 0));
@@ -37,12 +38,12 @@ fn a_larger_fetch_of_deli_and_an_earlier_one_leave_fewer_waits() {
 
 #[test]
 fn by_the_rule_of_halves_all_tiers_hold_what_is_fetched_ahead() {
-    let (settings, outcome) = with_fetches(Extent::Share(50), Extent::Share(50));
+    let (settings, outcome) = with_fetches(SampleCount::Share(50), SampleCount::Share(50));
     let cold = outcome.epochs.iter().map(|epoch| epoch.read.cold.0);
     assert_eq!(cold.sum::<u64>(), 3 * total(&settings), "no used sample stays");
     let ahead = ahead(&outcome);
     assert!(ahead.iter().all(|bytes| *bytes > total(&settings) / 2), "{ahead:?}");
-    let (settings, outcome) = with_fetches(Extent::Share(5), Extent::Share(5));
+    let (settings, outcome) = with_fetches(SampleCount::Share(5), SampleCount::Share(5));
     let cold = outcome.epochs[1].read.cold.0;
     assert!(cold < total(&settings), "nine tenths of the tiers keep used samples");
 }
@@ -52,8 +53,10 @@ fn no_more_is_fetched_ahead_than_a_fetch_and_its_threshold() {
     for (size, threshold) in [(16, 0), (40, 20), (10, 90)] {
         let (mut settings, _) = with_half_cached(policy::Kind::Deli);
         settings.look_ahead = LookAhead::Auto;
-        let fetches =
-            Fetches { size: Extent::Samples(size), threshold: Extent::Samples(threshold) };
+        let fetches = Fetches {
+            size: SampleCount::Samples(size),
+            threshold: SampleCount::Samples(threshold),
+        };
         settings.aim.tuning.deli = Some(fetches);
         let mut session = Session::new(settings.clone());
         let ranks = settings.order.world.ranks_per_node;

@@ -9,7 +9,7 @@ use tierfeed_images::{
 };
 use tierfeed_transform::{
     self as transform, DrawKey, Dtype, Images, Layout, Operation, Pipeline, Prepared,
-    output::{Extent, OwnExtent, Rest},
+    output::{OwnShape, PreparedShape, Rest},
     steps::{self, Mode, Scaling},
     worker_protocol::InputForm,
 };
@@ -184,9 +184,9 @@ impl Canvas {
     ) -> Result<(), TransformError> {
         let stages = self.decode(program, key, bytes)?;
         let Size { width, height } = self.size_after(&stages);
-        if let Extent::Own { channels } = of.extent {
-            let extent = OwnExtent { size: transform::Size { height, width }, channels };
-            prepared.extend_from_slice(&extent.encode());
+        if let PreparedShape::Own { channels } = of.shape {
+            let shape = OwnShape { size: transform::Size { height, width }, channels };
+            prepared.extend_from_slice(&shape.encode());
         }
         let before = prepared.len();
         let len = width as usize * height as usize * program.channels().count();
@@ -251,7 +251,7 @@ fn kept_pixels<'a>(
     pixels_max: u64,
 ) -> Result<(transform::Size, &'a [u8]), TransformError> {
     let found = bytes.len();
-    if let (Extent::Fixed(shape), Some(expected)) = (&prepared.extent, prepared.bytes()) {
+    if let (PreparedShape::Fixed(shape), Some(expected)) = (&prepared.shape, prepared.bytes()) {
         return match shape[..] {
             [height, width, _] if bytes.len() as u64 == expected => {
                 Ok((transform::Size { height, width }, bytes))
@@ -259,7 +259,7 @@ fn kept_pixels<'a>(
             _ => Err(TransformError::Prepared { found, expected }),
         };
     }
-    let own = OwnExtent::split(bytes);
+    let own = OwnShape::split(bytes);
     let own = own.filter(|(own, _)| (1..=pixels_max).contains(&own.size.pixels()));
     let (own, pixels) = own.ok_or(TransformError::NotPrepared { found })?;
     Ok((own.size, pixels))

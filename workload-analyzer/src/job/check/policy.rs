@@ -1,7 +1,7 @@
 //! Checks the policy and the keys that adjust it.
 
 use tierfeed_core::{
-    retention::policy::{Buffers, Distance, Extent, Fetches, Kind, Reuse, Source, Tuning},
+    retention::policy::{Buffers, Distance, Fetches, Kind, Reuse, SampleCount, Source, Tuning},
     session::LookAhead,
 };
 
@@ -110,7 +110,7 @@ impl Check<'_> {
             threshold: threshold.transpose()?.unwrap_or(half.threshold),
         };
         match (fetches.size, fetches.threshold) {
-            (Extent::Share(size), Extent::Share(threshold)) if size + threshold > 100 => {
+            (SampleCount::Share(size), SampleCount::Share(threshold)) if size + threshold > 100 => {
                 Err(self.conflict(&["deli"], KeyConflict::FetchesBeyondCache { size, threshold }))
             }
             _ => Ok(fetches),
@@ -118,11 +118,11 @@ impl Check<'_> {
     }
 
     /// A number of samples, or a share of the cache.
-    fn extent(&self, keys: &[&str], typed: &Text, min: u32) -> Result<Extent, JobError> {
+    fn extent(&self, keys: &[&str], typed: &Text, min: u32) -> Result<SampleCount, JobError> {
         if typed.0.ends_with('%') {
-            return self.share(keys, typed).map(|share| Extent::Share(share.0));
+            return self.share(keys, typed).map(|share| SampleCount::Share(share.0));
         }
-        let count = typed.0.parse().ok().filter(|count| *count >= min).map(Extent::Samples);
+        let count = typed.0.parse().ok().filter(|count| *count >= min).map(SampleCount::Samples);
         let reason = Reason::NotAnExtent { min, max: FETCH_SIZE_MAX };
         count.ok_or_else(|| self.invalid(keys, &typed.0, reason))
     }
