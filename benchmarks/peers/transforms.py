@@ -3,7 +3,9 @@
 `transforms.py photos FOLDER COUNT`: JPEG images of 640 x 480 with as much detail as photographs have.
 `transforms.py sorted FOLDER COUNT`: thirds in the order of names: many bytes that decode in no time
 (PNG, not compressed), few bytes that take long (large and smooth JPEG images), and many bytes again.
-`transforms.py train RESULT STEP_S`: takes all batches of its rank, and sleeps for each as a GPU does.
+`transforms.py train RESULT STEP_S PASSES`: takes all batches of its rank; for each it sleeps as a GPU
+computes, and trains a small network with so many passes over it, on one core.
+`transforms.py compute RESULT STEP_S PASSES BATCH STEPS`: such steps alone, over a batch that is there.
 """
 
 import json
@@ -47,26 +49,83 @@ def sorted_by_cost(folder, count):
             Image.fromarray(noise).save(folder / f"{number:05}.png", compress_level=0)
 
 
-def train(result, step_s):
+class Step:
+    """A step of a training: a sleep, and passes of a small convolutional network with its optimiser."""
+
+    def __init__(self, step_s, passes):
+        self.step_s, self.passes = step_s, passes
+        if passes:
+            self.prepare()
+
+    def prepare(self):
+        import torch
+        from torch import nn
+
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 7, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(32, 10),
+        )
+        self.optimizer = torch.optim.SGD(self.layers.parameters(), lr=0.01)
+
+    def take(self, images):
+        if self.step_s:
+            time.sleep(self.step_s)
+        for _ in range(self.passes):
+            self.train(images)
+
+    def train(self, images):
+        import torch
+
+        images = torch.from_numpy(images)
+        outputs = self.layers(images.float().div_(255))
+        labels = torch.zeros(len(images), dtype=torch.int64)
+        self.optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(outputs, labels).backward()
+        self.optimizer.step()
+
+
+def train(result, step_s, passes):
     from tierfeed.numpy import TierLoader
 
+    step = Step(step_s, passes)
     waits, seconds = [], []
     with TierLoader() as loader:
         for _ in loader.epochs_left:
             begin = asked = time.perf_counter()
             waits.append([])
-            for batch in loader:
+            for images, _ in loader:
                 waits[-1].append(time.perf_counter() - asked)
-                del batch
-                if step_s:
-                    time.sleep(step_s)
+                step.take(images)
+                del images
                 asked = time.perf_counter()
             seconds.append(time.perf_counter() - begin)
     Path(result).write_text(json.dumps({"seconds": seconds, "waits": waits}))
 
 
-if sys.argv[1] == "train":
-    train(sys.argv[2], float(sys.argv[3]))
+def compute(result, step_s, passes, size, steps):
+    step = Step(step_s, passes)
+    batch = numpy.zeros((size, 3, 224, 224), numpy.uint8)
+    step.take(batch)
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step.take(batch)
+    seconds = time.perf_counter() - begin
+    Path(result).write_text(json.dumps({"seconds": [seconds], "waits": []}))
+
+
+if sys.argv[1] in ("train", "compute"):
+    result, step_s, passes = sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+    if sys.argv[1] == "train":
+        train(result, step_s, passes)
+    else:
+        compute(result, step_s, passes, *map(int, sys.argv[5:7]))
 else:
     folder = Path(sys.argv[2])
     folder.mkdir(parents=True)

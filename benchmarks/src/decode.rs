@@ -125,8 +125,8 @@ pub struct Side {
 
 /// What a side did in a turn.
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Turn {
-    seconds: f64,
+pub(crate) struct Turn {
+    pub(crate) seconds: f64,
     cpu_seconds: f64,
     images: usize,
 }
@@ -304,7 +304,12 @@ fn side(name: &'static str, turns: &[Turn]) -> Option<Side> {
 }
 
 /// tierfeed's turn, each thread with a worker's memory of its own.
-fn ours(steps: &str, paths: &[PathBuf], work: Work, threads: usize) -> anyhow::Result<Turn> {
+pub(crate) fn ours(
+    steps: &str,
+    paths: &[PathBuf],
+    work: Work,
+    threads: usize,
+) -> anyhow::Result<Turn> {
     let file: PipelineFile = serde_json::from_str(&format!(r#"{{"steps": [{steps} {CROP}]}}"#))?;
     let pipeline = Pipeline::try_new(&file)?;
     let started = now();

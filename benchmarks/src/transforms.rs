@@ -2,7 +2,7 @@
 //!
 //! Each turn is a whole `tierfeed run` over generated images on an emulated cold store: a rate that all reads
 //! share, and a latency. All sides of a comparison alternate, and medians count. The training sleeps as a GPU
-//! computes: a network that computes on the processors would take those that decode.
+//! computes; of [`end_to_end`] some train a small network on a core.
 
 #![expect(
     clippy::cast_precision_loss,
@@ -10,6 +10,8 @@
     clippy::cast_sign_loss,
     reason = "figures for people, and rates that are above zero"
 )]
+
+mod end_to_end;
 
 use std::{
     fmt::Write as _,
@@ -27,7 +29,7 @@ use crate::statistics::percentile;
 
 const SCRIPT: &str = include_str!("../peers/transforms.py");
 
-/// An epoch is to take at most so many times what its slowest part takes.
+/// An epoch is to take at most so many times its bound.
 pub const OVER_BOUND_MAX: f64 = 1.05;
 /// The form that the plan chooses is to take at most so many times what the better one takes.
 pub const OVER_BETTER_FORM_MAX: f64 = 1.03;
@@ -50,7 +52,7 @@ const STAGING: Bytes = Bytes::mib(64);
 pub struct Settings {
     /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
-    /// A Python with NumPy, Pillow and the `tierfeed` package.
+    /// A Python with NumPy, Pillow, PyTorch and the `tierfeed` package.
     pub python: PathBuf,
     /// Where the images are made, and removed afterwards.
     pub folder: PathBuf,
@@ -63,7 +65,7 @@ pub struct Settings {
 /// What the bench compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Experiment {
-    /// An epoch beside its slowest part.
+    /// An epoch beside its bound.
     EndToEnd,
     /// The form in which tiers hold samples.
     CachedForm,
@@ -127,6 +129,8 @@ struct Side {
     /// Bytes a second of the cold store; 0 for no limit.
     rate: u64,
     step_s: f64,
+    /// Passes of the network over each batch, beside the sleep.
+    passes: u32,
     threads: u32,
     assignment: &'static str,
     cache: &'static str,
@@ -178,6 +182,7 @@ fn unlimited(name: &str) -> Side {
         name: name.to_owned(),
         rate: 0,
         step_s: 0.0,
+        passes: 0,
         threads: 2,
         assignment: "shared",
         cache: "stored",
@@ -189,44 +194,6 @@ fn unlimited(name: &str) -> Side {
 }
 
 impl Bench<'_> {
-    /// Three trainings: one waits for nothing but the GPU, one for decoding, one for the cold store.
-    fn end_to_end(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
-        let bytes = self.make("photos")?;
-        let steps = (self.settings.samples / BATCH) as f64;
-        let alone = self.turns(&[unlimited("decoding alone")], step)?;
-        let decoding = median(&alone[0], |turn| turn.seconds[1])?;
-        let slow = (bytes / (1.5 * decoding)) as u64;
-        let sides = [
-            Side { step_s: 1.5 * decoding / steps, ..unlimited("the GPU is short") },
-            Side {
-                rate: 2 * slow,
-                step_s: 0.5 * decoding / steps,
-                ..unlimited("decoding is short")
-            },
-            Side { rate: slow, step_s: 0.5 * decoding / steps, ..unlimited("the store is short") },
-        ];
-        let turns = self.turns(&sides, step)?;
-        let mut outcome = Outcome { rows: Vec::new(), promises: Vec::new() };
-        for (side, turns) in sides.iter().zip(&turns) {
-            let epoch = median(turns, |turn| turn.seconds[1])?;
-            let cold = if side.rate == 0 { 0.0 } else { bytes / side.rate as f64 };
-            let parts =
-                [("computing", side.step_s * steps), ("decoding", decoding), ("cold", cold)];
-            let bound = parts.iter().map(|(_, part)| *part).fold(0.0, f64::max);
-            let seconds = [("epoch", epoch)].into_iter().chain(parts);
-            outcome.rows.push(row(&side.name, seconds));
-            outcome.promises.push(Promise {
-                what: format!("{}, an epoch over its slowest part", side.name),
-                ratio: epoch / bound,
-                most: OVER_BOUND_MAX,
-                fails: None,
-                spread: spread(turns, |turn| turn.seconds[1])?
-                    .max(spread(&alone[0], |turn| turn.seconds[1])?),
-            });
-        }
-        Ok(outcome)
-    }
-
     /// Half of the decoded images fit, and all of the stored ones. The cold store takes as long as decoding, a third
     /// of it, and thrice. The last six of eight epochs count.
     fn cached_form(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
@@ -348,8 +315,9 @@ impl Bench<'_> {
         let mut command = Command::new(&self.settings.tierfeed);
         command.arg("run").arg(&job).arg("--run-dir").arg(&run_dir).arg("--");
         command.arg(&self.python).arg(self.folder.join("transforms.py")).arg("train");
-        self.finish(command.arg(&result).arg(side.step_s.to_string()))?;
-        let turn: Turn = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        command.arg(&result).arg(side.step_s.to_string());
+        self.finish(command.arg(side.passes.to_string()))?;
+        let turn = read(&result)?;
         fs::remove_dir_all(&run_dir)?;
         Ok(turn)
     }
@@ -383,6 +351,10 @@ impl Bench<'_> {
         ensure!(output.status.success(), "a turn failed ({}): {said}", output.status);
         Ok(())
     }
+}
+
+fn read(result: &Path) -> anyhow::Result<Turn> {
+    Ok(serde_json::from_str(&fs::read_to_string(result)?)?)
 }
 
 fn row<'a>(name: &str, seconds: impl IntoIterator<Item = (&'a str, f64)>) -> Row {

@@ -315,7 +315,7 @@ pub(crate) struct BenchDecode {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchTransforms {
-    /// A Python with NumPy, Pillow and tierfeed.
+    /// A Python with NumPy, Pillow, PyTorch and tierfeed.
     #[arg(long, value_name = "FILE", default_value = ".venv/bin/python")]
     pub(crate) python: PathBuf,
     /// How many images there are, rounded up to a multiple of 24.
