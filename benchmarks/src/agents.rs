@@ -20,7 +20,9 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
-use tierfeed_harness::{clock::now, files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{
+    clock::now, files, judgement::Judgement, programs::Programs, statistics::percentile,
+};
 use tierfeed_runtime::{
     rpc::client::{Address, Client},
     transport::token::Token,
@@ -31,7 +33,6 @@ use self::{
     light::{Agent, Reports},
     process::ManagerProcess,
 };
-use crate::statistics::percentile;
 
 /// The most seconds until all agents have joined.
 pub const JOINED_WITHIN_S: f64 = 30.0;

@@ -15,9 +15,9 @@ use std::{future::Future, path::PathBuf};
 use anyhow::{Context as _, ensure};
 use nix::sys::resource::UsageWho;
 use serde::Serialize;
-use tierfeed_harness::{clock::now, files, judgement::Judgement};
+use tierfeed_harness::{clock::now, files, judgement::Judgement, statistics::percentile};
 
-use crate::{cpu_time::cpu_time, statistics::percentile};
+use crate::cpu_time::cpu_time;
 
 pub use self::table::table;
 

@@ -15,10 +15,8 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
-use tierfeed_harness::{files, judgement::Judgement};
+use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
 use tierfeed_prefetcher::plane::Verify;
-
-use crate::statistics::percentile;
 
 use self::side::{Plane, Route};
 

@@ -23,13 +23,13 @@ use std::{
 use anyhow::{Context as _, anyhow, ensure};
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{clock::now, files, judgement::Judgement};
+use tierfeed_harness::{clock::now, files, judgement::Judgement, statistics::percentile};
 use tierfeed_images::{Decoder, Image, Region, Settings as ImageSettings};
 use tierfeed_transform::{Pipeline, PipelineFile, worker_protocol::InputForm};
 use tierfeed_transform_worker::{Input, Transform};
 
 use self::loader::Loaders;
-use crate::{cpu_time::cpu_time, statistics::percentile};
+use crate::cpu_time::cpu_time;
 
 /// The sides of the comparison of whole loaders.
 const STORED: &str = "TierLoader, images kept as stored";

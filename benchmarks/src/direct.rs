@@ -13,13 +13,11 @@ use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tierfeed_core::{id::NumaNode, tier::Locality, units::Bytes};
-use tierfeed_harness::{clock::now, judgement::Judgement};
+use tierfeed_harness::{clock::now, judgement::Judgement, statistics::percentile};
 use tierfeed_numa_memory::{
     Checksum, Mapping, Pages, ReadView, Region, Request, SharedPool, SharedPoolRequest, Span,
     kernels,
 };
-
-use crate::statistics::percentile;
 
 /// The largest interquartile range, as a share of the median, that allows a verdict.
 const SPREAD_MAX: f64 = 0.25;

@@ -2,7 +2,7 @@
 //! the least time that any loader needs.
 //!
 //! The photographs lie on an ext4 image whose reads are limited to a half, one and two times what the
-//! training takes ([`crate::slow_disk`]). Two ranks take batches in lock-step; a step takes a fixed time,
+//! training takes ([`tierfeed_harness::slow_disk`]). Two ranks take batches in lock-step; a step takes a fixed time,
 //! as on an accelerator. A RAM disk holds 30 % of the dataset.
 //!
 //! The bound of an epoch is the larger of its computing time and the least that must be read cold at the
@@ -20,9 +20,13 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::{clock::now, files, judgement::Judgement, programs::Programs};
-
-use crate::slow_disk::{SlowDisk, on_slow_disk};
+use tierfeed_harness::{
+    clock::now,
+    files,
+    judgement::Judgement,
+    programs::Programs,
+    slow_disk::{SlowDisk, on_slow_disk},
+};
 
 const RANKS: u64 = 2;
 const BATCH_SIZE: u64 = 8;

@@ -3,7 +3,7 @@
 //!
 //! Each turn is a process of its own that reads every sample in several epochs. Warm: the files lie in the page
 //! cache, and for tierfeed in its main memory after the first epoch, which is not measured for any side. Throttled:
-//! the files lie on a disk whose reads the kernel limits ([`crate::slow_disk`]), the page cache is emptied before
+//! the files lie on a disk whose reads the kernel limits ([`tierfeed_harness::slow_disk`]), the page cache is emptied before
 //! each turn, and the first epoch counts.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -18,9 +18,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::{files, judgement::Judgement};
-
-use crate::{
+use tierfeed_harness::{
+    files,
+    judgement::Judgement,
     slow_disk::{SlowDisk, on_slow_disk},
     statistics::percentile,
 };

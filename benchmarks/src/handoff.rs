@@ -17,9 +17,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::{files, judgement::Judgement};
-
-use crate::statistics::percentile;
+use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
 
 const PEERS: &str = include_str!("../peers/handoff.py");
 const FILE_BYTES: u64 = 1 << 20;

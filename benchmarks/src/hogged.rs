@@ -25,11 +25,11 @@ use tierfeed_harness::{
     clock::{now, pause},
     files,
     judgement::Judgement,
+    memory_group::MemoryGroup,
     programs::Programs,
 };
 
 use self::least_cold::{Epoch, Room, least_cold};
-use crate::memory_group::MemoryGroup;
 
 /// The most time over the bound of the whole training.
 pub const OVER_BOUND_MAX: f64 = 1.05;

@@ -12,9 +12,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
-use tierfeed_harness::judgement::Judgement;
-
-use crate::statistics::percentile;
+use tierfeed_harness::{judgement::Judgement, statistics::percentile};
 
 /// Prints the bytes that are mapped of a module, and the seconds that its import took.
 const LOAD: &str = "\

@@ -15,9 +15,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
-use tierfeed_harness::{clock::now, files, judgement::Judgement};
-
-use crate::statistics::percentile;
+use tierfeed_harness::{clock::now, files, judgement::Judgement, statistics::percentile};
 
 /// Bytes of an object in an index, without its name.
 const OBJECT_BYTES: u64 = 24;

@@ -332,7 +332,7 @@ fn shown(judged: &Judged) -> String {
 
 fn median(turns: &[Turn], of: fn(&Turn) -> f64) -> f64 {
     let values: Vec<f64> = turns.iter().map(of).collect();
-    crate::statistics::percentile(&values, 50).unwrap_or(f64::NAN)
+    tierfeed_harness::statistics::percentile(&values, 50).unwrap_or(f64::NAN)
 }
 
 /// How many blocks a turn reads: all blocks of the files if there are fewer.

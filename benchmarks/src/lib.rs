@@ -28,6 +28,3 @@ pub mod transforms;
 
 mod cpu_time;
 mod fio;
-mod memory_group;
-mod slow_disk;
-mod statistics;

@@ -2,7 +2,7 @@
 //! with the page cache, turn by turn.
 //!
 //! The shape is that of DLIO's `UNet3D`: few large files, read whole. They lie on an ext4 image whose reads the
-//! kernel throttles ([`crate::slow_disk`]), and the page cache is emptied before each turn. A step takes a fixed
+//! kernel throttles ([`tierfeed_harness::slow_disk`]), and the page cache is emptied before each turn. A step takes a fixed
 //! time without a processor, as on an accelerator, whose utilisation in an epoch is the share of these steps.
 //!
 //! With memory to spare, tierfeed must use it as well as the kernel does for `DataLoader`. Then both run in a
@@ -22,10 +22,13 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::{cgroup, clock::pause, files, judgement::Judgement, programs::Programs};
-
-use crate::{
+use tierfeed_harness::{
+    cgroup,
+    clock::pause,
+    files,
+    judgement::Judgement,
     memory_group::MemoryGroup,
+    programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
     statistics::percentile,
 };

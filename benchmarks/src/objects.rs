@@ -17,13 +17,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use serde::Serialize;
-use tierfeed_harness::{files, judgement::Judgement};
+use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
 
 use self::{
     client::{Client, Turn},
     server::{KINDS, Kind, Server},
 };
-use crate::statistics::percentile;
 
 pub use table::table;
 

@@ -28,14 +28,14 @@ use tierfeed_core::{
     tier::Locality,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_harness::{clock::now, judgement::Judgement};
+use tierfeed_harness::{clock::now, judgement::Judgement, statistics::percentile};
 use tierfeed_numa_memory::{Pages, Region, Request};
 use tierfeed_prefetcher::{
     fetcher::Target,
     peers::{Access, Client, ClientSettings, Network, Outcome as ReadOutcome, Read},
 };
 
-use crate::{cpu_time::cpu_time, statistics::percentile};
+use crate::cpu_time::cpu_time;
 
 use self::serving::Serving;
 pub use self::{relay::relay, serving::serve, table::table};

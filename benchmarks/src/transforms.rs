@@ -23,9 +23,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
-use tierfeed_harness::{files, judgement::Judgement};
-
-use crate::statistics::percentile;
+use tierfeed_harness::{files, judgement::Judgement, statistics::percentile};
 
 const SCRIPT: &str = include_str!("../peers/transforms.py");
 

@@ -3,14 +3,25 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::Context as _;
+use nix::{
+    errno::Errno,
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use tierfeed_core::units::Bytes;
+
+use crate::clock::{now, pause};
+
+/// Between two looks at the processes of a group.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A control group of its own, of version 1 or 2.
 #[derive(Debug)]
-pub(crate) struct MemoryGroup {
+pub struct MemoryGroup {
     path: PathBuf,
     files: Files,
 }
@@ -38,7 +49,7 @@ impl MemoryGroup {
     /// # Errors
     ///
     /// If the kernel has no such groups; this needs root.
-    pub(crate) fn make() -> anyhow::Result<Self> {
+    pub fn make() -> anyhow::Result<Self> {
         let is_v1 = Path::new(VERSION_1.mount).is_dir();
         let files = if is_v1 { VERSION_1 } else { VERSION_2 };
         let mount = Path::new(files.mount);
@@ -52,18 +63,55 @@ impl MemoryGroup {
         Ok(Self { path, files })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The group, for [`crate::cgroup::command_in_all`].
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Limits the memory of the group, page cache included.
-    pub(crate) fn limit(&self, limit: Bytes) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses it.
+    pub fn limit(&self, limit: Bytes) -> anyhow::Result<()> {
         let file = self.path.join(self.files.limit);
         fs::write(&file, limit.0.to_string()).with_context(|| file.display().to_string())
     }
 
+    /// Waits until no process is in the group, for `patience` at most; says whether that is so.
+    pub fn wait_until_empty(&self, patience: Duration) -> bool {
+        let start = now();
+        while !self.processes().is_empty() {
+            if now() - start > patience {
+                return false;
+            }
+            pause(LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Kills all processes of the group.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be killed.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        for pid in self.processes() {
+            match kill(Pid::from_raw(pid), Signal::SIGKILL) {
+                Ok(()) | Err(Errno::ESRCH) => (),
+                Err(error) => return Err(error).with_context(|| format!("killing process {pid}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> Vec<i32> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// Memory of the group without page cache.
-    pub(crate) fn held(&self) -> Bytes {
+    pub fn held(&self) -> Bytes {
         let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
         let figure = |name: &&str| {
             let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -1,7 +1,7 @@
 //! Order statistics of small sets of measurements.
 
 /// The value below which `percent` of the values lie (nearest rank), or `None` of nothing.
-pub(crate) fn percentile(values: &[f64], percent: usize) -> Option<f64> {
+pub fn percentile(values: &[f64], percent: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (sorted.len() * percent).div_ceil(100).max(1);

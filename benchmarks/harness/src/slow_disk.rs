@@ -10,16 +10,16 @@ use std::{
     process::Command,
 };
 
+use crate::cgroup;
 use anyhow::{Context as _, bail, ensure};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::cgroup;
 
 /// Room that ext4 needs beside the files.
 const OVERHEAD: Bytes = Bytes::mib(64);
 
 /// A mounted image, and the control group whose reads of it are limited.
 #[derive(Debug)]
-pub(crate) struct SlowDisk {
+pub struct SlowDisk {
     image: PathBuf,
     mount: PathBuf,
     /// The path of the device, such as `/dev/loop0`.
@@ -43,7 +43,7 @@ struct Group {
 /// # Errors
 ///
 /// If a program that makes the disk fails, with its message, or the experiment fails.
-pub(crate) fn on_slow_disk<T>(
+pub fn on_slow_disk<T>(
     folder: &Path,
     room: Bytes,
     experiment: impl FnOnce(&SlowDisk) -> anyhow::Result<T>,
@@ -80,25 +80,37 @@ impl SlowDisk {
     }
 
     /// Where it is mounted.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.mount
     }
 
     /// Limits how fast processes of the group read from it.
-    pub(crate) fn limit(&self, rate: BytesPerSecond) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If the kernel or a program refuses it.
+    pub fn limit(&self, rate: BytesPerSecond) -> anyhow::Result<()> {
         let (file, key) = self.group.limits;
         let line = format!("{} {key}{}", self.number, rate.0);
         fs::write(self.group.path.join(file), line).with_context(|| format!("cannot set {file}"))
     }
 
     /// Empties its page cache.
-    pub(crate) fn forget_cached(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If the kernel or a program refuses it.
+    pub fn forget_cached(&self) -> anyhow::Result<()> {
         run("umount", [&self.mount])?;
         self.mount()
     }
 
     /// Bytes that were read from the device since it was made.
-    pub(crate) fn read(&self) -> anyhow::Result<Bytes> {
+    ///
+    /// # Errors
+    ///
+    /// If the kernel or a program refuses it.
+    pub fn read(&self) -> anyhow::Result<Bytes> {
         let path = format!("/sys/dev/block/{}/stat", self.number);
         let text = fs::read_to_string(&path)?;
         let sectors = text.split_whitespace().nth(2).and_then(|field| field.parse::<u64>().ok());
@@ -106,17 +118,17 @@ impl SlowDisk {
     }
 
     /// The control group whose reads are limited.
-    pub(crate) fn group(&self) -> &Path {
+    pub fn group(&self) -> &Path {
         &self.group.path
     }
 
     /// What limits the reads, for people.
-    pub(crate) fn throttle(&self) -> &'static str {
+    pub fn throttle(&self) -> &'static str {
         self.group.limits.0
     }
 
     /// A command for `program` whose reads, and those of its children, are limited.
-    pub(crate) fn enter(&self, program: &Path) -> Command {
+    pub fn enter(&self, program: &Path) -> Command {
         cgroup::command_in(&self.group.path, program)
     }
 
