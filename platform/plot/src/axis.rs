@@ -6,6 +6,9 @@ const LOGARITHMIC_FROM: f64 = 8.0;
 /// Approximate number of labels.
 const TICKS: f64 = 6.0;
 
+/// Values closer than this share of them are one value: ticks between them would be one number.
+const DISTINCT: f64 = 1e-9;
+
 /// An axis from its first pixel to its last.
 #[derive(Debug, Clone)]
 pub struct Axis {
@@ -28,10 +31,20 @@ impl Axis {
     #[must_use]
     pub fn from_zero(highest: f64, pixels: (f64, f64)) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
-        let step = round_up(highest / TICKS);
-        let count = (highest / step).ceil();
-        let ticks = (0..).map(f64::from).take_while(|it| *it <= count).map(|it| it * step);
-        Self { low: 0.0, high: count * step, scale: Scale::Linear, pixels, ticks: ticks.collect() }
+        Self::between(0.0, highest, pixels)
+    }
+
+    /// A linear axis from a round value of at most `lowest` to one of at least `highest`.
+    #[must_use]
+    pub fn between(lowest: f64, highest: f64, pixels: (f64, f64)) -> Self {
+        let lowest = if lowest.is_finite() { lowest } else { 0.0 };
+        let is_range = highest.is_finite() && highest - lowest > lowest.abs() * DISTINCT;
+        let highest = if is_range { highest } else { lowest + lowest.abs().max(1.0) };
+        let step = round_up((highest - lowest) / TICKS);
+        let (first, last) = ((lowest / step).floor(), (highest / step).ceil());
+        let counts = (0..).map(|it| first + f64::from(it)).take_while(|it| *it <= last);
+        let ticks = counts.map(|it| it * step).collect();
+        Self { low: first * step, high: last * step, scale: Scale::Linear, pixels, ticks }
     }
 
     /// An axis for values of which the highest may be many times the lowest.
@@ -86,6 +99,16 @@ mod tests {
         let axis = Axis::from_zero(98.8, (0.0, 100.0));
         assert_eq!(axis.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!((axis.at(0.0), axis.at(50.0), axis.at(100.0)), (0.0, 50.0, 100.0));
+    }
+
+    #[test]
+    fn an_axis_between_two_values_ends_at_round_ones() {
+        let axis = Axis::between(-12.0, 31.0, (0.0, 60.0));
+        assert_eq!(axis.ticks, [-20.0, -10.0, 0.0, 10.0, 20.0, 30.0, 40.0]);
+        assert_eq!((axis.at(-20.0), axis.at(0.0), axis.at(40.0)), (0.0, 20.0, 60.0));
+        assert_eq!(Axis::between(25.0, 100.0, (0.0, 1.0)).ticks, [20.0, 40.0, 60.0, 80.0, 100.0]);
+        let far = Axis::between(1e300, 1e300, (0.0, 1.0));
+        assert!(far.at(1e300).is_finite() && far.ticks.len() < 20, "{far:?}");
     }
 
     #[test]

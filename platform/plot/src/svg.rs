@@ -20,6 +20,12 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .limit { stroke: #5c6670; stroke-width: 1.5; stroke-dasharray: 1 4; stroke-linecap: round; }
 .knee { fill: #ffffff; stroke-width: 2; }
+.bar { stroke-width: 1.5; }
+.marker { stroke-width: 1.5; }
+.hollow { fill: #ffffff; }
+.hatch { fill: none; stroke-width: 1.5; }
+.halo { fill: none; stroke: #ffffff; stroke-width: 4; }
+.range { fill: none; stroke: #1f2328; stroke-width: 1.5; }
 .empty { fill: #eef0f3; }
 .on-dark { fill: #ffffff; }
 .on-light { fill: #10203a; }
@@ -31,6 +37,9 @@ text { font-family: system-ui, sans-serif; font-size: 13px; }
 .axis { stroke: #a3adb8; }
 .limit { stroke: #a3adb8; }
 .knee { fill: #14171c; }
+.hollow { fill: #14171c; }
+.halo { stroke: #14171c; }
+.range { stroke: #e8eaed; }
 .empty { fill: #262c34; }
 }
 ";
@@ -110,7 +119,12 @@ impl Svg {
         )
     }
 
-    fn element(&mut self, name: &str, attributes: &[(&str, String)], text: Option<&str>) {
+    pub(crate) fn element(
+        &mut self,
+        name: &str,
+        attributes: &[(&str, String)],
+        text: Option<&str>,
+    ) {
         self.push(format_args!("<{name}"));
         for (key, value) in attributes {
             self.push(format_args!(" {key}=\"{value}\""));
@@ -152,7 +166,7 @@ pub enum Fill<'a> {
 }
 
 /// A tenth of a pixel is finer than any screen.
-fn pixels(value: f64) -> String {
+pub(crate) fn pixels(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
@@ -185,7 +199,7 @@ mod tests {
         let file = Svg::default().finish(10.0, 10.0);
         assert!(file.contains("@media (prefers-color-scheme: dark)"));
         let (light, dark) = file.split_once("@media").expect("there is a second scheme");
-        for class in ["paper", "ink", "faint", "grid", "axis", "limit"] {
+        for class in ["paper", "ink", "faint", "grid", "axis", "limit", "hollow", "halo", "range"] {
             let rule = format!(".{class} {{");
             assert!(light.contains(&rule) && dark.contains(&rule), "{class}");
         }
