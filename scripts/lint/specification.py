@@ -168,7 +168,9 @@ def collected_tests() -> dict[str, int]:
 def wrong_bench(words: list[str]) -> str | None:
     """What is wrong with a `tierfeed-bench NAME --option ...`."""
     # Two benches are the program tierfeed-chaos.
-    files = ("benchmarks/src/bin/tierfeed-bench/arguments.rs", "verification/chaos/src/arguments.rs")
+    folder = "benchmarks/src/bin/tierfeed-bench"
+    own = (f"{folder}/arguments.rs", f"{folder}/arguments/experiments.rs")
+    files = (*own, "verification/chaos/src/arguments.rs")
     text = "".join(Path(file).read_text(encoding="utf-8") for file in files)
     name = "".join(part.capitalize() for part in words[1].split("-"))
     if not re.search(rf"^    {name}\(", text, re.MULTILINE):

@@ -1,13 +1,23 @@
 //! The experiments of papers, replayed, and the policies beside what is possible in theory.
 //!
-//! Nothing here starts a process or moves a sample: the figures come from the planner's state machines,
-//! from models, and from published measurements.
+//! `deli`, `dlcache`, `limits` and `lobster` start no process and move no sample: their figures come from the
+//! planner's state machines, from models, and from published measurements. `loaders` trains.
 
 #![forbid(unsafe_code)]
 
+pub mod deep_memory;
 pub mod deli;
 pub mod dlcache;
+pub mod figure;
 pub mod limits;
+pub mod loaders;
 pub mod lobster;
+pub mod page;
+pub mod papers;
+pub mod stage;
 
+mod chart;
+mod claim;
+mod machine;
 mod sizes;
+mod training;

@@ -5,12 +5,18 @@
     reason = "these comments are printed in terminals, without Markdown"
 )]
 
+mod experiments;
+
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierfeed_benchmarks::frameworks;
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::output::{FolderAndFormat, Format};
+
+pub(crate) use self::experiments::{
+    BenchDeli, BenchDlcache, BenchLimits, BenchLoaders, BenchLobster, BenchPaper, DlcachePatterns,
+};
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.
 #[derive(Debug, Parser)]
@@ -60,6 +66,10 @@ pub(crate) enum Bench {
     Deli(BenchDeli),
     /// How many samples are ready when they are needed, by policy and cold bandwidth, in the setting of Lobster.
     Lobster(BenchLobster),
+    /// The loaders that people use over the same photographs: warm, from a slow disk, with little memory.
+    Loaders(BenchLoaders),
+    /// Figures of papers, repeated as real trainings.
+    Paper(BenchPaper),
     /// Cold files through the fetchers of the agent and through fio: throughput and CPU time.
     Io(BenchIo),
     /// A live training of two ranks into which faults are injected: kills, stops, full and lost tiers,
@@ -150,15 +160,6 @@ pub(crate) struct BenchLoop {
     pub(crate) ranks: u32,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchDeli {
-    /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: PathBuf,
-    #[command(flatten)]
-    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -532,29 +533,6 @@ pub(crate) struct BenchImport {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchDlcache {
-    /// The authors' table: dataset, size in bytes and 8 x seconds of each chunk [default: generated, of
-    /// about its sizes and costs].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) chunks: Option<PathBuf>,
-    /// Which orders of jobs.
-    #[arg(long, value_name = "NAME", default_value = "full")]
-    pub(crate) patterns: DlcachePatterns,
-    #[command(flatten)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DlcachePatterns {
-    /// The 24,000 of the paper: ten sizes of storage.
-    Full,
-    /// The 14,400 that were published: six sizes of storage, and the same orders.
-    Published,
-    /// 576: six sizes of storage, two orders of each list of jobs.
-    Quick,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct BenchTiersAccuracy {
     /// Runs only these comparisons.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -599,33 +577,6 @@ pub(crate) struct BenchTiersContended {
     /// The size of each buffer, such as "512 MiB" [default: four times the last-level cache].
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffer: Option<Bytes>,
-    #[command(flatten)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchLimits {
-    /// Reads of a node in an epoch; with fewer, chance alone may miss the marks.
-    #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
-          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    pub(crate) accesses: u32,
-    #[command(flatten)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchLobster {
-    /// Divides dataset and cache; 1 is the published size.
-    #[arg(long, value_name = "NUMBER", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..=512))]
-    pub(crate) scale: u32,
-    /// Epochs, of which the first does not count.
-    #[arg(long, value_name = "NUMBER", default_value_t = 4,
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub(crate) epochs: u32,
-    /// Draws the figures as SVG.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,
 }

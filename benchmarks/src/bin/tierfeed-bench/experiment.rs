@@ -10,7 +10,11 @@ use tierfeed_benchmarks::{
     transforms::{self, Experiment},
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
-use tierfeed_experiments::{deli, dlcache, limits, lobster};
+use tierfeed_experiments::{
+    deli, dlcache, limits,
+    loaders::{self, Condition},
+    lobster, page, papers, stage,
+};
 use tierfeed_harness::{
     environment,
     failure::Failure,
@@ -22,9 +26,9 @@ use tierfeed_harness::{
 use crate::arguments::{
     Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDeli, BenchDirect,
     BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
-    BenchLimits, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases,
-    BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTransforms,
-    DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
+    BenchLimits, BenchLoaders, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPaper,
+    BenchPeers, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
+    BenchTransforms, DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
 };
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -47,6 +51,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
+        Bench::Loaders(it) => loaders(it),
+        Bench::Paper(it) => paper(it),
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::NoHarm(it) => no_harm(it),
@@ -411,6 +417,35 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
     }
     format.print(&outcome, lobster::table)?;
     passed(outcome.judged())
+}
+
+fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
+    let BenchLoaders { python, photographs, rounds, only, quick, output } = arguments;
+    let (photographs, rounds) = if quick { (1000, 1) } else { (photographs, rounds) };
+    let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
+    let tierfeed = Programs::find()?.tierfeed;
+    let stage = stage::Settings { python, tierfeed, folder: output.folder(), photographs, rounds };
+    let settings = loaders::Settings { stage, only, conditions };
+    let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    output.print(&outcome, loaders::table)?;
+    passed(outcome.judged())
+}
+
+fn paper(arguments: BenchPaper) -> Result<(), Failure> {
+    let BenchPaper { names, python, photographs, rounds, quick, page: file, output } = arguments;
+    let (photographs, rounds) = if quick { (600, 1) } else { (photographs, rounds) };
+    let tierfeed = Programs::find()?.tierfeed;
+    let stage = stage::Settings { python, tierfeed, folder: output.folder(), photographs, rounds };
+    let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
+    let outcome = outcome.map_err(Failure::Work)?;
+    if let Some(file) = file {
+        let written = fs::write(&file, page::page(&outcome.figures, &outcome.machine));
+        written
+            .with_context(|| format!("cannot write {}", file.display()))
+            .map_err(Failure::Work)?;
+    }
+    output.print(&outcome, |outcome| page::table(&outcome.figures))
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {

@@ -1,0 +1,89 @@
+//! Claims of papers, and what became of them here.
+
+use crate::figure::{Headline, Value, Verdict};
+
+/// "So many per cent less time": published, and of `ours` against `theirs` here. Nothing where a side has no turn.
+pub(crate) fn less_time(
+    what: &str,
+    published_percent: f64,
+    ours: Option<Value>,
+    theirs: Option<Value>,
+) -> Option<Headline> {
+    let (ours, theirs) = (ours?, theirs?);
+    let less = |ours: f64, theirs: f64| 100.0 * (1.0 - ours / theirs);
+    let here = less(ours.median, theirs.median);
+    let (low, high) = (less(ours.most, theirs.least), less(ours.least, theirs.most));
+    Some(Headline {
+        what: what.to_owned(),
+        published: format!("-{published_percent:.0} %"),
+        here: format!("{:+.0} % ({:+.0} to {:+.0})", -here, -low, -high),
+        verdict: verdict(published_percent, here, low, high),
+        why: String::new(),
+    })
+}
+
+/// "Time falls": by how many per cent from `first` to `last`, of which the paper has no figure.
+pub(crate) fn falls(what: &str, first: Option<Value>, last: Option<Value>) -> Option<Headline> {
+    let claim = less_time(what, 0.0, last, first)?;
+    let verdict = match claim.verdict {
+        Verdict::Beaten => Verdict::Reproduced,
+        Verdict::Reproduced => Verdict::Inconclusive,
+        other => other,
+    };
+    Some(Headline { published: "falls".to_owned(), verdict, ..claim })
+}
+
+/// "So many times as fast": published, and of `ours` over `theirs` here, in what is better if it is more.
+pub(crate) fn times_as_much(
+    what: &str,
+    published: f64,
+    ours: Option<Value>,
+    theirs: Option<Value>,
+) -> Option<Headline> {
+    let (ours, theirs) = (ours?, theirs?);
+    let here = ours.median / theirs.median;
+    let (low, high) = (ours.least / theirs.most, ours.most / theirs.least);
+    Some(Headline {
+        what: what.to_owned(),
+        published: format!("{published:.2} x"),
+        here: format!("{here:.2} x ({low:.2} to {high:.2})"),
+        verdict: verdict(published, here, low, high),
+        why: String::new(),
+    })
+}
+
+/// Of a figure that is better if it is more, with the range of its turns.
+fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
+    match published {
+        published if low > published => Verdict::Beaten,
+        published if here >= published => Verdict::Reproduced,
+        published if high >= published => Verdict::Inconclusive,
+        _ => Verdict::NotReached,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_beaten_only_if_all_turns_beat_it() {
+        let value = |least, median, most| Some(Value { median, least, most });
+        let claim = |ours, theirs| less_time("time", 30.0, ours, theirs).map(|it| it.verdict);
+        let theirs = value(100.0, 100.0, 100.0);
+        assert_eq!(claim(value(50.0, 60.0, 69.0), theirs), Some(Verdict::Beaten));
+        assert_eq!(claim(value(50.0, 60.0, 71.0), theirs), Some(Verdict::Reproduced));
+        assert_eq!(claim(value(60.0, 75.0, 90.0), theirs), Some(Verdict::Inconclusive));
+        assert_eq!(claim(value(75.0, 80.0, 90.0), theirs), Some(Verdict::NotReached));
+        assert_eq!(claim(None, theirs), None);
+    }
+
+    #[test]
+    fn time_falls_only_if_it_does_in_all_turns() {
+        let value = |least, median, most| Some(Value { median, least, most });
+        let claim = |last| falls("time", value(90.0, 100.0, 110.0), last).map(|it| it.verdict);
+        assert_eq!(claim(value(70.0, 80.0, 89.0)), Some(Verdict::Reproduced));
+        assert_eq!(claim(value(70.0, 80.0, 91.0)), Some(Verdict::Inconclusive));
+        assert_eq!(claim(value(111.0, 120.0, 130.0)), Some(Verdict::NotReached));
+    }
+}

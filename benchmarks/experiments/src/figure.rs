@@ -1,0 +1,167 @@
+//! A figure or table of a paper, as it was published and as it is here.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a figure is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Paper {
+    /// `DeepMemoryDL` (CXL memory for deep learning).
+    DeepMemory,
+    /// Lobster (load balance of data loading).
+    Lobster,
+    /// DELI (object storage and a cache of samples).
+    Deli,
+    /// `DLCache` (a cache for shared datasets).
+    DlCache,
+    /// Questions of later papers.
+    Newer,
+}
+
+/// A figure with what it says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Figure {
+    /// The name in `tierfeed-bench paper NAME`, such as `deep-memory-8`.
+    pub name: String,
+    /// The paper.
+    pub paper: Paper,
+    /// The figure or table as the paper numbers it, such as "Figure 8".
+    pub number: String,
+    /// What it shows.
+    pub title: String,
+    /// What ran here, in one or two sentences.
+    pub setting: String,
+    /// The charts, drawn as in the paper.
+    pub charts: Vec<Chart>,
+    /// What the paper claims by it, with the same ratio here.
+    pub headlines: Vec<Headline>,
+    /// What the simulator predicted of runs.
+    pub predictions: Vec<Prediction>,
+    /// What was emulated, and how the emulation was checked.
+    pub emulated: Vec<String>,
+    /// The command that repeats it.
+    pub command: String,
+}
+
+/// A chart.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Chart {
+    /// What it shows, if the figure has several.
+    pub title: String,
+    /// What the horizontal axis is, with its unit.
+    pub x: String,
+    /// What the vertical axis is, with its unit.
+    pub y: String,
+    /// Names of groups of bars, or positions of the points of curves.
+    pub along: Along,
+    /// The series, each with a value for each group or position.
+    pub series: Vec<Series>,
+}
+
+/// What values lie along the horizontal axis.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Along {
+    /// Groups of bars, one bar for each series.
+    Groups(Vec<String>),
+    /// Positions of points that a line connects.
+    Positions(Vec<f64>),
+}
+
+/// Bars of one colour, or a curve.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// Where its values are from.
+    pub source: Source,
+    /// A value for each group or position; none where there is none.
+    pub values: Vec<Option<Value>>,
+}
+
+/// Where values are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Printed in the paper, or read off its figure.
+    Published,
+    /// Measured here.
+    Measured,
+    /// Predicted by the simulator.
+    Simulated,
+}
+
+/// A median with the range of its turns.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    /// The median.
+    pub median: f64,
+    /// The least of the turns.
+    pub least: f64,
+    /// The most of the turns.
+    pub most: f64,
+}
+
+/// A claim of a paper, beside the same ratio here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Headline {
+    /// What is compared, such as "time against constrained memory".
+    pub what: String,
+    /// As the paper has it, such as "-34 %".
+    pub published: String,
+    /// The same here, such as "-41 % (-38 to -43)".
+    pub here: String,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why it was not reached, or cannot be compared; empty if there is nothing to say.
+    pub why: String,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Better here than published, by more than the turns lie apart.
+    Beaten,
+    /// As published, within what the turns lie apart.
+    Reproduced,
+    /// Less than published.
+    NotReached,
+    /// The turns lie too far apart to tell.
+    Inconclusive,
+    /// The emulation does not allow the comparison.
+    NotComparable,
+}
+
+/// What the simulator said of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Prediction {
+    /// The run.
+    pub run: String,
+    /// Bytes read from the cold store, as predicted.
+    pub predicted_cold_bytes: u64,
+    /// Bytes read from the cold store.
+    pub cold_bytes: u64,
+    /// Seconds of all epochs, as predicted.
+    pub predicted_s: f64,
+    /// Seconds of all epochs.
+    pub seconds: f64,
+}
+
+impl Value {
+    /// The median of turns and their range; `None` of no turn.
+    #[must_use]
+    pub fn of(turns: &[f64]) -> Option<Self> {
+        Some(Self {
+            median: tierfeed_harness::statistics::percentile(turns, 50)?,
+            least: turns.iter().copied().fold(f64::INFINITY, f64::min),
+            most: turns.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
+
+    /// A value without a range, as papers print them.
+    #[must_use]
+    pub const fn exactly(value: f64) -> Self {
+        Self { median: value, least: value, most: value }
+    }
+}

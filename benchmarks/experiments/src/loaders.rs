@@ -1,0 +1,393 @@
+//! `tierfeed-bench loaders`: the loaders that people use, over the same photographs, turn by turn.
+//!
+//! Each turn is a process of its own. A loader reads the photographs as files, or in the format that it brings
+//! along; writing that format is timed apart. Epochs that are measured: with warm data those after the first;
+//! from a slow disk the first, before which the page cache is empty; with memory for a part of the data those
+//! after the first, from the slow disk.
+//!
+//! Where memory is short, each loader runs in a control group that has what its processes need by themselves (measured
+//! without a limit), and memory for a part of the dataset beside. It holds page cache, or tiers of tierfeed.
+
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures for people"
+)]
+
+mod table;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::Serialize;
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::{judgement::Judgement, statistics::percentile};
+
+pub use table::table;
+
+use crate::{
+    machine::Used,
+    stage::{self, BATCH, STAGING, Side, Stage, job, on_stage},
+    training::{Trained, Training},
+};
+
+const EPOCHS: u32 = 3;
+const DISK: BytesPerSecond = BytesPerSecond(80_000_000);
+
+/// The settings of a run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Those of all real experiments.
+    pub stage: stage::Settings,
+    /// Loaders beside tierfeed, by their names in the script; all if empty.
+    pub only: Vec<String>,
+    /// What is measured.
+    pub conditions: Vec<Condition>,
+}
+
+/// A loader, with its way to read.
+#[derive(Debug, Clone, Copy)]
+struct Loader {
+    /// Its name in tables.
+    name: &'static str,
+    /// Its name in the script.
+    script: &'static str,
+    workers: u32,
+    /// Whether it reads a format of its own.
+    converts: bool,
+}
+
+const fn loader(name: &'static str, script: &'static str, workers: u32) -> Loader {
+    Loader { name, script, workers, converts: false }
+}
+
+impl Loader {
+    fn is_ours(&self) -> bool {
+        self.script == "tierfeed"
+    }
+
+    /// What it reads on the slow disk.
+    fn data(&self, stage: &Stage<'_>) -> PathBuf {
+        if self.converts { stage.disk.path().join(self.script) } else { stage.photographs() }
+    }
+}
+
+const LOADERS: [Loader; 11] = [
+    loader("tierfeed", "tierfeed", 2),
+    loader("DataLoader, 0 workers", "dataloader", 0),
+    loader("DataLoader, 2 workers", "dataloader", 2),
+    loader("DataLoader, 4 workers", "dataloader", 4),
+    loader("tf.data", "tf.data", 2),
+    Loader { converts: true, ..loader("MosaicML Streaming", "streaming", 2) },
+    Loader { converts: true, ..loader("litData", "litdata", 2) },
+    Loader { converts: true, ..loader("WebDataset", "webdataset", 2) },
+    loader("SPDL", "spdl", 2),
+    loader("DALI (CPU)", "dali", 2),
+    loader("Grain", "grain", 2),
+];
+
+/// Where the data are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// In the page cache, or in tiers.
+    Warm,
+    /// On a slow disk, and nowhere else.
+    SlowDisk,
+    /// On a slow disk, with memory for so many per cent of them.
+    Memory(u32),
+}
+
+/// One comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// Where the data are.
+    pub place: Place,
+    /// Whether samples are decoded and cropped.
+    pub decode: bool,
+}
+
+impl Condition {
+    /// All that is compared.
+    pub const ALL: [Self; 10] = [
+        Self { place: Place::Warm, decode: false },
+        Self { place: Place::Warm, decode: true },
+        Self { place: Place::SlowDisk, decode: false },
+        Self { place: Place::SlowDisk, decode: true },
+        Self { place: Place::Memory(100), decode: false },
+        Self { place: Place::Memory(100), decode: true },
+        Self { place: Place::Memory(50), decode: false },
+        Self { place: Place::Memory(50), decode: true },
+        Self { place: Place::Memory(25), decode: false },
+        Self { place: Place::Memory(25), decode: true },
+    ];
+
+    /// What is compared quickly.
+    pub const QUICK: [Self; 3] = [
+        Self { place: Place::Warm, decode: true },
+        Self { place: Place::SlowDisk, decode: false },
+        Self { place: Place::Memory(25), decode: false },
+    ];
+
+    /// The first epoch that is measured.
+    const fn first(self) -> usize {
+        match self.place {
+            Place::SlowDisk => 0,
+            Place::Warm | Place::Memory(_) => 1,
+        }
+    }
+
+    const fn epochs(self) -> u32 {
+        match self.place {
+            Place::SlowDisk => 1,
+            Place::Warm | Place::Memory(_) => EPOCHS,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> String {
+        let place = match self.place {
+            Place::Warm => "warm".to_owned(),
+            Place::SlowDisk => format!("from a disk of {DISK}"),
+            Place::Memory(percent) => format!("memory for {percent} %, disk of {DISK}"),
+        };
+        format!("{place}, {}", if self.decode { "decoded and cropped" } else { "bytes" })
+    }
+}
+
+/// The outcome, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Bytes of the photographs.
+    pub dataset_bytes: u64,
+    /// How many there are.
+    pub photographs: u32,
+    /// The version of each loader.
+    pub versions: BTreeMap<String, String>,
+    /// Seconds to write the format of a loader.
+    pub conversions_s: BTreeMap<String, f64>,
+    /// Loaders that could not be compared, and why.
+    pub absent: BTreeMap<String, String>,
+    /// The comparisons.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// All loaders under one condition.
+#[derive(Debug, Clone, Serialize)]
+pub struct Comparison {
+    /// The condition.
+    pub condition: Condition,
+    /// The loaders.
+    pub rows: Vec<Row>,
+}
+
+/// The medians of a loader's turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The name of the loader.
+    pub loader: &'static str,
+    /// Images a second.
+    pub images_per_s: f64,
+    /// Images of a second of CPU time.
+    pub images_per_cpu_s: f64,
+    /// CPU seconds of a batch.
+    pub cpu_s_per_batch: f64,
+    /// The share of an epoch in which training waits for a batch.
+    pub stalled: f64,
+    /// From the start of the loader to its first batch.
+    pub first_batch_s: f64,
+    /// The most memory at a time, without page cache.
+    pub memory_bytes: u64,
+    /// Read from the slow disk in a turn, over the bytes of the dataset and its epochs.
+    pub read: f64,
+    /// How far the turns lie apart, as a share of the median.
+    pub spread: f64,
+}
+
+impl Comparison {
+    /// The loader with the most images a second.
+    #[must_use]
+    pub fn winner(&self) -> Option<&Row> {
+        self.rows.iter().max_by(|a, b| a.images_per_s.total_cmp(&b.images_per_s))
+    }
+
+    fn ours(&self) -> Option<&Row> {
+        self.rows.iter().find(|row| row.loader == LOADERS[0].name)
+    }
+}
+
+impl Outcome {
+    /// Tierfeed is first wherever data are cold, memory is short, or samples are decoded.
+    #[must_use]
+    pub fn judged(&self) -> Judgement {
+        let mut judged = Judgement::default();
+        for comparison in &self.comparisons {
+            let Condition { place, decode } = comparison.condition;
+            let (Some(ours), Some(winner)) = (comparison.ours(), comparison.winner()) else {
+                continue;
+            };
+            if place == Place::Warm && !decode {
+                continue;
+            }
+            let ratio = ours.images_per_s / winner.images_per_s;
+            let verdict = match ratio {
+                ratio if ratio >= 1.0 => "kept",
+                ratio if ratio >= 1.0 - ours.spread.max(winner.spread) => "inconclusive",
+                _ => "missed",
+            };
+            let name = comparison.condition.name();
+            let what = format!("{name}: {ratio:.2} x {}, which is first", winner.loader);
+            judged = judged.verdict(what, verdict);
+        }
+        judged
+    }
+}
+
+/// Makes the photographs, trains with all loaders in turns, and removes them.
+///
+/// # Errors
+///
+/// If the disk cannot be made (this needs root), or tierfeed fails. A peer that fails is named as absent.
+pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
+    // The photographs, three other formats, and what these add.
+    let copies = 5;
+    on_stage(&settings.stage, DISK, copies, step, |stage, step| {
+        let mut outcome = Outcome {
+            dataset_bytes: stage.dataset.0,
+            photographs: settings.stage.photographs,
+            versions: stage.trainer.versions()?,
+            conversions_s: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            comparisons: Vec::new(),
+        };
+        let loaders = prepare(stage, &settings.only, &mut outcome, step);
+        let mut bench = Bench { stage, loaders };
+        for condition in &settings.conditions {
+            let comparison = bench.compare(*condition, &mut outcome.absent, step)?;
+            outcome.comparisons.push(comparison);
+        }
+        Ok(outcome)
+    })
+}
+
+/// The loaders that can be compared. Writes the photographs in the formats that they bring along.
+fn prepare(
+    stage: &Stage<'_>,
+    only: &[String],
+    outcome: &mut Outcome,
+    step: &mut dyn FnMut(&str),
+) -> Vec<Loader> {
+    let wanted = |loader: &&Loader| {
+        only.is_empty() || loader.is_ours() || only.iter().any(|name| name == loader.script)
+    };
+    let mut loaders = Vec::new();
+    for loader in LOADERS.iter().filter(wanted) {
+        if outcome.versions.get(loader.script).is_some_and(|version| version == "absent") {
+            outcome.absent.insert(loader.name.to_owned(), "not installed".to_owned());
+            continue;
+        }
+        if loader.converts {
+            step(&format!("{}: its own format", loader.name));
+            let made = stage.trainer.convert(loader.script, &stage.made, &loader.data(stage));
+            match made {
+                Ok(seconds) => _ = outcome.conversions_s.insert(loader.name.to_owned(), seconds),
+                Err(error) => {
+                    outcome.absent.insert(loader.name.to_owned(), format!("{error:#}"));
+                    continue;
+                }
+            }
+        }
+        loaders.push(*loader);
+    }
+    loaders
+}
+
+struct Bench<'a, 'b> {
+    stage: &'a mut Stage<'b>,
+    loaders: Vec<Loader>,
+}
+
+impl Bench<'_, '_> {
+    fn compare(
+        &mut self,
+        condition: Condition,
+        absent: &mut BTreeMap<String, String>,
+        step: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Comparison> {
+        let mut turns: BTreeMap<&str, Vec<Trained>> = BTreeMap::new();
+        for round in 1..=self.stage.settings.rounds {
+            for loader in self.loaders.clone() {
+                if absent.contains_key(loader.name) {
+                    continue;
+                }
+                let name = condition.name();
+                step(&format!(
+                    "{name}: {}, {round} of {}",
+                    loader.name, self.stage.settings.rounds
+                ));
+                match self.turn(&loader, condition) {
+                    Ok(trained) => turns.entry(loader.name).or_default().push(trained),
+                    Err(error) if loader.is_ours() => return Err(error),
+                    Err(error) => _ = absent.insert(loader.name.to_owned(), format!("{error:#}")),
+                }
+            }
+        }
+        let rows = LOADERS.iter().filter_map(|loader| {
+            let turns = turns.get(loader.name)?;
+            Some(self.row(loader, condition, turns))
+        });
+        Ok(Comparison { condition, rows: rows.collect() })
+    }
+
+    fn turn(&mut self, loader: &Loader, condition: Condition) -> anyhow::Result<Trained> {
+        let data = loader.data(self.stage);
+        let (tiers, room) = match condition.place {
+            Place::Warm => (self.stage.percent(125), None),
+            Place::SlowDisk => (Bytes(0), None),
+            Place::Memory(percent) => {
+                let share = self.stage.percent(u64::from(percent));
+                (share, Some(Bytes(share.0 + if loader.is_ours() { STAGING.0 } else { 0 })))
+            }
+        };
+        let training = Training {
+            loader: loader.script,
+            data: &data,
+            batch_size: BATCH,
+            epochs: condition.epochs(),
+            step_s: 0.0,
+            workers: loader.workers,
+            decode: condition.decode,
+            job: job(Bytes(tiers.0 + STAGING.0), &[]),
+        };
+        self.stage.train(&Side { name: loader.name.to_owned(), training, room })
+    }
+
+    fn row(&self, loader: &Loader, condition: Condition, turns: &[Trained]) -> Row {
+        let first = condition.first();
+        let images = f64::from(self.stage.settings.photographs);
+        let median = |figure: &dyn Fn(&Trained) -> f64| {
+            percentile(&turns.iter().map(figure).collect::<Vec<_>>(), 50).unwrap_or(f64::NAN)
+        };
+        let rates: Vec<f64> = turns.iter().map(|turn| images / turn.epoch_s(first)).collect();
+        let cpu_s = median(&|turn| turn.epoch_cpu_s(first));
+        let most = rates.iter().copied().fold(0.0, f64::max);
+        let least = rates.iter().copied().fold(f64::MAX, f64::min);
+        let rate = percentile(&rates, 50).unwrap_or(f64::NAN);
+        let used = |figure: &dyn Fn(&Used) -> u64| {
+            median(&|turn| turn.used.as_ref().map_or(f64::NAN, |used| figure(used) as f64))
+        };
+        Row {
+            loader: loader.name,
+            images_per_s: rate,
+            images_per_cpu_s: images / cpu_s,
+            cpu_s_per_batch: cpu_s * f64::from(BATCH) / images,
+            stalled: median(&|turn| turn.stalled_s(first) / turn.epoch_s(first)),
+            first_batch_s: median(&|turn| turn.first_batch_s),
+            memory_bytes: used(&|used| used.memory.0) as u64,
+            read: used(&|used| used.read.0)
+                / (self.stage.dataset.0 as f64 * f64::from(condition.epochs())),
+            spread: (most - least) / rate,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `tierfeed-bench paper`: figures of papers, repeated as real trainings.
+
+use std::{fs, thread};
+
+use serde::Serialize;
+
+use crate::{deep_memory, figure::Figure, stage::Settings};
+
+/// The outcome, as it is printed in JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The machine, for people.
+    pub machine: String,
+    /// The figures, in the order of the papers.
+    pub figures: Vec<Figure>,
+}
+
+/// All names that [`run`] takes: `all`, papers, figures.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    ["all", "deep-memory"].into_iter().chain(deep_memory::names()).collect()
+}
+
+/// Repeats the figures with these names.
+///
+/// # Errors
+///
+/// If a disk or a control group cannot be made (this needs root), or a training fails.
+pub fn run(
+    settings: &Settings,
+    names: &[String],
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Outcome> {
+    let figures = deep_memory::run(settings, |figure| is_wanted(figure, names), step)?;
+    Ok(Outcome { machine: machine(settings), figures })
+}
+
+/// The machine, the version and the extent of a run, in one line.
+fn machine(settings: &Settings) -> String {
+    let of = |file: &str, key: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_once(':'));
+        value.map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{cores} cores ({}), {} of memory, Linux {}, tierfeed {}; {} photographs, {} turns of each side.",
+        of("/proc/cpuinfo", "model name"),
+        of("/proc/meminfo", "MemTotal"),
+        kernel.trim(),
+        env!("CARGO_PKG_VERSION"),
+        settings.photographs,
+        settings.rounds
+    )
+}
+
+/// Whether a figure is one of `names`, or of a paper among them.
+fn is_wanted(figure: &str, names: &[String]) -> bool {
+    let paper = figure.rsplit_once('-').map_or(figure, |(paper, _)| paper);
+    names.iter().any(|name| name == "all" || name == paper || name == figure)
+}

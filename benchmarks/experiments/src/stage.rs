@@ -1,0 +1,228 @@
+//! What real experiments stand on: photographs on a slow disk, trainings in turns, and what their loaders need.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value as Json, json};
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::{
+    files,
+    slow_disk::{SlowDisk, on_slow_disk},
+};
+
+use crate::{
+    figure::{Along, Chart, Series, Source, Value},
+    machine::Machine,
+    training::{Trained, Trainer, Training},
+};
+
+/// Samples of a batch.
+pub(crate) const BATCH: u32 = 16;
+/// The longer side of a photograph, in pixels.
+const SIDE: u32 = 500;
+/// What tierfeed stages beside its tiers.
+pub(crate) const STAGING: Bytes = Bytes::mib(16);
+/// Room beside what was measured, for kernel memory and what varies.
+const SPARE: Bytes = Bytes::mib(8);
+
+/// The settings of real experiments.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A Python with the loaders: `scripts/frameworks/setup.sh peers`.
+    pub python: PathBuf,
+    /// The path of the `tierfeed` binary.
+    pub tierfeed: PathBuf,
+    /// Where data are made, and removed afterwards.
+    pub folder: PathBuf,
+    /// How many photographs there are.
+    pub photographs: u32,
+    /// Turns of each side.
+    pub rounds: usize,
+}
+
+/// Photographs on a disk, and what trains over them.
+pub(crate) struct Stage<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) trainer: Trainer,
+    pub(crate) disk: &'a SlowDisk,
+    /// Where the photographs were made; not on the slow disk.
+    pub(crate) made: PathBuf,
+    /// Bytes of the photographs.
+    pub(crate) dataset: Bytes,
+    /// What the processes of a loader hold by themselves.
+    held: BTreeMap<String, Bytes>,
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone)]
+pub(crate) struct Side<'a> {
+    /// Its name in tables and charts.
+    pub(crate) name: String,
+    pub(crate) training: Training<'a>,
+    /// Memory for page cache or tiers, beside what the processes need; `None` for all of the machine.
+    pub(crate) room: Option<Bytes>,
+}
+
+/// Makes photographs and a disk of `rate` with room for `copies` of them, runs `experiment`, and removes both.
+pub(crate) fn on_stage<T>(
+    settings: &Settings,
+    rate: BytesPerSecond,
+    copies: u64,
+    step: &mut dyn FnMut(&str),
+    experiment: impl FnOnce(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    files::in_folder(&settings.folder, |folder| {
+        let trainer = Trainer::new(&settings.python, &settings.tierfeed, folder)?;
+        let made = folder.join("photographs");
+        step(&format!("{} photographs", settings.photographs));
+        trainer.write_photographs(&made, settings.photographs, SIDE)?;
+        let dataset = Bytes(bytes_below(&made)?);
+        on_slow_disk(folder, Bytes(dataset.0 * copies), |disk| {
+            copy_below(&made, &disk.path().join("photographs"))?;
+            disk.limit(rate)?;
+            let held = BTreeMap::new();
+            let mut stage = Stage { settings, trainer, disk, made, dataset, held };
+            experiment(&mut stage, step)
+        })
+    })
+}
+
+impl Stage<'_> {
+    /// The photographs on the slow disk.
+    pub(crate) fn photographs(&self) -> PathBuf {
+        self.disk.path().join("photographs")
+    }
+
+    /// Megabytes of the photographs.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub(crate) fn megabytes(&self) -> f64 {
+        self.dataset.0 as f64 / 1e6
+    }
+
+    /// A part of the dataset.
+    pub(crate) fn percent(&self, percent: u64) -> Bytes {
+        Bytes(self.dataset.0 * percent / 100)
+    }
+
+    /// Trains once with the memory of a side.
+    pub(crate) fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Trained> {
+        let memory = match side.room {
+            None => None,
+            Some(room) => Some(Bytes(self.held_by(side)?.0 + room.0 + SPARE.0)),
+        };
+        let machine = Machine { disk: Some(self.disk), memory };
+        let trained = self.trainer.train(&machine, &side.training);
+        let trained = trained.with_context(|| side.name.clone())?;
+        let all = u64::from(self.settings.photographs);
+        let short = trained.images.iter().find(|images| **images < all);
+        ensure!(short.is_none(), "{}: an epoch of {short:?} images of {all}", side.name);
+        Ok(trained)
+    }
+
+    /// The turns of all sides, which alternate.
+    pub(crate) fn turns(
+        &mut self,
+        sides: &[Side<'_>],
+        step: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Vec<Vec<Trained>>> {
+        let rounds = self.settings.rounds;
+        let mut turns: Vec<Vec<Trained>> = sides.iter().map(|_| Vec::new()).collect();
+        for round in 1..=rounds {
+            for (side, turns) in sides.iter().zip(&mut turns) {
+                step(&format!("{}: turn {round} of {rounds}", side.name));
+                turns.push(self.train(side)?);
+            }
+        }
+        Ok(turns)
+    }
+
+    /// Runs all sides in turns, and draws `figure` of each: a series for each row, along all of `along`.
+    pub(crate) fn chart(
+        &mut self,
+        (x, y): (&str, &str),
+        along: Along,
+        rows: Vec<(String, Vec<Side<'_>>)>,
+        figure: impl Fn(&Trained) -> f64,
+        step: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Chart> {
+        let sides: Vec<Side<'_>> = rows.iter().flat_map(|(_, sides)| sides.clone()).collect();
+        let mut turns = self.turns(&sides, step)?.into_iter();
+        let series = rows.into_iter().map(|(name, sides)| Series {
+            name,
+            source: Source::Measured,
+            values: turns.by_ref().take(sides.len()).map(|it| value(&it, &figure)).collect(),
+        });
+        let series = series.collect();
+        Ok(Chart { title: String::new(), x: x.to_owned(), y: y.to_owned(), along, series })
+    }
+
+    /// What the processes of a side hold without page cache and without tiers, by a run without a limit.
+    fn held_by(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
+        let Training { loader, workers, decode, .. } = side.training;
+        let key = format!("{loader} {workers} {decode}");
+        if let Some(held) = self.held.get(&key) {
+            return Ok(*held);
+        }
+        let machine = Machine { disk: Some(self.disk), memory: None };
+        let alone =
+            Training { epochs: 1, step_s: 0.0, job: job(STAGING, &[]), ..side.training.clone() };
+        let used = self.trainer.train(&machine, &alone)?.used;
+        let used = used.context("a training says what it used")?.memory;
+        let tiers = if loader == "tierfeed" { STAGING } else { Bytes(0) };
+        let held = Bytes(used.0.saturating_sub(tiers.0));
+        self.held.insert(key, held);
+        Ok(held)
+    }
+}
+
+/// What tierfeed needs to know beside the data: main memory with what is staged, and further keys.
+pub(crate) fn job(main_memory: Bytes, more: &[(&str, Json)]) -> Json {
+    let size = format!("{} B", main_memory.0);
+    let mut job = json!({ "chunk": "1 MiB", "tiers": { "main-memory": { "size": size } } });
+    for (key, value) in more {
+        match (job.get_mut(*key), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => old.extend(new.clone()),
+            _ => job[*key] = value.clone(),
+        }
+    }
+    job
+}
+
+/// Emulated CXL memory, as a tier of a job.
+pub(crate) fn cxl_memory(size: Bytes) -> Json {
+    let emulate = json!({ "latency": "350 ns", "bandwidth": "20 GB/s" });
+    json!({ "cxl-memory": { "size": format!("{} B", size.0), "emulate": emulate } })
+}
+
+/// The median of a figure of all turns, with its range.
+pub(crate) fn value(turns: &[Trained], figure: impl Fn(&Trained) -> f64) -> Option<Value> {
+    Value::of(&turns.iter().map(figure).collect::<Vec<_>>())
+}
+
+pub(crate) fn bytes_below(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        bytes += if is_folder { bytes_below(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
+}
+
+pub(crate) fn copy_below(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_below(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A training with one loader, which `benchmarks/peers/loaders.py` runs.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Machine, Used};
+
+const SCRIPT: &str = include_str!("../../peers/loaders.py");
+
+/// What runs trainings.
+#[derive(Debug)]
+pub(crate) struct Trainer {
+    python: PathBuf,
+    tierfeed: PathBuf,
+    /// For settings and results.
+    folder: PathBuf,
+}
+
+/// The settings of a training.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Training<'a> {
+    /// The loader, by its name in the script.
+    pub(crate) loader: &'a str,
+    /// A folder of photographs, or of what the loader made of them.
+    pub(crate) data: &'a Path,
+    /// Samples of a batch.
+    pub(crate) batch_size: u32,
+    /// Passes over the data.
+    pub(crate) epochs: u32,
+    /// How long a step takes on the accelerator, in seconds.
+    pub(crate) step_s: f64,
+    /// Processes or threads of the loader.
+    pub(crate) workers: u32,
+    /// Whether samples are decoded and cropped, or handed over as they are.
+    pub(crate) decode: bool,
+    /// More keys of a job, for tierfeed.
+    pub(crate) job: serde_json::Value,
+}
+
+/// What a training says of itself, with what it used.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Trained {
+    /// Seconds of each epoch.
+    pub(crate) seconds: Vec<f64>,
+    /// Seconds that each batch of each epoch was waited for.
+    pub(crate) waits: Vec<Vec<f64>>,
+    /// Samples of each epoch.
+    pub(crate) images: Vec<u64>,
+    /// From the start of the loader to its first batch, in seconds.
+    pub(crate) first_batch_s: f64,
+    /// CPU seconds of the epochs.
+    pub(crate) cpu_s: Vec<f64>,
+    /// What the processes used from their start to their end.
+    #[serde(skip)]
+    pub(crate) used: Option<Used>,
+}
+
+impl Trained {
+    /// Seconds of all epochs.
+    pub(crate) fn total_s(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    /// Seconds of the epochs from number `first` on, per epoch.
+    pub(crate) fn epoch_s(&self, first: usize) -> f64 {
+        mean(self.seconds.get(first..).unwrap_or_default())
+    }
+
+    /// CPU seconds of the epochs from number `first` on, per epoch.
+    pub(crate) fn epoch_cpu_s(&self, first: usize) -> f64 {
+        mean(self.cpu_s.get(first..).unwrap_or_default())
+    }
+
+    /// Seconds waited for batches in the epochs from number `first` on, per epoch.
+    pub(crate) fn stalled_s(&self, first: usize) -> f64 {
+        let sums: Vec<f64> =
+            self.waits.iter().skip(first).map(|waits| waits.iter().sum()).collect();
+        mean(&sums)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "few values")]
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+impl Trainer {
+    /// Writes the script to `folder`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or there is no such Python.
+    pub(crate) fn new(python: &Path, tierfeed: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let [python, tierfeed, folder] = [python, tierfeed, folder].map(std::path::absolute);
+        let trainer = Self { python: python?, tierfeed: tierfeed?, folder: folder? };
+        ensure!(trainer.python.is_file(), "{}: there is no such file", trainer.python.display());
+        fs::write(trainer.script(), SCRIPT)?;
+        Ok(trainer)
+    }
+
+    /// The versions of all loaders; `absent` of those that are not installed.
+    ///
+    /// # Errors
+    ///
+    /// If the script fails.
+    pub(crate) fn versions(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        self.ask(&["versions"])
+    }
+
+    /// Writes `count` photographs of `side` by three quarters of it.
+    ///
+    /// # Errors
+    ///
+    /// If the script fails.
+    pub(crate) fn write_photographs(
+        &self,
+        folder: &Path,
+        count: u32,
+        side: u32,
+    ) -> anyhow::Result<()> {
+        let (folder, count, side) =
+            (folder.display().to_string(), count.to_string(), side.to_string());
+        self.output(&["photographs", &folder, &count, &side]).map(drop)
+    }
+
+    /// Writes photographs in the format of a loader; returns how many seconds that took.
+    ///
+    /// # Errors
+    ///
+    /// If the script fails.
+    pub(crate) fn convert(&self, loader: &str, data: &Path, to: &Path) -> anyhow::Result<f64> {
+        #[derive(Deserialize)]
+        struct Took {
+            seconds: f64,
+        }
+        let (data, to) = (data.display().to_string(), to.display().to_string());
+        let took: Took = self.ask(&["convert", loader, &data, &to])?;
+        Ok(took.seconds)
+    }
+
+    /// Trains.
+    ///
+    /// # Errors
+    ///
+    /// If the training fails, with where its messages are.
+    pub(crate) fn train(
+        &self,
+        machine: &Machine<'_>,
+        training: &Training<'_>,
+    ) -> anyhow::Result<Trained> {
+        let [settings, result, messages] =
+            ["settings.json", "result.json", "messages"].map(|name| self.folder.join(name));
+        fs::write(&settings, serde_json::to_string(training)?)?;
+        let log = fs::File::create(&messages)?;
+        let ran = machine.run(&self.python, |command| {
+            self.arrange(command.arg(self.script()).arg("train").arg(&settings).arg(&result));
+            command.stdout(Stdio::null()).stderr(log);
+        });
+        let used = ran.with_context(|| {
+            let said = fs::read_to_string(&messages).unwrap_or_default();
+            let lines: Vec<_> = said.lines().rev().take(12).collect();
+            let last = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
+            format!("the training with {}, whose last messages were:\n{last}", training.loader)
+        })?;
+        let mut trained: Trained = serde_json::from_str(&fs::read_to_string(&result)?)?;
+        fs::remove_file(&result)?;
+        trained.used = Some(used);
+        let epochs = usize::try_from(training.epochs)?;
+        ensure!(trained.seconds.len() == epochs, "{}: epochs are missing", training.loader);
+        Ok(trained)
+    }
+
+    fn script(&self) -> PathBuf {
+        self.folder.join("loaders.py")
+    }
+
+    fn arrange<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("TIERFEED_EXE", &self.tierfeed).env("PYTHONUNBUFFERED", "1");
+        command.current_dir(&self.folder)
+    }
+
+    fn ask<T: for<'de> Deserialize<'de>>(&self, arguments: &[&str]) -> anyhow::Result<T> {
+        let said = self.output(arguments)?;
+        let last = said.lines().last().unwrap_or_default();
+        serde_json::from_str(last).with_context(|| format!("loaders.py said: {said}"))
+    }
+
+    fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.python);
+        let command = self.arrange(command.arg(self.script()).args(arguments));
+        let output = command.stdin(Stdio::null()).output().map_err(at(&self.python))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "loaders.py {} failed: {said}", arguments[0]);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
+    move |error| anyhow::Error::new(error).context(path.display().to_string())
+}

@@ -1,0 +1,486 @@
+"""Trains over a folder of photographs with one loader, as `tierfeed-bench loaders` and `paper` ask for.
+
+`loaders.py versions` prints the version of each loader that is installed, and why others are not.
+`loaders.py photographs FOLDER COUNT SIDE` writes photographs of about 100 KB.
+`loaders.py convert LOADER DATA TO` writes the photographs of DATA in the loader's own format, and prints
+how many seconds that took; nothing for a loader that reads files as they are.
+`loaders.py train SETTINGS RESULT` reads a JSON file (see `Settings`) and writes another: seconds, waits,
+images and CPU seconds of each epoch.
+
+A training takes each batch, looks at both ends of each sample, and sleeps as long as a step takes on a
+GPU. Loaders shuffle in their own way.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import json
+import os
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SIZE = 224
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training."""
+
+    loader: str
+    data: str
+    """A folder of photographs, or what `convert` made of it."""
+    batch_size: int
+    epochs: int
+    step_s: float = 0.0
+    workers: int = 2
+    """Processes of loaders that have some, threads of the others."""
+    decode: bool = False
+    """Decode and crop, or hand over the bytes of the files."""
+    seed: int = 1
+    job: dict[str, Any] = field(default_factory=dict)
+    """More keys for tierfeed."""
+
+
+Epochs = Iterator[Iterable[Any]]
+"""For each epoch, the batches; each a sequence of samples."""
+
+
+class Photographs:
+    """What PyTorch's DataLoader and others read sample by sample."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.paths = paths_in(settings.data)
+        self.decode = settings.decode
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: int) -> Any:
+        if not self.decode:
+            return self.paths[number].read_bytes()
+        return torchvision_crop(self.paths[number].read_bytes())
+
+
+def paths_in(folder: str) -> list[Path]:
+    return sorted(Path(folder).rglob("*.jpg"))
+
+
+def torchvision_crop(encoded: bytes) -> Any:
+    """Decodes, crops and flips as torchvision's recipe for ImageNet does."""
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    torch.set_num_threads(1)
+    buffer = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+    return torchvision_steps()(decode_jpeg(buffer, mode=ImageReadMode.RGB))
+
+
+def torchvision_steps(made: list[Any] = []) -> Any:  # noqa: B006
+    if not made:
+        from torchvision.transforms import v2
+
+        resized = v2.RandomResizedCrop(SIZE, antialias=True)
+        made.append(v2.Compose([resized, v2.RandomHorizontalFlip()]))
+    return made[0]
+
+
+def collate(settings: Settings) -> Callable[[list[Any]], Any]:
+    if settings.decode:
+        import torch
+
+        # Workers are forked later, so that this is imported once.
+        torchvision_steps()
+        return torch.stack
+    return list
+
+
+def torch_loader(settings: Settings, dataset: Any, **keys: Any) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        dataset,
+        settings.batch_size,
+        num_workers=settings.workers,
+        persistent_workers=settings.workers > 0,
+        collate_fn=collate(settings),
+        **keys,
+    )
+
+
+def data_loader(settings: Settings) -> Epochs:
+    loader = torch_loader(settings, Photographs(settings), shuffle=True)
+    return itertools.repeat(loader, settings.epochs)
+
+
+def tf_data(settings: Settings) -> Epochs:
+    import tensorflow as tf
+
+    tf.config.threading.set_inter_op_parallelism_threads(max(settings.workers, 1))
+    paths = [str(path) for path in paths_in(settings.data)]
+
+    def read(path: Any) -> Any:
+        encoded = tf.io.read_file(path)
+        if not settings.decode:
+            return encoded
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(encoded),
+            tf.zeros((1, 0, 4)),
+            area_range=(0.08, 1.0),
+            aspect_ratio_range=(3 / 4, 4 / 3),
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.concat([begin[:2], size[:2]], 0)
+        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3, dct_method="INTEGER_ACCURATE")
+        image = tf.image.resize(image, (SIZE, SIZE), antialias=True)
+        return tf.image.random_flip_left_right(tf.cast(image, tf.uint8))
+
+    dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths), settings.seed)
+    dataset = dataset.map(read, tf.data.AUTOTUNE).batch(settings.batch_size)
+    batches = dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator
+    for _ in range(settings.epochs):
+        yield batches()
+
+
+def mosaicml_streaming(settings: Settings) -> Epochs:
+    import streaming
+    from torch.utils.data import DataLoader
+
+    class Samples(streaming.StreamingDataset):  # type: ignore[misc]
+        def __getitem__(self, number: Any) -> Any:
+            encoded = super().__getitem__(number)["image"]
+            return torchvision_crop(encoded) if settings.decode else encoded
+
+    streaming.base.util.clean_stale_shared_memory()
+    dataset = Samples(local=settings.data, shuffle=True, batch_size=settings.batch_size)
+    loader = DataLoader(
+        dataset,
+        settings.batch_size,
+        num_workers=settings.workers,
+        persistent_workers=settings.workers > 0,
+        collate_fn=collate(settings),
+    )
+    return itertools.repeat(loader, settings.epochs)
+
+
+def lit_data(settings: Settings) -> Epochs:
+    import litdata
+
+    class Samples(litdata.StreamingDataset):  # type: ignore[misc]
+        def __getitem__(self, number: Any) -> Any:
+            encoded = super().__getitem__(number)
+            return torchvision_crop(encoded) if settings.decode else bytes(encoded)
+
+    loader = litdata.StreamingDataLoader(
+        Samples(settings.data, shuffle=True, seed=settings.seed),
+        batch_size=settings.batch_size,
+        num_workers=settings.workers,
+        persistent_workers=settings.workers > 0,
+        collate_fn=collate(settings),
+    )
+    return itertools.repeat(loader, settings.epochs)
+
+
+def web_dataset(settings: Settings) -> Epochs:
+    import webdataset
+
+    shards = sorted(str(shard) for shard in Path(settings.data).glob("*.tar"))
+    samples = webdataset.WebDataset(shards, shardshuffle=len(shards), seed=settings.seed)
+    samples = samples.shuffle(500).to_tuple("jpg")
+    take = torchvision_crop if settings.decode else bytes
+    samples = samples.map(lambda sample: take(sample[0]))
+    samples = samples.batched(settings.batch_size, collation_fn=collate(settings))
+    loader = webdataset.WebLoader(
+        samples,
+        batch_size=None,
+        num_workers=min(settings.workers, len(shards)),
+        persistent_workers=settings.workers > 0,
+    )
+    return itertools.repeat(loader, settings.epochs)
+
+
+def spdl(settings: Settings) -> Epochs:
+    import random
+
+    import spdl.io
+    from spdl.pipeline import PipelineBuilder
+
+    paths = paths_in(settings.data)
+    chance = random.Random(settings.seed)
+
+    def described() -> str:
+        side = (0.08 + 0.92 * random.random()) ** 0.5
+        left, top = random.random(), random.random()
+        flip = ",hflip" if random.random() < 0.5 else ""
+        crop = f"crop=iw*{side:.4f}:ih*{side:.4f}:(iw-ow)*{left:.4f}:(ih-oh)*{top:.4f}"
+        return f"{crop},scale={SIZE}:{SIZE}{flip},format=pix_fmts=rgb24"
+
+    def take(path: Path) -> Any:
+        if not settings.decode:
+            return path.read_bytes()
+        frames = spdl.io.decode_packets(
+            spdl.io.demux_image(str(path)), filter_desc=described()
+        )
+        return spdl.io.to_numpy(spdl.io.convert_frames(frames))
+
+    def epoch() -> Iterator[Any]:
+        order = chance.sample(paths, len(paths))
+        builder = PipelineBuilder().add_source(order)
+        builder = builder.pipe(take, concurrency=max(settings.workers, 1))
+        builder = builder.aggregate(settings.batch_size).add_sink(4)
+        pipeline = builder.build(num_threads=max(settings.workers, 1))
+        with pipeline.auto_stop():
+            yield from pipeline
+
+    for _ in range(settings.epochs):
+        yield epoch()
+
+
+def dali(settings: Settings) -> Epochs:
+    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali.plugin.base_iterator import LastBatchPolicy  # noqa: F401
+
+    paths = [str(path) for path in paths_in(settings.data)]
+
+    @pipeline_def(
+        batch_size=settings.batch_size, num_threads=max(settings.workers, 1), device_id=None
+    )
+    def pipeline() -> Any:
+        encoded, _ = fn.readers.file(
+            files=paths, shuffle_after_epoch=True, seed=settings.seed, name="files"
+        )
+        if not settings.decode:
+            return encoded
+        image = fn.decoders.image_random_crop(
+            encoded, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+        )
+        image = fn.resize(image, resize_x=SIZE, resize_y=SIZE, antialias=True)
+        return fn.flip(image, horizontal=fn.random.coin_flip())
+
+    built = pipeline()
+    built.build()
+
+    def epoch() -> Iterator[Any]:
+        left = len(paths)
+        while left > 0:
+            (batch,) = built.run()
+            yield [batch.at(at) for at in range(min(left, len(batch)))]
+            left -= settings.batch_size
+
+    for _ in range(settings.epochs):
+        yield epoch()
+
+
+def grain(settings: Settings) -> Epochs:
+    import grain as library
+
+    samples = library.MapDataset.source(Photographs(settings)).seed(settings.seed)
+    stacked: dict[str, Any] = {} if settings.decode else {"batch_fn": list}
+    for epoch in range(settings.epochs):
+        shuffled = samples.shuffle(seed=settings.seed + epoch)
+        batches = shuffled.to_iter_dataset(
+            library.ReadOptions(num_threads=max(settings.workers, 1), prefetch_buffer_size=64)
+        )
+        yield batches.batch(settings.batch_size, drop_remainder=False, **stacked)
+
+
+def tierfeed(settings: Settings) -> Epochs:
+    import tierfeed.torch
+    from tierfeed import transforms
+
+    keys: dict[str, Any] = dict(settings.job)
+    if settings.decode:
+        keys["transform"] = transforms.compose(
+            transforms.random_resized_crop(SIZE), transforms.random_horizontal_flip(0.5)
+        )
+        keys.setdefault("threads", max(settings.workers, 1))
+    keys.setdefault("source", settings.data)
+    if keys["source"] == settings.data:
+        keys |= {"format": "files", "glob": "**/*.jpg"}
+    with tierfeed.torch.TierLoader(
+        **keys, batch_size=settings.batch_size, seed=settings.seed, epochs=settings.epochs
+    ) as loader:
+        for _ in range(settings.epochs):
+            yield (samples for samples, _labels in loader)
+
+
+def job(settings: Settings) -> Epochs:
+    """The same as a rank of a `tierfeed run`, whose job file says everything."""
+    import tierfeed.torch
+
+    with tierfeed.torch.TierLoader() as loader:
+        for _ in loader.epochs_left:
+            yield (samples for samples, _labels in loader)
+
+
+LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
+    "dataloader": ("torch", data_loader),
+    "tf.data": ("tensorflow-cpu", tf_data),
+    "streaming": ("mosaicml-streaming", mosaicml_streaming),
+    "litdata": ("litdata", lit_data),
+    "webdataset": ("webdataset", web_dataset),
+    "spdl": ("spdl", spdl),
+    "dali": ("nvidia-dali-cuda120", dali),
+    "grain": ("grain", grain),
+    "tierfeed": ("tierfeed", tierfeed),
+    "job": ("tierfeed", job),
+}
+
+
+# The formats that loaders bring with them.
+
+
+def to_mds(data: str, to: str) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(out=to, columns={"image": "bytes"}) as writer:
+        for path in paths_in(data):
+            writer.write({"image": path.read_bytes()})
+
+
+def to_litdata(data: str, to: str) -> None:
+    import litdata
+
+    litdata.optimize(
+        fn=read_bytes,
+        inputs=[str(path) for path in paths_in(data)],
+        output_dir=to,
+        chunk_bytes="16MB",
+        num_workers=1,
+    )
+
+
+def read_bytes(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def to_tar(data: str, to: str) -> None:
+    import webdataset
+
+    Path(to).mkdir(parents=True)
+    with webdataset.ShardWriter(f"{to}/%04d.tar", maxsize=16 << 20, verbose=0) as writer:
+        for path in paths_in(data):
+            writer.write({"__key__": path.stem, "jpg": path.read_bytes()})
+
+
+CONVERTERS = {"streaming": to_mds, "litdata": to_litdata, "webdataset": to_tar}
+
+
+def write_photographs(folder: str, count: int, side: int) -> None:
+    """Smooth waves with some noise: `side` by three quarters of it, about 100 KB at 500."""
+    import numpy
+    from PIL import Image
+
+    y, x = numpy.mgrid[0 : side * 3 // 4, 0:side]
+    for number in range(count):
+        random = numpy.random.default_rng(number)
+        waves = [numpy.sin((x * random.normal() + y * random.normal()) / 40) for _ in range(3)]
+        levels = 127 + 90 * numpy.stack(waves, -1) + random.normal(0, 14, (*x.shape, 3))
+        path = Path(folder, f"class{number % 10}", f"{number:05}.jpg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(levels.clip(0, 255).astype("uint8")).save(path, quality=90)
+
+
+def look_at(batch: Any) -> int:
+    """Looks at both ends of each sample; returns how many there are."""
+    if not isinstance(batch, list) and getattr(batch, "ndim", 0) > 1:
+        rows = batch.reshape(len(batch), -1)
+        assert int(rows[:, 0].sum()) + int(rows[:, -1].sum()) >= 0
+        return len(rows)
+    count = 0
+    for sample in batch:
+        flat = sample.reshape(-1) if hasattr(sample, "reshape") else sample
+        assert int(flat[0]) + int(flat[-1]) >= 0
+        count += 1
+    return count
+
+
+def train(settings: Settings) -> dict[str, Any]:
+    seconds, waits, images, cpu, first = [], [], [], [], 0.0
+    began = time.perf_counter()
+    for batches in LOADERS[settings.loader][1](settings):
+        start = asked = time.perf_counter()
+        used = cpu_seconds()
+        waits.append([])
+        images.append(0)
+        for batch in batches:
+            waits[-1].append(time.perf_counter() - asked)
+            first = first or time.perf_counter() - began
+            images[-1] += look_at(batch)
+            del batch
+            if settings.step_s:
+                time.sleep(settings.step_s)
+            asked = time.perf_counter()
+        seconds.append(time.perf_counter() - start)
+        cpu.append(cpu_seconds() - used)
+    return {
+        "seconds": seconds,
+        "waits": waits,
+        "images": images,
+        "cpu_s": cpu,
+        "first_batch_s": first,
+    }
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process, of the children that it has joined, and of those that live."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own = sum(one.ru_utime + one.ru_stime for one in used)
+    return own + sum(ticks_of_tree(child) for child in children_of(os.getpid())) / TICKS_PER_S
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [
+            int(child)
+            for thread in Path(f"/proc/{pid}/task").iterdir()
+            for child in (thread / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def ticks_of_tree(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) + sum(map(ticks_of_tree, children_of(pid)))
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name, (package, _) in LOADERS.items():
+        try:
+            found[name] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "this tree" if package == "tierfeed" else "absent"
+    return found
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    command, *rest = sys.argv[1:]
+    if command == "versions":
+        print(json.dumps(versions()))
+    elif command == "photographs":
+        write_photographs(rest[0], int(rest[1]), int(rest[2]))
+    elif command == "convert":
+        began = time.perf_counter()
+        CONVERTERS[rest[0]](rest[1], rest[2])
+        print(json.dumps({"seconds": time.perf_counter() - began}))
+    else:
+        settings = Settings(**json.loads(Path(rest[0]).read_text()))
+        Path(rest[1]).write_text(json.dumps(train(settings)))
+
+
+if __name__ == "__main__":
+    main()
