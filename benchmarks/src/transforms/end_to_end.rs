@@ -12,12 +12,10 @@
 use std::{fs, path::PathBuf, process::Command, thread};
 
 use anyhow::Context as _;
+use tierfeed_harness::statistics::percentile;
 
 use super::{BATCH, Bench, OVER_BOUND_MAX, Outcome, Promise, Side, Turn, row, unlimited};
-use crate::{
-    decode::{self, Work},
-    statistics::percentile,
-};
+use crate::decode::{self, Work};
 
 /// Epochs of a turn; the first and the last are not measured.
 const EPOCHS: usize = 8;
