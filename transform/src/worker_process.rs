@@ -12,6 +12,7 @@ use std::{
     },
     path::PathBuf,
     process::{self, Child, Command, ExitStatus, Stdio},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,6 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    process::{Pid, PidfdFlags, pidfd_open},
 };
 
 use crate::worker_protocol::{
@@ -34,6 +34,18 @@ const VARIABLES: [&str; 1] = ["LD_LIBRARY_PATH"];
 
 /// How long a process may take to end that has begun to.
 const MOMENT: Duration = Duration::from_millis(200);
+
+/// How often a process that is ending is looked at.
+const LOOKED_EVERY: Duration = Duration::from_millis(1);
+
+/// Processes that had not ended a moment after they were killed: those that wait for a device, for example.
+static LATE: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+/// Number of them that are reaped later; more are left as zombies until this process ends.
+const LATE_MAX: usize = 64;
+
+/// How often the number of processes that the kernel killed is read, at most: it is in a long file.
+const KILLS_READ_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a caller that waits is asked whether it goes on: a signal may have come to another thread.
 const ASKED_EVERY: Duration = Duration::from_millis(100);
@@ -58,19 +70,32 @@ impl Program {
 /// A transform worker that was started.
 #[derive(Debug)]
 pub struct WorkerProcess {
-    child: Child,
+    /// `None` once it was reaped.
+    child: Option<Child>,
+    id: u32,
     started_by: u32,
     socket: OwnedFd,
     buffer: Vec<u8>,
-    /// Those before its start.
-    memory_kills: Option<u64>,
+    /// Requests without an answer.
+    requested: u64,
+    kills: MemoryKills,
+}
+
+/// How many processes the kernel had killed for lack of memory.
+#[derive(Debug)]
+struct MemoryKills {
+    /// Before what the worker works at.
+    before: Option<u64>,
+    /// At the last reading, which may be after the worker was killed.
+    last: Option<u64>,
+    read_at: Instant,
 }
 
 /// How the process of a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
     status: Option<ExitStatus>,
-    /// Whether the kernel killed processes for lack of memory while this one ran.
+    /// Whether the kernel killed processes for lack of memory while this one worked at its last sample.
     was_memory_short: bool,
 }
 
@@ -105,6 +130,7 @@ impl WorkerProcess {
     pub fn start(program: &Program, setup: &Setup) -> Result<Self, StartError> {
         let flags = SocketFlags::CLOEXEC;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        reap_late();
         let failed = |source| StartError::Program { path: program.path.clone(), source };
         let (socket, of_child) = pair.map_err(|errno| failed(errno.into()))?;
         let child = Command::new(&program.path)
@@ -117,8 +143,15 @@ impl WorkerProcess {
             .spawn()
             .map_err(failed)?;
         let buffer = vec![0; PACKET_BYTES_MAX];
-        let (started_by, memory_kills) = (process::id(), memory_kills());
-        let mut worker = Self { child, started_by, socket, buffer, memory_kills };
+        let mut worker = Self {
+            id: child.id(),
+            child: Some(child),
+            started_by: process::id(),
+            socket,
+            buffer,
+            requested: 0,
+            kills: MemoryKills::read(),
+        };
         if worker.send(&ToWorker::Setup(setup.clone()), None).is_err() {
             let (path, ending) = (program.path.clone(), worker.end_by_itself());
             return Err(StartError::Ended { path, ending });
@@ -136,7 +169,13 @@ impl WorkerProcess {
         packet: &ToWorker,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), PacketError> {
-        worker_protocol::send(self.socket.as_fd(), &packet.encode(), descriptor)
+        let is_request = matches!(packet, ToWorker::Request(_));
+        if is_request {
+            self.kills.note(self.requested > 0);
+        }
+        worker_protocol::send(self.socket.as_fd(), &packet.encode(), descriptor)?;
+        self.requested += u64::from(is_request);
+        Ok(())
     }
 
     /// Receives a packet if one is there.
@@ -145,7 +184,12 @@ impl WorkerProcess {
     ///
     /// As [`worker_protocol::receive`].
     pub fn receive(&mut self) -> Result<Arrival<FromWorker>, PacketError> {
-        worker_protocol::receive(self.socket.as_fd(), &mut self.buffer, FromWorker::decode)
+        let arrival =
+            worker_protocol::receive(self.socket.as_fd(), &mut self.buffer, FromWorker::decode)?;
+        if matches!(arrival, Arrival::Packet(FromWorker::Answer { .. }, _)) {
+            self.requested = self.requested.saturating_sub(1);
+        }
+        Ok(arrival)
     }
 
     /// Waits for a packet, so long at most; [`Arrival::Nothing`] if none came, or if `goes_on` says that the
@@ -166,7 +210,8 @@ impl WorkerProcess {
             if !matches!(arrival, Arrival::Nothing) || left.is_zero() || !goes_on() {
                 return Ok(arrival);
             }
-            wait_for(self.socket.as_fd(), left.min(ASKED_EVERY))?;
+            let mut socket = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+            wait_for(&mut socket, left.min(ASKED_EVERY))?;
         }
     }
 
@@ -180,7 +225,7 @@ impl WorkerProcess {
     /// The number of the process.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.id
     }
 
     /// Kills the process, unless it has ended already, and says how it ended.
@@ -191,28 +236,60 @@ impl WorkerProcess {
     /// As [`Self::end`], of a process that broke its connection: it is ending by itself, and gets a moment for
     /// it, so that its own reason is seen.
     pub fn end_by_itself(mut self) -> Ending {
-        // Without a wait the process is killed at once, and its reason may be lost.
-        self.wait_for_end();
-        self.reap()
+        self.ended_within(MOMENT).unwrap_or_else(|| self.reap())
     }
 
+    /// Kills the process; the first call says how it ended.
     fn reap(&mut self) -> Ending {
-        if let Ok(Some(status)) = self.child.try_wait() {
-            let was_memory_short = memory_kills() > self.memory_kills;
-            return Ending { status: Some(status), was_memory_short };
+        if let Some(ending) = self.ended_within(Duration::ZERO) {
+            return ending;
         }
-        // It fails for a process that has ended, which the wait tells.
-        let _ = self.child.kill();
-        // A process that waits for a device may stay for long: it is left to the kernel then.
-        self.wait_for_end();
-        Ending { status: self.child.try_wait().ok().flatten(), was_memory_short: false }
+        if let Some(child) = &mut self.child {
+            // It fails for a process that has ended, which the wait tells.
+            let _ = child.kill();
+        }
+        if let Some(ending) = self.ended_within(MOMENT) {
+            return Ending { was_memory_short: false, ..ending };
+        }
+        self.child.take().into_iter().for_each(reap_later);
+        Ending { status: None, was_memory_short: false }
     }
 
-    /// Waits until the process ends, so long at most as one that has begun to end may take.
-    fn wait_for_end(&self) {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw);
-        if let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-            wait_whole(process.as_fd(), MOMENT);
+    /// Reaps the process if it ends within this time.
+    fn ended_within(&mut self, patience: Duration) -> Option<Ending> {
+        let began = now();
+        loop {
+            if let Some(status) = self.child.as_mut()?.try_wait().ok()? {
+                self.child = None;
+                let was_memory_short = memory_kills() > self.kills.before;
+                return Some(Ending { status: Some(status), was_memory_short });
+            }
+            let left = left(patience, began);
+            if left.is_zero() {
+                return None;
+            }
+            // A wait that a signal ends is followed by another.
+            let _ = wait_for(&mut [], left.min(LOOKED_EVERY));
+        }
+    }
+}
+
+impl MemoryKills {
+    fn read() -> Self {
+        let kills = memory_kills();
+        Self { before: kills, last: kills, read_at: now() }
+    }
+
+    /// Notes that the worker gets a request, beside others or alone.
+    fn note(&mut self, is_beside_others: bool) {
+        if self.read_at.elapsed() < KILLS_READ_EVERY {
+            return;
+        }
+        let last = self.last;
+        *self = Self::read();
+        if is_beside_others {
+            // The worker may have been killed just now.
+            self.before = last;
         }
     }
 }
@@ -283,31 +360,32 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-/// How a wait ended.
-enum Waited {
-    /// Something can be read, or the time is over.
-    Whole,
-    /// A signal came.
-    Interrupted,
-}
-
-/// Waits until something can be read, so long at most, or until a signal.
-fn wait_for(descriptor: BorrowedFd<'_>, patience: Duration) -> Result<Waited, Errno> {
+/// Waits until one of these can be read, so long at most, or until a signal.
+fn wait_for(descriptors: &mut [PollFd<'_>], patience: Duration) -> Result<(), Errno> {
     let patience = Timespec {
         tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(patience.subsec_nanos()),
     };
-    match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&patience)) {
-        Ok(_) => Ok(Waited::Whole),
-        Err(Errno::INTR) => Ok(Waited::Interrupted),
+    match poll(descriptors, Some(&patience)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Waits as [`wait_for`], also beyond signals.
-fn wait_whole(descriptor: BorrowedFd<'_>, patience: Duration) {
-    let began = now();
-    while matches!(wait_for(descriptor, left(patience, began)), Ok(Waited::Interrupted)) {}
+/// Keeps a killed process for [`reap_late`]. A fork of this process may find the list locked for good.
+fn reap_later(child: Child) {
+    if let Ok(mut late) = LATE.try_lock()
+        && late.len() < LATE_MAX
+    {
+        late.push(child);
+    }
+}
+
+/// Reaps those of the late processes that have ended.
+fn reap_late() {
+    if let Ok(mut late) = LATE.try_lock() {
+        late.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
 }
 
 /// How many processes the kernel has killed for lack of memory, of the host or of a control group; `None` before

@@ -1,7 +1,7 @@
 //! Workers as processes: this test program starts itself again and serves with a transform that does what
 //! the first byte of a sample says.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{
@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::{
+    fs::{CWD, renameat},
+    process::{Pid, Signal, getppid, kill_process, test_kill_process},
+};
 use tierfeed_numa_memory::{Pages, Region, Request as RegionRequest};
 use tierfeed_test_needs::{Need, skip};
 use tierfeed_transform::{
@@ -65,6 +68,9 @@ impl Apply for Played {
                 }
             }
             Some(b'k') => drop(kill_process(Pid::INIT, Signal::URG)),
+            Some(b'g') => signal_thread_of_parent(),
+            Some(b'o') => let_descriptor_signal_parent(),
+            Some(b'r') => drop(renameat(CWD, "/proc/none", CWD, "/proc/other")),
             _ => (),
         }
         row.fill(0);
@@ -73,6 +79,21 @@ impl Apply for Played {
         prepared.into_iter().for_each(|it| it.extend(input.bytes.iter().rev()));
         Ok(())
     }
+}
+
+/// The C library offers it for threads of the same process only.
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+fn signal_thread_of_parent() {
+    let parent = getppid().map_or(0, |it| it.as_raw_nonzero().get());
+    // SAFETY: the call takes numbers only; signal 0 does nothing.
+    unsafe { libc::syscall(libc::SYS_tgkill, parent, parent, 0) };
+}
+
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+fn let_descriptor_signal_parent() {
+    let parent = getppid().map_or(0, |it| it.as_raw_nonzero().get());
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::fcntl(0, libc::F_SETOWN, parent) };
 }
 
 fn defect(message: String) -> Defect {
@@ -209,7 +230,9 @@ fn a_worker_opens_no_file() {
 #[test]
 fn a_worker_that_tries_to_reach_beyond_its_memory_is_killed_and_costs_one_sample() {
     let mut worker = blocking(setup());
-    for tries in [b"udp", b"tcp", b"local", b"xec", b"kill"] as [&[u8]; 5] {
+    for tries in
+        [b"udp", b"tcp", b"local", b"xec", b"kill", b"group", b"owner", b"rename"] as [&[u8]; 8]
+    {
         let error = transform(&mut worker, tries).unwrap_err();
         assert!(matches!(error, TransformError::Crashed(_)), "{error}");
         assert!(error.to_string().contains("SIGSYS (a forbidden system call)"), "{error}");
@@ -268,6 +291,25 @@ fn a_worker_that_is_killed_otherwise_has_not_run_out_of_memory() {
     kill_process(pid(&worker), Signal::KILL).unwrap();
     let ending = worker.end_by_itself();
     assert!(!ending.is_out_of_memory() && ending.to_string() == "ended by SIGKILL", "{ending}");
+}
+
+#[test]
+fn a_worker_that_is_killed_after_another_ran_out_of_memory_has_not_done_so() {
+    let group = match LittleMemory::make() {
+        Ok(group) => group,
+        Err(error) => return skip(Need::MemoryGroups, error),
+    };
+    let mut worker = ready();
+    let mut other = BlockingWorker::new(group.worker(), setup(), ROW as u64);
+    transform(&mut other, b"memory").unwrap_err();
+    // Without a request nothing comes, and the number of kills is read again after a while.
+    let nothing = worker.receive_within(Duration::from_millis(200), &mut || true).unwrap();
+    assert!(matches!(nothing, Arrival::Nothing), "{nothing:?}");
+    worker.send(&ToWorker::Request(REQUEST), None).unwrap();
+    assert!(matches!(wait_for(&mut worker), FromWorker::Answer { .. }));
+    kill_process(pid(&worker), Signal::KILL).unwrap();
+    let ending = worker.end_by_itself();
+    assert_eq!(ending.to_string(), "ended by SIGKILL");
 }
 
 #[test]

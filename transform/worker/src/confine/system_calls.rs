@@ -3,10 +3,12 @@
 //! What is not listed stays open: a list of what is allowed would end workers with the next version of the C
 //! library. Files are refused and do not end the process, because libraries look for some that need not be there.
 
-use std::{collections::BTreeMap, env::consts::ARCH, io};
+use std::{collections::BTreeMap, env::consts::ARCH, io, process};
 
 use seccompiler::{
-    BackendError, BpfProgram, Error, SeccompAction, SeccompFilter, TargetArch, apply_filter,
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen as Width,
+    SeccompCmpOp::{self, Eq, Ne},
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
 };
 
 /// Names in a file system.
@@ -47,10 +49,21 @@ const FORBIDDEN: &[i64] = &[
     libc::SYS_mknodat,
     libc::SYS_linkat,
     libc::SYS_symlinkat,
+    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_unlinkat,
     libc::SYS_fchmodat,
+    FCHMODAT2,
     libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    REMOVEXATTRAT,
     libc::SYS_truncate,
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -96,11 +109,46 @@ const FORBIDDEN: &[i64] = &[
     libc::SYS_chmod,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
 ];
 
-/// The system calls of x32 programs: these bits with the number of x86-64, and those with numbers of their own.
+/// Newer than the C library's list; the same number on every architecture.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+
+/// Commands of `fcntl` that name the process which a descriptor signals, and the signal.
+const OWNER_COMMANDS: [u32; 3] = [8, 15, 10];
+
+/// Requests of `ioctl` that name the process which a descriptor signals.
+const OWNER_REQUESTS: [u32; 2] = [0x8901, 0x8902];
+
+/// An argument of a call, by its position, and what it must not be.
+type Argument = (u8, SeccompCmpOp, u32);
+
+/// Calls that are forbidden with one such argument: signals to another process. `abort` sends one to its own.
+fn forbidden_with() -> [(i64, Vec<Argument>); 3] {
+    [
+        (libc::SYS_tgkill, vec![(0, Ne, process::id())]),
+        (libc::SYS_fcntl, OWNER_COMMANDS.map(|it| (1, Eq, it)).to_vec()),
+        (libc::SYS_ioctl, OWNER_REQUESTS.map(|it| (1, Eq, it)).to_vec()),
+    ]
+}
+
+/// The bit by which the system calls of x32 programs differ from those of x86-64.
 #[cfg(target_arch = "x86_64")]
-const X32: (i64, [i64; 7]) = (0x4000_0000, [520, 521, 524, 536, 539, 540, 545]);
+const X32: i64 = 0x4000_0000;
+
+/// Those of them that have numbers of their own: `execve`, `ptrace`, signals, memory of others, `ioctl`.
+#[cfg(target_arch = "x86_64")]
+const X32_ONLY: [i64; 8] = [514, 520, 521, 524, 536, 539, 540, 545];
 
 /// Why the system calls cannot be closed.
 #[derive(Debug, thiserror::Error)]
@@ -120,11 +168,11 @@ pub enum FilterError {
 /// [`FilterError`]; a kernel without filters of system calls is no error.
 pub(super) fn close() -> Result<(), FilterError> {
     // The process ends at the first of these calls, so the filter that refuses comes first.
-    for (calls, action) in [
-        (FILES, SeccompAction::Errno(libc::EACCES.cast_unsigned())),
-        (FORBIDDEN, SeccompAction::KillProcess),
+    for (rules, action) in [
+        (always(FILES), SeccompAction::Errno(libc::EACCES.cast_unsigned())),
+        (forbidden()?, SeccompAction::KillProcess),
     ] {
-        match apply_filter(&filter(calls, action)?) {
+        match apply_filter(&filter(rules, action)?) {
             Err(Error::Prctl(error) | Error::Seccomp(error)) if is_unknown(&error) => return Ok(()),
             applied => applied.map_err(FilterError::Refused)?,
         }
@@ -132,21 +180,39 @@ pub(super) fn close() -> Result<(), FilterError> {
     Ok(())
 }
 
-fn filter(calls: &[i64], action: SeccompAction) -> Result<BpfProgram, BackendError> {
-    let rules: BTreeMap<_, _> = with_x32(calls).into_iter().map(|call| (call, vec![])).collect();
+/// System calls and the arguments that the filter acts on: on any, if none is listed.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn filter(rules: Rules, action: SeccompAction) -> Result<BpfProgram, BackendError> {
+    let rules = with_x32(rules);
     SeccompFilter::new(rules, SeccompAction::Allow, action, TargetArch::try_from(ARCH)?)?.try_into()
 }
 
-#[cfg(target_arch = "x86_64")]
-fn with_x32(calls: &[i64]) -> Vec<i64> {
-    let (bit, own) = X32;
-    let twins = calls.iter().chain(&own).map(|call| call | bit);
-    calls.iter().copied().chain(twins).collect()
+fn always(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, vec![])).collect()
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn with_x32(calls: &[i64]) -> Vec<i64> {
-    calls.to_vec()
+fn forbidden() -> Result<Rules, BackendError> {
+    let mut rules = always(FORBIDDEN);
+    for (call, arguments) in forbidden_with() {
+        let conditions = arguments.into_iter().map(|(position, compared, with)| {
+            let condition = SeccompCondition::new(position, Width::Dword, compared, with.into())?;
+            SeccompRule::new(vec![condition])
+        });
+        rules.insert(call, conditions.collect::<Result<_, _>>()?);
+    }
+    #[cfg(target_arch = "x86_64")]
+    rules.extend(X32_ONLY.map(|call| (call | X32, vec![])));
+    Ok(rules)
+}
+
+/// Adds the numbers of x32 programs.
+fn with_x32(mut rules: Rules) -> Rules {
+    #[cfg(target_arch = "x86_64")]
+    for (call, arguments) in rules.clone() {
+        rules.entry(call | X32).or_insert(arguments);
+    }
+    rules
 }
 
 /// Whether the kernel was built without filters.
