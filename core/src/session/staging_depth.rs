@@ -10,7 +10,8 @@
 //! groups than it takes: a group then has several steps for the reads of one.
 //!
 //! Threads that transform what arrived are a second queue of this kind behind the first, with the times of transforms
-//! as its service time. One sample that takes many steps then asks for as many batches in reserve, and
+//! as its service time. What a step gives a thread need not be a whole number of samples: a thread takes its samples of
+//! one step, and has the steps in which the other threads take as many. One sample that takes many steps then asks for as many batches in reserve, and
 //! delays no batch but its own: that is why times that spread need more depth than their mean says.
 //!
 //! Where the grid is coarser than the truth it errs towards late: a time between two points of the grid
@@ -37,9 +38,6 @@ use crate::{
 
 /// The largest depth that is considered: a step would be one cell of the grid.
 pub const DEPTH_MAX: u32 = 128;
-
-/// Groups of threads that take the steps in turn and are told apart, of those that transform.
-const GROUPS_MAX: u32 = 16;
 
 /// Steps after which a distribution that has not converged is used as it is.
 const STEPS_MAX: u32 = 500;
@@ -215,7 +213,8 @@ impl<'a> Link<'a> {
         let together = Bytes(load.read_len.0.saturating_mul(u64::from(threads)));
         let transfer = self.throughput.at(threads).time_for(together);
         let reads = load.reads.div_ceil(lanes);
-        let lane = Lane { reads, transfer, latency: self.latency, groups };
+        let period = Nanoseconds(load.step_time.0.saturating_mul(u64::from(groups)));
+        let lane = Lane { reads, transfer, latency: self.latency, period };
         let busy = Nanoseconds(lane.busy().0 / u64::from(groups));
         if busy >= load.step_time {
             return Err(Shortfall::TooSlow { busy, step_time: load.step_time });
@@ -235,8 +234,10 @@ impl<'a> Transforming<'a> {
         }
         let lanes = threads.min(load.samples);
         let reads = load.samples.div_ceil(lanes);
-        let groups = (threads / lanes).min(GROUPS_MAX);
-        let lane = Lane { reads, transfer: Nanoseconds(0), latency: self.time, groups };
+        let turns = u128::from(threads) * u128::from(reads);
+        let period = u128::from(load.step_time.0) * turns / u128::from(load.samples);
+        let period = Nanoseconds(u64::try_from(period).unwrap_or(u64::MAX));
+        let lane = Lane { reads, transfer: Nanoseconds(0), latency: self.time, period };
         Ok(Lanes { lane, count: lanes })
     }
 }
@@ -247,8 +248,8 @@ struct Lane<'a> {
     reads: u32,
     transfer: Nanoseconds,
     latency: &'a LatencyQuantiles,
-    /// It takes the reads of every so many-th step.
-    groups: u32,
+    /// The time from one step whose reads it takes to the next.
+    period: Nanoseconds,
 }
 
 impl Lane<'_> {
@@ -263,8 +264,7 @@ impl Lane<'_> {
         let service = grid.sum_of(self.reads, self.latency, self.transfer);
         let mut waiting = Pmf::at_once(grid);
         for _ in 0..STEPS_MAX {
-            let after = waiting.and_then(&service);
-            let next = (0..self.groups).fold(after, |time, _| time.after_a_step());
+            let next = waiting.and_then(&service).after(self.period, grid);
             let is_settled = next.is_close_to(&waiting);
             waiting = next;
             if is_settled {

@@ -50,11 +50,45 @@ impl ObservedTransforms {
         self.time.0.checked_div(self.samples).map(Nanoseconds)
     }
 
-    /// How the times spread; `None` before the first, and if they do not ascend.
+    /// How the times spread, with the mean of all; `None` before the first, and if they do not ascend.
     #[must_use]
     pub fn spread(&self) -> Option<LatencyQuantiles> {
-        let quantiles: Vec<_> = SHARES.into_iter().zip(self.quantiles).collect();
+        let mut quantiles: Vec<_> = SHARES.into_iter().zip(self.quantiles).collect();
+        LatencyQuantiles::measured(&quantiles).ok()?;
+        let longest = self.quantiles[SHARES.len() - 1];
+        let shorter = self.quantiles.iter().take_while(|time| **time < longest).count();
+        if shorter > 0 {
+            let (told, before) = quantiles[shorter - 1];
+            let share = self.share_of_longest(shorter)?;
+            quantiles.truncate(shorter);
+            let up_to = PerMillion(PerMillion::ALL.0 - share.0);
+            quantiles.extend((up_to > told).then_some((up_to, before)));
+            let from = PerMillion(up_to.0 + 1);
+            quantiles.extend((from < PerMillion::ALL).then_some((from, longest)));
+            quantiles.push((PerMillion::ALL, longest));
+        }
         LatencyQuantiles::measured(&quantiles).ok().filter(|_| self.samples > 0)
+    }
+
+    /// How many took the longest time, of those above the last of so many quantiles that are shorter: as many as
+    /// give the mean, where the others took no longer than that quantile. One outlier is not a share of all.
+    fn share_of_longest(&self, shorter: usize) -> Option<PerMillion> {
+        let all = u128::from(PerMillion::ALL.0);
+        let [before, longest] = [shorter - 1, SHARES.len() - 1].map(|at| self.quantiles[at].0);
+        let above = PerMillion::ALL.0 - SHARES[shorter - 1].0;
+        // The quantiles up to that one, twice: a share lies evenly between two of them.
+        let (mut twice, mut low) = (0_u128, (PerMillion(0), self.quantiles[0]));
+        for (share, time) in SHARES.into_iter().zip(self.quantiles).take(shorter) {
+            let both = u128::from(low.1.0) + u128::from(time.0);
+            twice += both * u128::from(share.0 - low.0.0);
+            low = (share, time);
+        }
+        let sum = twice / 2 + u128::from(before) * u128::from(above);
+        let sum_of_all = u128::from(self.time.0) * all / u128::from(self.samples.max(1));
+        let share = sum_of_all.saturating_sub(sum) / u128::from(longest.checked_sub(before)?);
+        let one = all.div_ceil(u128::from(self.samples.max(1)));
+        let share = share.max(one).min(u128::from(above));
+        u32::try_from(share).ok().map(PerMillion)
     }
 }
 
@@ -148,5 +182,19 @@ mod tests {
         near(990_000, 1_000_000);
         near(999_000, 50_000_000);
         assert_eq!((prepared.mean(), prepared.spread()), (None, None));
+    }
+
+    #[test]
+    fn one_outlier_changes_the_spread_by_no_more_than_the_mean() {
+        let mut times = TransformTimes::default();
+        times.note(Form::Stored, Bytes(1_000), Nanoseconds(10_000_000_000));
+        for _ in 0..10_000 {
+            times.note(Form::Stored, Bytes(1_000), Nanoseconds(5_000_000));
+        }
+        let [stored, _] = times.spread().each_ref().map(ObservedTransforms::of);
+        let (spread, mean) = (stored.spread().unwrap(), stored.mean().unwrap().0);
+        assert!(spread.mean().0.abs_diff(mean) <= mean / 16, "{mean}: {spread:?}");
+        assert!(spread.at(PerMillion(999_800)).0 < 6_000_000, "{spread:?}");
+        assert_eq!(spread.at(PerMillion::ALL).0, 10_000_000_000);
     }
 }

@@ -149,14 +149,16 @@ impl Pmf {
         both
     }
 
-    /// What is left a step later.
-    pub(super) fn after_a_step(mut self) -> Self {
-        let step = self.cells_per_step;
-        let at_once: f64 = self.shares[..=step].iter().sum();
-        self.shares.drain(..step);
-        self.shares[0] = at_once;
-        self.shares.resize(CELLS, 0.0);
-        self
+    /// What is left so much later.
+    #[expect(clippy::cast_precision_loss, reason = "a thousand cells")]
+    pub(super) fn after(&self, time: Nanoseconds, grid: &Grid) -> Self {
+        let passed = grid.cell(time);
+        let mut left = Self::of_cells(self.shares.len(), self.cells_per_step);
+        left.late = self.late;
+        for (cell, share) in self.shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            left.add(f64::max(cell as f64 - passed, 0.0), *share);
+        }
+        left
     }
 
     pub(super) fn is_close_to(&self, other: &Self) -> bool {
