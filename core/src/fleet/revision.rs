@@ -410,7 +410,8 @@ mod tests {
         let mut even = spread.clone();
         even.transforms[0].quantiles = [Nanoseconds(3_000_000); SHARES.len()];
         let mut changes = held(0);
-        assert_eq!(depths(&mut changes, &[even, spread.clone(), spread])[0], 0, "as deep as usual");
+        let deep = revision.points.depth;
+        assert_eq!(depths(&mut changes, &[even, spread.clone(), spread]), [0, deep, 0]);
         let mut slow = steps(20, 10);
         slow.transforms[1] =
             ObservedTransforms { quantiles: [Nanoseconds(20_000_000); SHARES.len()], ..one_of(90) };

@@ -10,7 +10,7 @@
 //! In a job with a transform, what brings a sample is due as many whole steps before its batch as a thread is expected
 //! to transform it, by what samples of its form and length took ([`super::TransformTimes`]). So one that takes longer
 //! than a step arrives before quicker ones of batches in between; batches keep their order. The transform itself is
-//! due with its batch.
+//! due with its batch, or as early as what brings the sample where a tier waits for the prepared form that it makes.
 
 use alloc::{vec, vec::Vec};
 

@@ -407,7 +407,8 @@ impl Operations {
         let pending = self.pending.get_mut(op)?;
         let work = Work::Run(transform);
         let is_apart = work.is_apart_from_copies();
-        // The arrival was due early enough to be transformed, or as early as a batch that waits for its copy.
+        // A transform is due with its batch. One whose prepared form is copied to a tier stays due as early as the
+        // arrival was: the copy and what waits for that come after it.
         let due = if is_apart { Some(number) } else { pending.due };
         let next = PendingOp {
             work,
