@@ -171,7 +171,7 @@ impl WorkerProcess {
     ) -> Result<(), PacketError> {
         let is_request = matches!(packet, ToWorker::Request(_));
         if is_request {
-            self.kills.note(self.requested > 0);
+            self.kills.note(self.requested);
         }
         worker_protocol::send(self.socket.as_fd(), &packet.encode(), descriptor)?;
         self.requested += u64::from(is_request);
@@ -280,14 +280,14 @@ impl MemoryKills {
         Self { before: kills, last: kills, read_at: now() }
     }
 
-    /// Notes that the worker gets a request, beside others or alone.
-    fn note(&mut self, is_beside_others: bool) {
+    /// Notes that the worker gets a request beside so many others.
+    fn note(&mut self, others: u64) {
         if self.read_at.elapsed() < KILLS_READ_EVERY {
             return;
         }
         let last = self.last;
         *self = Self::read();
-        if is_beside_others {
+        if others > 0 {
             // The worker may have been killed just now.
             self.before = last;
         }

@@ -99,7 +99,8 @@ impl Cause {
             Self::Transform(TransformError::Untransformable(defect)) => {
                 Some(defect.message.clone())
             }
-            Self::Read(_) | Self::Transform(_) => Some(self.to_string()),
+            Self::Transform(error) => error.rejection().map(|_| self.to_string()),
+            Self::Read(_) => Some(self.to_string()),
             _ => None,
         }
     }
@@ -286,7 +287,8 @@ mod tests {
         assert_eq!(failures.reason(SampleId(7)).unwrap(), "a truncated image");
         let reason = failures.reason(SampleId(8)).unwrap();
         assert_eq!(reason, "two transform workers took longer than 30 s over it");
-        assert_eq!(failures.reason(SampleId(9)), None);
+        failures.push(failed(9, TransformError::NoWorker("out of descriptors".to_owned())));
+        assert_eq!(failures.reason(SampleId(9)), None, "an outage is no fault of the sample");
         (0..REASONS_KEPT).for_each(|_| failures.push(failed(10, why("no image"))));
         assert_eq!(failures.reason(SampleId(7)), None);
         assert_eq!(failures.read().len(), FAILURES_KEPT);

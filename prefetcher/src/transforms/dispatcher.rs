@@ -213,7 +213,7 @@ impl Dispatcher {
             }
             Err(error) => {
                 self.returned.push_front(given);
-                self.end(seat, End::Broken(error));
+                self.end_unreachable(seat, error);
             }
         }
     }
@@ -248,7 +248,7 @@ impl Dispatcher {
                 if worker.arenas.remove(&arena)
                     && let Err(error) = worker.process.send(&ToWorker::DropArena(arena), None)
                 {
-                    self.end(seat, End::Broken(error));
+                    self.end_unreachable(seat, error);
                 }
             }
         }
@@ -352,8 +352,17 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a worker. What it worked at is tried again or refused; what it had beside it is given to others.
+    /// Ends a worker to which nothing can be sent. If it has ended, what it sent before counts, and its own reason.
+    fn end_unreachable(&mut self, seat: usize, error: PacketError) {
+        self.hear(seat);
+        self.end(seat, End::Broken(error));
+    }
+
+    /// Ends a worker, if one is there. What it worked at is tried again or refused; what it had beside it is given to others.
     fn end(&mut self, seat: usize, end: End) {
+        if self.seats[seat].worker().is_none() {
+            return;
+        }
         let ended = std::mem::replace(&mut self.seats[seat], Seat::Empty(Nanoseconds(0)));
         let Seat::Taken(Worker { process, is_ready, mut given, .. }) = ended else { return };
         let limit = self.settings.setup.time_limit;

@@ -68,8 +68,9 @@ pub(crate) fn to_computing(setup: &Setup) -> Result<(), ConfineError> {
     SigSet::from(Signal::SIGXFSZ)
         .thread_block()
         .map_err(|errno| ConfineError::Limit(errno.into()))?;
+    let support = system_calls::Support::read();
     close_file_system()?;
-    Ok(system_calls::close()?)
+    Ok(system_calls::close(support)?)
 }
 
 /// Whether the kernel lets a process give up files.

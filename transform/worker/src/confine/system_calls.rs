@@ -3,7 +3,7 @@
 //! What is not listed stays open: a list of what is allowed would end workers with the next version of the C
 //! library. Files are refused and do not end the process, because libraries look for some that need not be there.
 
-use std::{collections::BTreeMap, env::consts::ARCH, io, process};
+use std::{collections::BTreeMap, env::consts::ARCH, fs, process};
 
 use seccompiler::{
     BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen as Width,
@@ -161,19 +161,38 @@ pub enum FilterError {
     Refused(Error),
 }
 
+/// Whether the kernel was built with filters of system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Support {
+    Known,
+    Missing,
+}
+
+impl Support {
+    /// It is in a file.
+    pub(super) fn read() -> Self {
+        match fs::read_to_string("/proc/self/status") {
+            Ok(status) if status.contains("\nSeccomp:") => Self::Known,
+            _ => Self::Missing,
+        }
+    }
+}
+
 /// Closes them for this thread and those that it starts. Also forbids it to gain privileges.
 ///
 /// # Errors
 ///
-/// [`FilterError`]; a kernel without filters of system calls is no error.
-pub(super) fn close() -> Result<(), FilterError> {
+/// [`FilterError`]; a kernel that refuses filters because it has none is no error.
+pub(super) fn close(support: Support) -> Result<(), FilterError> {
     // The process ends at the first of these calls, so the filter that refuses comes first.
     for (rules, action) in [
         (always(FILES), SeccompAction::Errno(libc::EACCES.cast_unsigned())),
         (forbidden()?, SeccompAction::KillProcess),
     ] {
         match apply_filter(&filter(rules, action)?) {
-            Err(Error::Prctl(error) | Error::Seccomp(error)) if is_unknown(&error) => return Ok(()),
+            Err(Error::Prctl(_) | Error::Seccomp(_)) if support == Support::Missing => {
+                return Ok(());
+            }
             applied => applied.map_err(FilterError::Refused)?,
         }
     }
@@ -213,9 +232,4 @@ fn with_x32(mut rules: Rules) -> Rules {
         rules.entry(call | X32).or_insert(arguments);
     }
     rules
-}
-
-/// Whether the kernel was built without filters.
-fn is_unknown(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS))
 }
