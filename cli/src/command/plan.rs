@@ -148,6 +148,11 @@ impl PlanInputs {
         machine: Machine,
         layout: &Layout,
     ) -> Result<Self, Failure> {
+        if arguments.transform_time.is_some() && sized.job().transform.is_none() {
+            let unused =
+                anyhow!("--transform-time is for a job with a transform, and this one has none");
+            return Err(Failure::input(unused));
+        }
         let step_time = arguments.step_time.or(sized.job().step_time);
         let demand = Demand::at(sized.job(), &sized.sums, step_time).map_err(Failure::input)?;
         let measured = machine.measured().cloned();

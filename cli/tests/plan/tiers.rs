@@ -93,6 +93,13 @@ fn a_job_that_no_memory_helps_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_time_of_transforms_is_refused_for_a_job_without_a_transform() {
+    let folder = folder(JOB);
+    let said = refused(folder.path(), &["--transform-time", "5 ms"], 2);
+    assert!(said.contains("--transform-time is for a job with a transform"), "{said}");
+}
+
+#[test]
 fn the_schedule_says_how_deep_to_stage_or_why_no_depth_will_do() {
     let folder = folder(JOB);
     let schedule = json(folder.path(), &[]);

@@ -345,6 +345,7 @@ impl Run {
             step_time: None,
             wall: Nanoseconds(self.now),
             cold_before: Bytes(0),
+            transformed_before: Nanoseconds(0),
             processors: 8,
             memory: Footprint::default(),
             scratch: None,

@@ -202,6 +202,7 @@ impl Known<'_> {
             wall: self.training.map_or(Nanoseconds(0), TrainingSpan::len),
             pauses: self.pauses.into(),
             cold_before: self.training.map_or(Bytes(0), |span| span.cold_before),
+            transformed_before: self.training.map_or(Nanoseconds(0), |it| it.transformed_before),
             processors: std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64,
             memory: self.memory,
             scratch: self.scratch,

@@ -26,6 +26,8 @@ pub(super) struct TrainingSpan {
     last: Nanoseconds,
     /// Bytes that were read from the cold store before the first connection.
     pub(super) cold_before: Bytes,
+    /// For how long threads had transformed before, all together.
+    pub(super) transformed_before: Nanoseconds,
 }
 
 impl TrainingSpan {
@@ -196,11 +198,14 @@ impl Agent {
 
     fn note_training(&mut self) {
         let now = self.clock.now();
-        let read = || self.session.progress().epochs.iter().map(|epoch| epoch.cold.0).sum();
+        let epochs = &self.session.progress().epochs;
+        let read = || epochs.iter().map(|epoch| epoch.cold.0).sum();
+        let transformed = || epochs.iter().flat_map(|it| &it.transforms).map(|it| it.time.0).sum();
         let span = self.training.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,
             cold_before: Bytes(read()),
+            transformed_before: Nanoseconds(transformed()),
         });
         span.last = now;
     }

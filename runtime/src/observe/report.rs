@@ -129,8 +129,8 @@ pub struct Report {
     pub wasted_bytes: u64,
     /// How long at least one read of the cold store, and one copy from or to each tier, was in flight.
     pub busy_s: BTreeMap<&'static str, f64>,
-    /// A lower bound for every policy: the longer of computing with decoding, and of reading the minimal cold
-    /// bytes.
+    /// A lower bound for every policy that keeps samples in the same form: the longest of computing with decoding,
+    /// of reading the minimal cold bytes, and of transforming.
     pub lower_bound_s: f64,
     /// Quantiles of the waits for a batch, without decoding.
     pub batch_wait_s: BatchWait,

@@ -73,8 +73,8 @@ pub struct TransformStatus {
     pub waiting: u32,
     /// Samples that became rows.
     pub rows: u64,
-    /// The same in a second, on average since the first trainer came.
-    pub rows_per_s: f64,
+    /// The same by the time since the first trainer came; `None` before that.
+    pub rows_per_s: Option<f64>,
     /// Processor time of a row, on average; `None` before the first.
     pub row_ns: Option<u64>,
     /// Samples that did not become rows.
@@ -92,7 +92,7 @@ impl From<TransformProgress> for TransformStatus {
             workers,
             waiting,
             rows,
-            rows_per_s: rows as f64 / (trained.0 as f64 / 1e9).max(1e-9),
+            rows_per_s: (trained.0 > 0).then(|| rows as f64 / (trained.0 as f64 / 1e9)),
             row_ns: worked.0.checked_div(rows),
             rejected,
             replaced,
@@ -105,9 +105,10 @@ impl TransformStatus {
     #[must_use]
     pub fn line(&self) -> String {
         let Self { workers, waiting, rows, rows_per_s, row_ns, rejected, replaced } = *self;
+        let rate = rows_per_s.map(|it| format!(", {it:.0}/s")).unwrap_or_default();
         let row = row_ns.map(|it| format!(", {} of a core each", Nanoseconds(it)));
         format!(
-            "transforms: {rows} rows, {rows_per_s:.0}/s{}; {workers} workers, {waiting} samples wait; {rejected} \
+            "transforms: {rows} rows{rate}{}; {workers} workers, {waiting} samples wait; {rejected} \
              samples became no row; {replaced} workers replaced",
             row.unwrap_or_default()
         )
@@ -289,5 +290,31 @@ impl AvailableStatus {
             }),
             directories: available.disks.iter().map(directory).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_a_rate_once_a_trainer_came() {
+        let second = Nanoseconds(1_000_000_000);
+        let status = |trained| {
+            let counts = TransformProgress {
+                workers: 2,
+                waiting: 0,
+                rows: 300,
+                rejected: 0,
+                replaced: 0,
+                worked: second,
+                trained,
+            };
+            TransformStatus::from(counts)
+        };
+        let (early, later) = (status(Nanoseconds(0)), status(second));
+        assert_eq!((early.rows_per_s, later.rows_per_s), (None, Some(300.0)));
+        assert!(!early.line().contains("/s"), "{}", early.line());
+        assert!(later.line().contains("300 rows, 300/s, "), "{}", later.line());
     }
 }

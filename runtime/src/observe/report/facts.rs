@@ -91,6 +91,8 @@ pub struct Facts<'a> {
     pub pauses: PauseEntry,
     /// Bytes read from the cold store before the training began.
     pub cold_before: Bytes,
+    /// For how long threads transformed before, all together.
+    pub transformed_before: Nanoseconds,
     /// Processors that trainers and agent share.
     pub processors: u64,
     /// The memory that the agent held.
@@ -256,11 +258,12 @@ impl Facts<'_> {
 }
 
 impl Facts<'_> {
-    /// For how long each thread of the agent worked at transforms.
+    /// For how long each thread of the agent worked at transforms while the job trained.
     fn transforming(&self) -> f64 {
         let Some(transform) = &self.transform else { return 0.0 };
         let counts = self.progress.epochs.iter().flat_map(|epoch| &epoch.transforms);
         let time = counts.fold(0_u64, |sum, count| sum.saturating_add(count.time.0));
+        let time = time.saturating_sub(self.transformed_before.0);
         seconds(Nanoseconds(time / u64::from(transform.threads.max(1))))
     }
 }

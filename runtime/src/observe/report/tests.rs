@@ -132,6 +132,7 @@ fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
         wall: Nanoseconds(500_000_000),
         pauses: crate::observe::pauses::PauseEntry::default(),
         cold_before: Bytes(0),
+        transformed_before: Nanoseconds(0),
         processors: 8,
         memory: Footprint::default(),
         scratch: None,
@@ -190,7 +191,10 @@ fn the_lower_bound_is_the_longest_of_computing_reading_and_transforming() {
     };
     near(bound(Facts { step_time, transform: transform(4), ..long() }), 2.25);
     near(bound(Facts { step_time, transform: transform(9), ..long() }), 1.4);
-    // What was read while no trainer was there took none of its time.
+    // What was read or transformed while no trainer was there took none of its time.
+    let transformed_before = Nanoseconds(S);
+    let early = Facts { step_time, transform: transform(4), transformed_before, ..long() };
+    near(bound(early), 2.0);
     near(bound(Facts { step_time, cold_before: Bytes(900), ..long() }), 0.5);
     near(bound(Facts { step_time, cold: BytesPerSecond(0), ..long() }), 0.4);
     // Neither a declared step nor a declared store makes the run longer than it was.
