@@ -106,7 +106,8 @@ pub fn split<'a>(container: &Container, sample: &'a [u8]) -> Result<Vec<Field<'a
     }
 }
 
-/// Which of the fields is transformed: the one of this name, or the only image.
+/// Which of the fields is transformed: the one of this name, or the only image. Where the name or the type of a
+/// field says that it is one, the first bytes of the others do not count.
 ///
 /// # Errors
 ///
@@ -117,11 +118,16 @@ pub fn chosen(fields: &[Field<'_>], named: Option<&str>) -> Result<usize, FieldE
         let found = fields.iter().position(|field| field.name == named);
         return found.ok_or_else(|| FieldError::Missing { named: named.to_owned(), fields: all() });
     }
-    let images: Vec<_> = (0..fields.len()).filter(|at| fields[*at].is_image()).collect();
+    let declared = which(fields, Field::is_declared_image);
+    let images = if declared.is_empty() { which(fields, Field::begins_as_image) } else { declared };
     match images[..] {
         [image] => Ok(image),
         _ => Err(FieldError::Unclear { images: images.len(), fields: all() }),
     }
+}
+
+fn which<'a>(fields: &[Field<'a>], is_image: impl Fn(&Field<'a>) -> bool) -> Vec<usize> {
+    (0..fields.len()).filter(|at| is_image(&fields[*at])).collect()
 }
 
 /// The bytes of the field that is transformed.
@@ -152,18 +158,21 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether it is an image, by its name or its type. Where these do not say it, its first bytes do.
-    fn is_image(&self) -> bool {
+    /// Whether it is an image by its name or its type.
+    fn is_declared_image(&self) -> bool {
         match &self.value {
             Value::Member(_) => ["jpg", "jpeg", "png", "webp"].contains(&self.name.as_str()),
-            Value::Encoded { encoding, bytes } => match encoding.as_str() {
-                "jpeg" | "png" => true,
-                "bytes" => begins_as_image(bytes),
-                _ => false,
-            },
-            Value::Feature(_) => {
-                self.name == "image/encoded" || self.bytes().is_some_and(begins_as_image)
-            }
+            Value::Encoded { encoding, .. } => matches!(encoding.as_str(), "jpeg" | "png"),
+            Value::Feature(_) => self.name == "image/encoded",
+        }
+    }
+
+    /// Whether its first bytes are those of an image, where its name and type leave that open.
+    fn begins_as_image(&self) -> bool {
+        match &self.value {
+            Value::Member(_) => false,
+            Value::Encoded { encoding, bytes } => encoding == "bytes" && begins_as_image(bytes),
+            Value::Feature(_) => self.bytes().is_some_and(begins_as_image),
         }
     }
 }

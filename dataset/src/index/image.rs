@@ -45,7 +45,7 @@ pub(super) use source_file::Access;
 
 /// Like PNG's: a byte that is no ASCII, and line ends that a text transfer would change.
 const MAGIC: [u8; 8] = *b"\x89tfidx\r\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = 8 + 4 * 4 + 2 * 8 + 6 * 8;
 const OBJECT_BYTES: usize = 24;
 const PLACE_BYTES: usize = 16;

@@ -104,7 +104,7 @@ fn what_is_written_reads_back() {
     }
 }
 
-/// The fixtures define version 2; the fuzzer of index files starts with them.
+/// The fixtures define version 3; the fuzzer of index files starts with them.
 #[test]
 fn files_of_this_version_stay_as_they_are() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/index");
@@ -146,6 +146,13 @@ fn every_flipped_bit_is_refused() {
             assert!(is_right, "bit {position}: {fault:?}");
         }
     }
+}
+
+#[test]
+fn an_index_of_the_version_that_knew_no_columns_is_refused() {
+    let mut bytes = bytes_of(ranges());
+    bytes[MAGIC.len()..][..4].copy_from_slice(&2_u32.to_le_bytes());
+    assert!(matches!(read(bytes), Err(Fault::Version(2))));
 }
 
 #[test]

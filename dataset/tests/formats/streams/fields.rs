@@ -108,6 +108,25 @@ fn the_only_image_is_found() {
 }
 
 #[test]
+fn bytes_that_begin_as_an_image_do_not_count_beside_a_field_that_is_one() {
+    let png = b"\x89PNG\r\n\x1a\n";
+    let column = |name: &str, encoding: &str| Column {
+        name: name.to_owned(),
+        encoding: encoding.to_owned(),
+        size: None,
+    };
+    let columns = vec![column("image", "jpeg"), column("mask", "bytes")];
+    let sample = [&3_u32.to_le_bytes()[..], &8_u32.to_le_bytes(), b"img", png].concat();
+    let found = fields::transformed(&Container::Columns { columns }, &sample, None);
+    assert_eq!(found.unwrap(), b"img");
+    let record = example(&[
+        feature("image/encoded", 1, &part(1, b"img")),
+        feature("mask", 1, &part(1, png)),
+    ]);
+    assert_eq!(fields::transformed(&Container::TfRecord, &record, None).unwrap(), b"img");
+}
+
+#[test]
 fn a_field_that_was_named_must_be_one_piece_of_bytes() {
     let record = example(&[
         feature("label", 3, &part(1, &[1])),
