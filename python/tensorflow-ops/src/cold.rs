@@ -32,6 +32,7 @@ use tierfeed_transform::{
 use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
+    connection::Connection,
     fields::{Fields, WantedField},
     memory::to_usize,
 };
@@ -143,8 +144,21 @@ impl ColdReader {
         self.read_samples(form, batch.epoch, &samples, is_wanted)
     }
 
-    /// Why a sample cannot be read: what reading it once more says, else the fault that the agent found.
-    pub(crate) fn unreadable(&self, epoch: Epoch, sample: SampleId, fault: Fault) -> Failure {
+    /// Why a sample of the agent cannot be used. One that cannot be transformed may crash workers or take minutes,
+    /// so it is not tried again if the agent says why. Of any other, reading it once more says more than the fault.
+    pub(crate) fn unreadable(
+        &self,
+        agent: Option<&Connection>,
+        epoch: Epoch,
+        sample: SampleId,
+        fault: Fault,
+    ) -> Failure {
+        let in_job = self.dataset.sample_in_job(sample);
+        if fault == Fault::Untransformable
+            && let Some(reason) = agent.and_then(|it| it.reason(in_job))
+        {
+            return self.failure(sample, fault, &reason);
+        }
         let outcome = self.read_samples(Form::Rows, epoch, &[sample], &|| true);
         outcome.err().unwrap_or_else(|| self.failure(sample, fault, fault.name()))
     }

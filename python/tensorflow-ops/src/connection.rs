@@ -8,7 +8,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::{BatchId, LeaseId},
+    id::{BatchId, LeaseId, SampleId},
     session::{Tally, Wait},
     units::Bytes,
 };
@@ -18,6 +18,9 @@ use tierfeed_handoff::{
 
 /// An agent that lives answers at once, unless it has staging memory to map first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An agent that lives knows at once why it has no sample.
+const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A training loop holds the batch that it is about to drop and the next one; that is not keeping them.
 const LOOP_HOLDS: usize = 2;
@@ -62,6 +65,12 @@ impl Connection {
 
     pub(crate) fn next(&self, timeout: Duration) -> Result<Reply, NextError> {
         self.client.next(timeout)
+    }
+
+    /// Why the agent could not hand over a sample, if it still knows and answers.
+    pub(crate) fn reason(&self, sample: SampleId) -> Option<String> {
+        let reasons = self.client.explain(&[sample], EXPLAIN_TIMEOUT).ok()?;
+        reasons.into_iter().find_map(|(of, reason)| (of == sample).then_some(reason))
     }
 
     /// Takes over the lease of a batch, which its dataset calls `own`.

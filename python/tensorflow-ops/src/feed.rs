@@ -326,10 +326,13 @@ impl Feed {
         batch: BatchId,
     ) -> MutexGuard<'a, State> {
         let fault = state.requests.begin_to_read(batch);
+        let agent = state.connection.clone();
         drop(state);
         let begin = monotonic_now();
         let staged = caught(|| match fault {
-            Some((sample, fault)) => Err(self.cold.unreadable(batch.epoch, sample, fault)),
+            Some((sample, fault)) => {
+                Err(self.cold.unreadable(agent.as_deref(), batch.epoch, sample, fault))
+            }
             None => self.cold.read(self.form, batch, &|| !self.is_closed()),
         })
         .unwrap_or_else(Err);

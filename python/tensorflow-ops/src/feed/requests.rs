@@ -38,7 +38,7 @@ pub(super) enum Way {
     InFlight,
     /// It has to be read from the cold store.
     Read,
-    /// The agent could not read a sample: it is tried once more, for a better message.
+    /// The agent could not hand over a sample: the agent or one more try says why.
     Unreadable(SampleId, Fault),
     /// A call is reading it.
     Reading,

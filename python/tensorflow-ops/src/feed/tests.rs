@@ -13,6 +13,7 @@ use tierfeed_core::{
     fleet::launch::Post,
     id::{ConnectionId, LeaseId, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, World},
+    session::Fault,
     tier::Locality,
     units::Bytes,
 };
@@ -210,6 +211,29 @@ fn what_an_agent_that_ends_did_not_deliver_is_read() {
     });
     take(&feed, batch(0, 1)).unwrap();
     assert_eq!((feed.figures().read_directly, feed.is_connected()), (2, false));
+}
+
+#[test]
+fn the_agent_says_why_a_sample_cannot_be_transformed() {
+    let job = Job::new();
+    let agent = job.agent();
+    let (feed, connection) = job.feed_of(&agent);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| take(&feed, batch(0, 1)));
+        let refusal = Refusal::Unreadable(SampleId(3), Fault::Untransformable);
+        agent.server.refuse(connection, agent.requested(), refusal).unwrap();
+        let event = agent.event();
+        let ClientEvent::ExplanationWanted { request, samples, .. } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(samples, [SampleId(3)]);
+        let reasons = [(SampleId(3), "the file is truncated".to_owned())].into_iter();
+        agent.server.explain(connection, request, reasons);
+        let failure = call.join().unwrap().err().unwrap();
+        assert_eq!(failure.code, Code::DataLoss);
+        let said = "cannot transform sample 3, class/3.jpg: the file is truncated";
+        assert_eq!(failure.message, said);
+    });
 }
 
 #[test]
