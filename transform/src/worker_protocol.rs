@@ -65,6 +65,8 @@ pub struct Setup {
 pub struct DatasetPipeline {
     /// The first sample of the dataset.
     pub first: u64,
+    /// The first sample behind it.
+    pub end: u64,
     /// What its samples become.
     pub pipeline: Pipeline,
 }
@@ -73,7 +75,10 @@ impl Setup {
     /// A worker for a pipeline, started by this process, with a usual limit and no niceness.
     #[must_use]
     pub fn of(pipeline: &Pipeline, seed: u64) -> Self {
-        Self::of_datasets(&[DatasetPipeline { first: 0, pipeline: pipeline.clone() }], seed)
+        Self::of_datasets(
+            &[DatasetPipeline { first: 0, end: u64::MAX, pipeline: pipeline.clone() }],
+            seed,
+        )
     }
 
     /// The same for the pipelines of several datasets, in the order of their samples.

@@ -95,12 +95,13 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The pipelines of the datasets that have one, each from the first sample of its dataset on.
+/// The pipelines of the datasets that have one, each with the samples of its dataset.
 fn pipelines(job: &Job, order: Spec) -> Vec<DatasetPipeline> {
     let of = order.datasets().zip(job.pipelines());
     let of = of.filter_map(|(dataset, pipeline)| {
-        let first = order.first_sample(dataset).0.into();
-        Some(DatasetPipeline { first, pipeline: pipeline?.clone() })
+        let first = u64::from(order.first_sample(dataset).0);
+        let end = first + order.of_dataset(dataset).map_or(0, |it| u64::from(it.samples));
+        Some(DatasetPipeline { first, end, pipeline: pipeline?.clone() })
     });
     of.collect()
 }

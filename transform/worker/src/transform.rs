@@ -5,6 +5,8 @@ mod geometry;
 mod images;
 mod tokens;
 
+use std::ops::Range;
+
 use tierfeed_dataset::format::fields::{self, FieldError};
 use tierfeed_images::DecodeError;
 use tierfeed_transform::{
@@ -162,16 +164,19 @@ impl Apply for Transform {
     }
 }
 
-/// The transforms of the datasets of a job, each from its first sample on.
+/// The transforms of the datasets of a job, each with the samples of its dataset.
 pub struct Transforms {
-    of: Vec<(u64, Transform)>,
+    of: Vec<(Range<u64>, Transform)>,
 }
 
 impl Transforms {
-    /// For the pipelines of a job with this seed, in the order of their samples.
+    /// For the pipelines of a job with this seed.
     #[must_use]
     pub fn new(pipelines: Vec<DatasetPipeline>, seed: u64) -> Self {
-        let of = pipelines.into_iter().map(|it| (it.first, Transform::new(it.pipeline, seed)));
+        let of = pipelines.into_iter().map(|it| {
+            let DatasetPipeline { first, end, pipeline } = it;
+            (first..end, Transform::new(pipeline, seed))
+        });
         Self { of: of.collect() }
     }
 }
@@ -183,12 +188,12 @@ impl Apply for Transforms {
         row: &mut [u8],
         prepared: Option<&mut Vec<u8>>,
     ) -> Result<(), Defect> {
-        let of = self.of.iter_mut().rev().find(|(first, _)| *first <= input.sample);
-        let (first, transform) = of.ok_or_else(|| Defect {
+        let of = self.of.iter_mut().find(|(samples, _)| samples.contains(&input.sample));
+        let (samples, transform) = of.ok_or_else(|| Defect {
             kind: DefectKind::Unsuitable,
             message: "its dataset has no transform".to_owned(),
         })?;
-        let input = Input { sample: input.sample - *first, ..*input };
+        let input = Input { sample: input.sample - samples.start, ..*input };
         Apply::apply(transform, &input, row, prepared)
     }
 }

@@ -154,3 +154,22 @@ fn an_error_tells_its_causes() {
     assert!(defect.message.starts_with("this PNG image cannot be decoded: "), "{defect:?}");
     assert_eq!(defect.kind, DefectKind::Damaged);
 }
+
+#[test]
+fn a_sample_of_a_dataset_without_a_transform_is_refused() {
+    let steps = [r#"{"center_crop": 3}"#, r#"{"center_crop": 5}"#];
+    let datasets = [(2, 4, steps[0]), (6, 8, steps[1])];
+    let of = datasets.map(|(first, end, steps)| DatasetPipeline {
+        first,
+        end,
+        pipeline: pipeline(steps),
+    });
+    let mut transforms = Transforms::new(of.to_vec(), 9);
+    let bytes = fixture("grey");
+    let is_refused = (0..9).map(|sample| {
+        let input = input(sample, InputForm::Stored, &bytes);
+        transforms.apply(&input, &mut [0; 128], None).is_err()
+    });
+    let expected = [true, true, false, false, true, true, false, false, true];
+    assert_eq!(is_refused.collect::<Vec<_>>(), expected);
+}
