@@ -199,7 +199,7 @@ pub enum Reason {
     #[error(
         "expected a number of samples from {min} to {max}, or a share of the cache such as `50 %`"
     )]
-    NotAnExtent {
+    NotASampleCount {
         /// The smallest number.
         min: u32,
         /// The largest number.

@@ -102,9 +102,9 @@ impl Check<'_> {
         }
         let half = Fetches::default();
         let size = typed.fetch_size.as_ref();
-        let size = size.map(|typed| self.extent(&["deli", "fetch_size"], typed, 1));
+        let size = size.map(|typed| self.sample_count(&["deli", "fetch_size"], typed, 1));
         let threshold = typed.threshold.as_ref();
-        let threshold = threshold.map(|typed| self.extent(&["deli", "threshold"], typed, 0));
+        let threshold = threshold.map(|typed| self.sample_count(&["deli", "threshold"], typed, 0));
         let fetches = Fetches {
             size: size.transpose()?.unwrap_or(half.size),
             threshold: threshold.transpose()?.unwrap_or(half.threshold),
@@ -118,12 +118,12 @@ impl Check<'_> {
     }
 
     /// A number of samples, or a share of the cache.
-    fn extent(&self, keys: &[&str], typed: &Text, min: u32) -> Result<SampleCount, JobError> {
+    fn sample_count(&self, keys: &[&str], typed: &Text, min: u32) -> Result<SampleCount, JobError> {
         if typed.0.ends_with('%') {
             return self.share(keys, typed).map(|share| SampleCount::Share(share.0));
         }
         let count = typed.0.parse().ok().filter(|count| *count >= min).map(SampleCount::Samples);
-        let reason = Reason::NotAnExtent { min, max: FETCH_SIZE_MAX };
+        let reason = Reason::NotASampleCount { min, max: FETCH_SIZE_MAX };
         count.ok_or_else(|| self.invalid(keys, &typed.0, reason))
     }
 
