@@ -20,7 +20,6 @@ import os
 import resource
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -309,6 +308,12 @@ def tierfeed(settings: Settings) -> Epochs:
     ) as loader:
         for _ in range(settings.epochs):
             yield (samples for samples, _labels in loader)
+        assert_from_agent(loader)
+
+
+def assert_from_agent(loader: Any) -> None:
+    """A trainer reads on alone when its agent is gone; then it is not the agent that was measured."""
+    assert loader.feed.mode == "agent", loader.feed.mode
 
 
 def job(settings: Settings) -> Epochs:
@@ -318,6 +323,7 @@ def job(settings: Settings) -> Epochs:
     with tierfeed.torch.TierLoader() as loader:
         for _ in loader.epochs_left:
             yield (samples for samples, _labels in loader)
+        assert_from_agent(loader)
 
 
 LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
@@ -466,7 +472,6 @@ def versions() -> dict[str, str]:
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     command, *rest = sys.argv[1:]
     if command == "versions":

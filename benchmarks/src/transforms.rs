@@ -37,6 +37,7 @@ pub const OVER_FIXED_MAX: f64 = 1.1;
 /// It fails if it takes so many times as long, however far the turns lie apart.
 pub const OVER_BETTER_FORM_FAILS: f64 = 1.3;
 
+/// Samples of a batch, where it does not matter.
 const BATCH: usize = 8;
 
 /// The bytes of a decoded photograph.
@@ -134,6 +135,7 @@ struct Side {
     cache: &'static str,
     steps: &'static str,
     policy: &'static str,
+    batch: usize,
     room: Bytes,
     epochs: usize,
 }
@@ -186,6 +188,7 @@ fn unlimited(name: &str) -> Side {
         cache: "stored",
         steps: "[{ random_resized_crop: 224 }, { random_horizontal_flip: 0.5 }]",
         policy: "none",
+        batch: BATCH,
         room: Bytes::mib(16),
         epochs: 2,
     }
@@ -321,7 +324,8 @@ impl Bench<'_> {
     }
 
     fn job(&self, side: &Side) -> String {
-        let Side { rate, threads, assignment, cache, steps, policy, room, epochs, .. } = side;
+        let Side { rate, threads, assignment, cache, steps, policy, batch, room, epochs, .. } =
+            side;
         let emulate = match rate {
             0 => String::new(),
             rate => format!(", emulate: {{ latency: 1 ms, bandwidth: {rate} B/s }}"),
@@ -330,7 +334,7 @@ impl Bench<'_> {
             "name: bench\n\
              dataset: {{ source: \"file://{}\", format: files, glob: \"*.*\"{emulate} }}\n\
              order: {{ shuffle: sequential, epochs: {epochs} }}\n\
-             batch_size: {BATCH}\n\
+             batch_size: {batch}\n\
              world: {{ nodes: 1, ranks_per_node: 1 }}\n\
              threads: {threads}\n\
              policy: {policy}\n\

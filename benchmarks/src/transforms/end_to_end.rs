@@ -14,11 +14,14 @@ use std::{fs, path::PathBuf, process::Command, thread};
 use anyhow::Context as _;
 use tierfeed_harness::statistics::percentile;
 
-use super::{BATCH, Bench, OVER_BOUND_MAX, Outcome, Promise, Side, Turn, row, unlimited};
+use super::{Bench, OVER_BOUND_MAX, Outcome, Promise, STAGING, Side, Turn, row, unlimited};
 use crate::decode::{self, Work};
 
 /// Epochs of a turn; the first and the last are not measured.
 const EPOCHS: usize = 8;
+
+/// Samples of a batch, as trainings on images have them: what each batch costs beside its images counts less.
+const BATCH: usize = 32;
 
 /// Steps by which computing alone is measured.
 const STEPS_ALONE: usize = 100;
@@ -107,7 +110,7 @@ impl Bench<'_> {
         ];
         let threads = u32::try_from(cores)?;
         let trainings = sides.into_iter().map(|(computes, side)| Training {
-            side: Side { threads, epochs: EPOCHS, ..side },
+            side: Side { threads, epochs: EPOCHS, batch: BATCH, room: STAGING, ..side },
             computes,
             epochs: Vec::new(),
             computing: Vec::new(),
