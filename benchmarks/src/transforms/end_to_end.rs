@@ -63,7 +63,7 @@ impl Bench<'_> {
     /// Three trainings with a GPU, and two with a network on a core, in each of which something else is short.
     pub(super) fn end_to_end(&self, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
         let bytes = self.make("photos")?;
-        let batches = self.settings.samples / BATCH;
+        let batches = self.settings.samples.div_ceil(BATCH);
         let cores = thread::available_parallelism()?.get();
         let images = fs::read_dir(self.folder.join("data"))?.map(|entry| Ok(entry?.path()));
         let images = images.collect::<anyhow::Result<Vec<PathBuf>>>()?;
@@ -92,7 +92,7 @@ impl Bench<'_> {
 
     /// The trainings, by what decoding a batch takes on all cores.
     fn trainings(&self, decoding: f64, bytes: f64, cores: usize) -> anyhow::Result<Vec<Training>> {
-        let batch_bytes = bytes / (self.settings.samples / BATCH) as f64;
+        let batch_bytes = bytes / self.settings.samples.div_ceil(BATCH) as f64;
         let one_pass = self.computing(&Side { passes: 1, ..unlimited("a pass") })?;
         let passes = (decoding / one_pass).round().max(1.0) as u32;
         let both = decoding + f64::from(passes) * one_pass / cores as f64;
