@@ -3,8 +3,8 @@
 //!
 //! Each turn is a process of its own that reads every sample in several epochs. Warm: the files lie in the page
 //! cache, and for tierfeed in its main memory after the first epoch, which is not measured for any side. Throttled:
-//! the files lie on a disk whose reads the kernel limits ([`tierfeed_harness::slow_disk`]), the page cache is emptied before
-//! each turn, and the first epoch counts.
+//! the files lie on a disk whose reads the kernel limits ([`tierfeed_harness::slow_disk`]), the page cache is emptied
+//! before each turn, and the first epoch counts.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 

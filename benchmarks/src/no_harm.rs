@@ -2,8 +2,8 @@
 //! with the page cache, turn by turn.
 //!
 //! The shape is that of DLIO's `UNet3D`: few large files, read whole. They lie on an ext4 image whose reads the
-//! kernel throttles ([`tierfeed_harness::slow_disk`]), and the page cache is emptied before each turn. A step takes a fixed
-//! time without a processor, as on an accelerator, whose utilisation in an epoch is the share of these steps.
+//! kernel throttles ([`tierfeed_harness::slow_disk`]), and the page cache is emptied before each turn. A step takes a
+//! fixed time without a processor, as on an accelerator, whose utilisation in an epoch is the share of these steps.
 //!
 //! With memory to spare, tierfeed must use it as well as the kernel does for `DataLoader`. Then both run in a
 //! memory group that holds what tierfeed needs with its tiers, and nothing more, so that the page cache of

@@ -52,6 +52,19 @@ pub(crate) fn times_as_much(
     })
 }
 
+/// A share: published, and ours here.
+pub(crate) fn at_least(what: &str, published: f64, ours: Option<Value>) -> Option<Headline> {
+    let Value { median, least, most } = ours?;
+    let percent = |share: f64| 100.0 * share;
+    Some(Headline {
+        what: what.to_owned(),
+        published: format!("{:.1} %", percent(published)),
+        here: format!("{:.1} % ({:.1} to {:.1})", percent(median), percent(least), percent(most)),
+        verdict: verdict(published, median, least, most),
+        why: String::new(),
+    })
+}
+
 /// Of a figure that is better if it is more, with the range of its turns.
 fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
     match published {

@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod deep_memory;
 pub mod deli;
 pub mod dlcache;
 pub mod figure;

@@ -1,10 +1,13 @@
 //! `tierfeed-bench paper`: figures of papers, repeated as real trainings.
 
+mod deep_memory;
+mod lobster;
+
 use std::{fs, thread};
 
 use serde::Serialize;
 
-use crate::{deep_memory, figure::Figure, stage::Settings};
+use crate::{figure::Figure, stage::Settings};
 
 /// The outcome, as it is printed in JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -18,7 +21,8 @@ pub struct Outcome {
 /// All names that [`run`] takes: `all`, papers, figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    ["all", "deep-memory"].into_iter().chain(deep_memory::names()).collect()
+    let papers = ["all", "deep-memory", "lobster"].into_iter();
+    papers.chain(deep_memory::names()).chain(lobster::names()).collect()
 }
 
 /// Repeats the figures with these names.
@@ -31,7 +35,9 @@ pub fn run(
     names: &[String],
     step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    let figures = deep_memory::run(settings, |figure| is_wanted(figure, names), step)?;
+    let is_wanted = |figure: &str| is_wanted(figure, names);
+    let mut figures = deep_memory::run(settings, is_wanted, step)?;
+    figures.extend(lobster::run(settings, is_wanted, step)?);
     Ok(Outcome { machine: machine(settings), figures })
 }
 

@@ -103,6 +103,11 @@ impl Stage<'_> {
         self.dataset.0 as f64 / 1e6
     }
 
+    /// Steps of an epoch.
+    pub(crate) fn steps(&self) -> u32 {
+        self.settings.photographs.div_ceil(BATCH)
+    }
+
     /// A part of the dataset.
     pub(crate) fn percent(&self, percent: u64) -> Bytes {
         Bytes(self.dataset.0 * percent / 100)

@@ -73,6 +73,19 @@ impl Trained {
         mean(self.seconds.get(first..).unwrap_or_default())
     }
 
+    /// The share of batches from epoch number `first` on that were waited for at most so many seconds.
+    #[expect(clippy::cast_precision_loss, reason = "a count of batches")]
+    pub(crate) fn ready(&self, first: usize, at_most_s: f64) -> f64 {
+        let waits: Vec<f64> = self.waits.iter().skip(first).flatten().copied().collect();
+        waits.iter().filter(|wait| **wait <= at_most_s).count() as f64 / waits.len() as f64
+    }
+
+    /// Megabytes that were read from the slow disk.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub(crate) fn read_megabytes(&self) -> f64 {
+        self.used.map_or(f64::NAN, |used| used.read.0 as f64 / 1e6)
+    }
+
     /// CPU seconds of the epochs from number `first` on, per epoch.
     pub(crate) fn epoch_cpu_s(&self, first: usize) -> f64 {
         mean(self.cpu_s.get(first..).unwrap_or_default())

@@ -1,9 +1,9 @@
 //! `DeepMemoryDL`: a node whose memory is short, with CXL memory beside, as trainings with the loaders of today, and
 //! with tierfeed.
 //!
-//! The node is a control group: its memory holds a part of the dataset beside what the processes need. CXL memory is, for
-//! the loaders of today, more memory of the group, as fast as main memory; as storage, a RAM disk. Both flatter them.
-//! For tierfeed it is a tier whose latency and bandwidth are emulated.
+//! The node is a control group: its memory holds a part of the dataset beside what the processes need. CXL memory is,
+//! for the loaders of today, more memory of the group, as fast as main memory; as storage, a RAM disk. Both flatter
+//! them. For tierfeed it is a tier whose latency and bandwidth are emulated.
 
 mod caching;
 mod environments;
@@ -33,7 +33,7 @@ const FIGURES: [(&str, Repeat); 6] = [
 ];
 
 /// The names of the figures that [`run`] repeats.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FIGURES.iter().map(|(name, _)| *name)
 }
 
@@ -42,7 +42,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 ///
 /// If the disk cannot be made (this needs root), or a training fails.
-pub fn run(
+pub(super) fn run(
     settings: &Settings,
     is_wanted: impl Fn(&str) -> bool,
     step: &mut dyn FnMut(&str),

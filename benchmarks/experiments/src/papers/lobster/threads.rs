@@ -1,0 +1,71 @@
+//! Figure 6: images a second by the number of preprocessing threads.
+
+use tierfeed_core::units::Bytes;
+
+use super::DISK;
+use crate::{
+    figure::{Along, Figure, Paper},
+    stage::{BATCH, STAGING, Side, Stage, job},
+    training::{Trained, Training},
+};
+
+pub(super) const NAME: &str = "lobster-6";
+
+const EPOCHS: u32 = 3;
+const THREADS: [u32; 4] = [1, 2, 3, 4];
+
+/// Loaders, by their names in the script and for people.
+const LOADERS: [(&str, &str); 3] = [
+    ("dataloader", "DataLoader, workers"),
+    ("dali", "DALI, threads"),
+    ("tierfeed", "tierfeed, threads"),
+];
+
+pub(super) fn figures(
+    stage: &mut Stage<'_>,
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Figure>> {
+    let data = stage.photographs();
+    let images = f64::from(stage.settings.photographs);
+    // Samples are kept as they are stored, so that each epoch decodes them.
+    let room = Bytes(stage.percent(125).0 + STAGING.0);
+    let rows = LOADERS.map(|(loader, name)| {
+        let sides = THREADS.map(|workers| Side {
+            name: format!("{workers} {name}"),
+            room: None,
+            training: Training {
+                loader,
+                data: &data,
+                batch_size: BATCH,
+                epochs: EPOCHS,
+                step_s: 0.0,
+                workers,
+                decode: true,
+                job: job(room, &[]),
+            },
+        });
+        (name.to_owned(), sides.to_vec())
+    });
+    let along = Along::Positions(THREADS.map(f64::from).to_vec());
+    let axes = ("preprocessing threads or workers", "images/s from the second epoch on");
+    let rate = |trained: &Trained| images / trained.epoch_s(1);
+    let chart = stage.chart(axes, along, rows.to_vec(), rate, step)?;
+    Ok(vec![Figure {
+        name: NAME.to_owned(),
+        paper: Paper::Lobster,
+        number: "Figure 6".to_owned(),
+        title: "Preprocessing throughput by threads".to_owned(),
+        setting: format!(
+            "{} photographs ({}) in memory, decoded and cropped; nothing is computed. The paper has its peak at 6 \
+             threads beside loading; this machine has 2 cores.",
+            stage.settings.photographs, stage.dataset
+        ),
+        charts: vec![chart],
+        headlines: Vec::new(),
+        predictions: Vec::new(),
+        emulated: vec![format!(
+            "the first epoch reads from a loop device that is limited to {DISK}"
+        )],
+        command: format!("tierfeed-bench paper {NAME}"),
+    }])
+}
