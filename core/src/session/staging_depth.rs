@@ -11,8 +11,9 @@
 //!
 //! Threads that transform what arrived are a second queue of this kind behind the first, with the times of transforms
 //! as its service time. What a step gives a thread need not be a whole number of samples: a thread takes its samples of
-//! one step, and has the steps in which the other threads take as many. One sample that takes many steps then asks for as many batches in reserve, and
-//! delays no batch but its own: that is why times that spread need more depth than their mean says.
+//! one step, and has the steps in which the other threads take as many. One sample that takes many steps then asks
+//! for as many batches in reserve, and delays no batch but its own: that is why times that spread need more depth than
+//! their mean says.
 //!
 //! Where the grid is coarser than the truth it errs towards late: a time between two points of the grid
 //! is split between them so that its mean stays and its spread grows, what leaves the grid never comes
