@@ -67,9 +67,13 @@ fn a_panic_while_metrics_are_asked_for_ends_an_agent_and_costs_no_sample() {
     eventually("the training is on its way", || cluster.fixture.lines() > 3);
     // It may be without the agent, which is still starting.
     let socket = cluster.fixture.run_dir().join("observe.sock");
-    eventually("the agent answers", || UnixStream::connect(&socket).is_ok());
-    let mut socket = UnixStream::connect(&socket).unwrap();
-    socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    // Its first connection is the one that counts: it may end the agent before a second one is made.
+    let mut connection = None;
+    eventually("the agent answers", || {
+        connection = UnixStream::connect(&socket).ok();
+        connection.is_some()
+    });
+    _ = connection.unwrap().write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
     dies(&mut agent, "metrics");
     end_well(trainers);
     assert_complete(&cluster.fixture.log());
