@@ -105,7 +105,7 @@ def test_jax_and_grain_and_keras_get_the_fields(
     from tierfeed.keras import TierPyDataset
 
     monkeypatch.chdir(tmp_path)
-    source = containers.write(tmp_path / "data", "webdataset")
+    source = containers.write(tmp_path / "data", "webdataset", photographs.png)
     with TierLoader(source, **keys("webdataset")) as loader:
         for step, (images, fields) in enumerate(loader):
             numbers = loader.feed.order.batch(0, step, 0)
