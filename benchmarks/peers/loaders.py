@@ -17,7 +17,6 @@ import importlib.metadata
 import itertools
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cpu_time import cpu_seconds
+
 SIZE = 224
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,6 @@ def spdl(settings: Settings) -> Epochs:
 
 def dali(settings: Settings) -> Epochs:
     from nvidia.dali import fn, pipeline_def
-    from nvidia.dali.plugin.base_iterator import LastBatchPolicy  # noqa: F401
 
     paths = [str(path) for path in paths_in(settings.data)]
 
@@ -316,16 +315,6 @@ def assert_from_agent(loader: Any) -> None:
     assert loader.feed.mode == "agent", loader.feed.mode
 
 
-def job(settings: Settings) -> Epochs:
-    """The same as a rank of a `tierfeed run`, whose job file says everything."""
-    import tierfeed.torch
-
-    with tierfeed.torch.TierLoader() as loader:
-        for _ in loader.epochs_left:
-            yield (samples for samples, _labels in loader)
-        assert_from_agent(loader)
-
-
 LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
     "dataloader": ("torch", data_loader),
     "tf.data": ("tensorflow-cpu", tf_data),
@@ -336,7 +325,6 @@ LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
     "dali": ("nvidia-dali-cuda120", dali),
     "grain": ("grain", grain),
     "tierfeed": ("tierfeed", tierfeed),
-    "job": ("tierfeed", job),
 }
 
 
@@ -433,32 +421,6 @@ def train(settings: Settings) -> dict[str, Any]:
         "cpu_s": cpu,
         "first_batch_s": first,
     }
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process, of the children that it has joined, and of those that live."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    own = sum(one.ru_utime + one.ru_stime for one in used)
-    return own + sum(ticks_of_tree(child) for child in children_of(os.getpid())) / TICKS_PER_S
-
-
-def children_of(pid: int) -> list[int]:
-    try:
-        return [
-            int(child)
-            for thread in Path(f"/proc/{pid}/task").iterdir()
-            for child in (thread / "children").read_text().split()
-        ]
-    except OSError:
-        return []
-
-
-def ticks_of_tree(pid: int) -> int:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return sum(map(int, fields[11:15])) + sum(map(ticks_of_tree, children_of(pid)))
 
 
 def versions() -> dict[str, str]:

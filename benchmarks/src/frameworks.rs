@@ -26,6 +26,8 @@ use tierfeed_harness::{
 };
 
 const SCRIPT: &str = include_str!("../peers/frameworks.py");
+/// What the script imports.
+const CPU_TIME: &str = include_str!("../peers/cpu_time.py");
 
 /// The least ratio of batches a second of warm samples: half of what is promised.
 pub const WARM_RATIO_MIN: f64 = 1.5;
@@ -170,6 +172,7 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
         let python = std::path::absolute(&settings.python)?;
         let bench = Bench { settings, folder, script: folder.join("frameworks.py"), python };
         fs::write(&bench.script, SCRIPT)?;
+        fs::write(bench.script.with_file_name("cpu_time.py"), CPU_TIME)?;
         step("warm samples");
         bench.make_samples(folder)?;
         let warm = bench.compare(folder, None, FirstEpoch::WarmsUp, step)?;

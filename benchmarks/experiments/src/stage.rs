@@ -27,7 +27,7 @@ const SIDE: u32 = 500;
 /// What tierfeed stages beside its tiers.
 pub(crate) const STAGING: Bytes = Bytes::mib(16);
 /// Room beside what was measured, for kernel memory and what varies.
-const SPARE: Bytes = Bytes::mib(8);
+const SPARE: Bytes = Bytes::mib(16);
 
 /// The settings of real experiments.
 #[derive(Debug, Clone)]

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Machine, Used};
 
 const SCRIPT: &str = include_str!("../../peers/loaders.py");
+/// What the script imports.
+const CPU_TIME: &str = include_str!("../../peers/cpu_time.py");
 
 /// What runs trainings.
 #[derive(Debug)]
@@ -115,6 +117,7 @@ impl Trainer {
         let trainer = Self { python: python?, tierfeed: tierfeed?, folder: folder? };
         ensure!(trainer.python.is_file(), "{}: there is no such file", trainer.python.display());
         fs::write(trainer.script(), SCRIPT)?;
+        fs::write(trainer.folder.join("cpu_time.py"), CPU_TIME)?;
         Ok(trainer)
     }
 

@@ -291,8 +291,8 @@ impl NodeModel {
         schedule::transforms::assumed_lengths(job, self.transforming, lengths.prepared.as_deref())
     }
 
-    /// The node whose threads need so long to transform a sample, whatever was measured. Nothing is saved by the
-    /// prepared form then.
+    /// The same node, on which a thread takes `time` to transform a sample in place of the measured time. A sample in
+    /// its prepared form takes as long.
     #[must_use]
     pub fn with_transform_time(mut self, time: Nanoseconds) -> Self {
         let each = SampleTime { prepare: Nanoseconds(0), rest: time };

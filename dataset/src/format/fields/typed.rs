@@ -50,7 +50,7 @@ impl<'a> Field<'a> {
 
     #[expect(
         clippy::cast_precision_loss,
-        reason = "whoever asks for floats of integers gets the nearest"
+        reason = "an integer that is asked for as a float becomes the nearest float"
     )]
     fn floats(&self) -> Option<Vec<f64>> {
         match &self.value {
