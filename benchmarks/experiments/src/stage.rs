@@ -29,9 +29,20 @@ pub(crate) const STAGING: Bytes = Bytes::mib(16);
 /// Room beside what was measured, for kernel memory and what varies.
 const SPARE: Bytes = Bytes::mib(16);
 
+/// How much of an experiment runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it, as figures are quoted.
+    Full,
+    /// The sides of each figure that tell most, in a minute or two for a paper: to see what a change broke.
+    Quick,
+}
+
 /// The settings of real experiments.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// How much of each figure runs.
+    pub extent: Extent,
     /// A Python with the loaders: `scripts/frameworks/setup.sh peers`.
     pub python: PathBuf,
     /// The path of the `tierfeed` binary.

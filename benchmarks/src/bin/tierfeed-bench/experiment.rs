@@ -13,7 +13,8 @@ use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{
     deli, dlcache, limits,
     loaders::{self, Condition},
-    lobster, page, papers, stage,
+    lobster, page, papers,
+    stage::{self, Extent},
 };
 use tierfeed_harness::{
     environment,
@@ -422,9 +423,11 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
     let BenchLoaders { python, photographs, rounds, only, quick, output } = arguments;
     let (photographs, rounds) = if quick { (1000, 1) } else { (photographs, rounds) };
+    let extent = if quick { Extent::Quick } else { Extent::Full };
     let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
     let tierfeed = Programs::find()?.tierfeed;
-    let stage = stage::Settings { python, tierfeed, folder: output.folder(), photographs, rounds };
+    let folder = output.folder();
+    let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
     let settings = loaders::Settings { stage, only, conditions };
     let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -435,8 +438,10 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
 fn paper(arguments: BenchPaper) -> Result<(), Failure> {
     let BenchPaper { names, python, photographs, rounds, quick, page: file, output } = arguments;
     let (photographs, rounds) = if quick { (600, 1) } else { (photographs, rounds) };
+    let extent = if quick { Extent::Quick } else { Extent::Full };
     let tierfeed = Programs::find()?.tierfeed;
-    let stage = stage::Settings { python, tierfeed, folder: output.folder(), photographs, rounds };
+    let folder = output.folder();
+    let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if let Some(file) = file {
