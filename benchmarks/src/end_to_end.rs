@@ -24,6 +24,7 @@ use tierfeed_harness::{
     clock::now,
     files,
     judgement::Judgement,
+    leftovers::own_name,
     programs::Programs,
     slow_disk::{SlowDisk, on_slow_disk},
 };
@@ -185,7 +186,7 @@ impl Bench<'_> {
 
     fn train(&self, rate: BytesPerSecond) -> anyhow::Result<Run> {
         let job = self.folder.join("job.yaml");
-        let scratch = self.settings.scratch.join(format!("tierfeed-bench-{}", std::process::id()));
+        let scratch = self.settings.scratch.join(own_name());
         fs::write(&job, self.job_text(&scratch))?;
         let predicted = self.predict(&job)?;
         self.disk.limit(rate)?;

@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::retention::policy;
-use tierfeed_harness::{files, judgement::Judgement, programs::Programs};
+use tierfeed_harness::{files, judgement::Judgement, leftovers::own_name, programs::Programs};
 
 const EPOCHS: u32 = 3;
 const RANKS: u32 = 2;
@@ -143,7 +143,7 @@ fn measure(settings: &Settings, folder: &Path) -> anyhow::Result<Outcome> {
     let data = folder.join("data");
     let dataset_bytes = files::write_image_folder(&data, settings.files)?;
     let job = folder.join("job.yaml");
-    let scratch = settings.scratch.join(format!("tierfeed-bench-{}", std::process::id()));
+    let scratch = settings.scratch.join(own_name());
     let chunks = |percent: u64| dataset_bytes * percent / 100 / CHUNK_BYTES;
     let capacity_bytes = (chunks(40) + chunks(10)) * CHUNK_BYTES;
     let programs = &settings.programs;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::parallel;
+use crate::{leftovers, parallel};
 
 /// Runs `experiment` in a new folder below `parent`, and removes the folder also if the experiment fails.
 ///
@@ -19,7 +19,7 @@ pub fn in_folder<T>(
     parent: &Path,
     experiment: impl FnOnce(&Path) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let folder = parent.join(format!("tierfeed-bench-{}", std::process::id()));
+    let folder = parent.join(leftovers::own_name());
     fs::create_dir_all(&folder)
         .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
     let outcome = experiment(&folder);

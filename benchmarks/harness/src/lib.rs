@@ -9,6 +9,7 @@ pub mod environment;
 pub mod failure;
 pub mod files;
 pub mod judgement;
+pub mod leftovers;
 pub mod memory_group;
 pub mod output;
 pub mod parallel;

@@ -14,7 +14,10 @@ use nix::{
 };
 use tierfeed_core::units::Bytes;
 
-use crate::clock::{now, pause};
+use crate::{
+    clock::{now, pause},
+    leftovers::own_name,
+};
 
 /// Between two looks at the processes of a group.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -57,7 +60,7 @@ impl MemoryGroup {
             fs::write(mount.join("cgroup.subtree_control"), "+memory")
                 .context("cannot turn the memory controller on; this needs root")?;
         }
-        let path = mount.join(format!("tierfeed-bench-memory-{}", std::process::id()));
+        let path = mount.join(format!("{}-memory", own_name()));
         fs::create_dir(&path)
             .with_context(|| format!("cannot make {}; this needs root", path.display()))?;
         Ok(Self { path, files })

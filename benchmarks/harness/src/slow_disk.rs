@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use crate::cgroup;
+use crate::{cgroup, leftovers::own_name};
 use anyhow::{Context as _, bail, ensure};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
@@ -142,7 +142,7 @@ impl SlowDisk {
 
 impl Group {
     fn make() -> anyhow::Result<Self> {
-        let name = format!("tierfeed-bench-{}", std::process::id());
+        let name = format!("{}-disk", own_name());
         let root = Path::new("/sys/fs/cgroup");
         let (path, limits) = if root.join("blkio").is_dir() {
             (root.join("blkio").join(name), ("blkio.throttle.read_bps_device", ""))

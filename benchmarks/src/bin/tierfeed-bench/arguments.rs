@@ -110,6 +110,9 @@ pub(crate) enum Bench {
     /// Takes every batch of every rank from the agent, as a training whose steps cost no CPU.
     #[command(hide = true)]
     Reader(BenchReader),
+    /// Removes what an experiment leaves, once its own input ends.
+    #[command(hide = true)]
+    RemoveLeftovers(RemoveLeftovers),
 }
 
 /// Arguments of `tierfeed-chaos`, which it parses itself.
@@ -382,6 +385,16 @@ pub(crate) struct BenchPeers {
     pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveLeftovers {
+    /// The process of the experiment.
+    #[arg(long, value_name = "PID")]
+    pub(crate) process: u32,
+    /// Where it made its files.
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) folders: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

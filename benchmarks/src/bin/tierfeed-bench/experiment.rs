@@ -1,6 +1,6 @@
 //! One function for each experiment: its settings from the arguments, its outcome to the output.
 
-use std::{fs, os::unix::process::CommandExt as _, process::Command, time::Duration};
+use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, anyhow};
 use tierfeed_benchmarks::{
@@ -20,6 +20,7 @@ use tierfeed_harness::{
     environment,
     failure::Failure,
     judgement::Judgement,
+    leftovers::{self, Watch},
     output::FolderAndFormat,
     programs::{self, Programs},
 };
@@ -29,8 +30,11 @@ use crate::arguments::{
     BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
     BenchLimits, BenchLoaders, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPaper,
     BenchPeers, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
-    BenchTransforms, DlcachePatterns, ForwardedArguments, IoEngine, TiersSubject,
+    BenchTransforms, DlcachePatterns, ForwardedArguments, IoEngine, RemoveLeftovers, TiersSubject,
 };
+
+/// Where some experiments keep data in memory.
+const RAM_DISK: &str = "/dev/shm";
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
@@ -68,7 +72,22 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::PeersServe(it) => peers_transport::serve(it.sample).map_err(Failure::Work),
         Bench::PeersRelay(it) => peers_transport::relay(it.to, it.delay).map_err(Failure::Work),
         Bench::Reader(it) => read(&it),
+        Bench::RemoveLeftovers(it) => remove_leftovers(&it),
     }
+}
+
+/// What makes files in `folder`, and disks and control groups, leaves none of them while this lives.
+fn watch(folder: &Path) -> Result<Watch, Failure> {
+    let folders = [folder, Path::new(RAM_DISK)].map(Path::to_owned);
+    Watch::start(&Programs::find()?.own, &folders).map_err(Failure::Work)
+}
+
+fn remove_leftovers(arguments: &RemoveLeftovers) -> Result<(), Failure> {
+    let ended =
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).context("cannot read the input");
+    ended.map_err(Failure::Work)?;
+    leftovers::remove(arguments.process, &arguments.folders);
+    Ok(())
 }
 
 /// Replaces this process by `tierfeed-chaos`, whose help names it `name`. So output, signals and exit code
@@ -149,6 +168,7 @@ fn handoff(arguments: BenchHandoff) -> Result<(), Failure> {
 fn frameworks(arguments: BenchFrameworks) -> Result<(), Failure> {
     let BenchFrameworks { python, only, samples, sample, batch_size, .. } = arguments;
     let BenchFrameworks { epochs, rounds, rate, output, .. } = arguments;
+    let _watch = watch(&output.folder())?;
     let settings = frameworks::Settings {
         tierfeed: Programs::find()?.tierfeed,
         python,
@@ -230,6 +250,7 @@ fn cold_files(arguments: BenchIo) -> Result<(), Failure> {
 
 fn end_to_end(arguments: BenchEndToEnd) -> Result<(), Failure> {
     let BenchEndToEnd { data, scratch, epochs, step, output } = arguments;
+    let _watch = watch(&output.folder())?;
     let settings = end_to_end::Settings {
         programs: Programs::find()?,
         folder: output.folder(),
@@ -271,6 +292,7 @@ fn peers(arguments: BenchPeers) -> Result<(), Failure> {
 fn no_harm(arguments: BenchNoHarm) -> Result<(), Failure> {
     let BenchNoHarm { python, quick, files, file, batch_size, step, rate, tier, .. } = arguments;
     let BenchNoHarm { epochs, rounds, workers, output, .. } = arguments;
+    let _watch = watch(&output.folder())?;
     let settings = no_harm::Settings {
         programs: Programs::find()?,
         python,
@@ -292,6 +314,7 @@ fn no_harm(arguments: BenchNoHarm) -> Result<(), Failure> {
 }
 
 fn hogged(output: &FolderAndFormat) -> Result<(), Failure> {
+    let _watch = watch(&output.folder())?;
     let settings = hogged::Settings { programs: Programs::find()?, folder: output.folder() };
     let outcome = hogged::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -422,6 +445,7 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 
 fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
     let BenchLoaders { python, photographs, rounds, only, quick, output } = arguments;
+    let _watch = watch(&output.folder())?;
     let (photographs, rounds) = if quick { (1000, 1) } else { (photographs, rounds) };
     let extent = if quick { Extent::Quick } else { Extent::Full };
     let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
@@ -437,6 +461,7 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
 
 fn paper(arguments: BenchPaper) -> Result<(), Failure> {
     let BenchPaper { names, python, photographs, rounds, quick, page: file, output } = arguments;
+    let _watch = watch(&output.folder())?;
     let (photographs, rounds) = if quick { (600, 1) } else { (photographs, rounds) };
     let extent = if quick { Extent::Quick } else { Extent::Full };
     let tierfeed = Programs::find()?.tierfeed;

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use tierfeed_core::units::Bytes;
+use tierfeed_harness::leftovers::own_name;
 
 use super::DISK;
 use crate::{
@@ -85,7 +86,7 @@ const PUBLISHED: [(Environment, f64); 4] = [
 const LOADERS: [(&str, &str); 2] = [("dataloader", "DataLoader"), ("tf.data", "tf.data")];
 
 pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
-    let folder = format!("tierfeed-bench-{}", std::process::id());
+    let folder = own_name();
     let ram_disk = Path::new("/dev/shm").join(folder);
     copy_below(&stage.made, &ram_disk)?;
     let mut headlines = Vec::new();
