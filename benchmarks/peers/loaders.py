@@ -2,6 +2,7 @@
 
 `loaders.py versions` prints the version of each loader that is installed, and why others are not.
 `loaders.py photographs FOLDER COUNT SIDE` writes photographs of about 100 KB.
+`loaders.py slow-photographs DATA COUNT SIDE` adds some to DATA that take long to decode.
 `loaders.py convert LOADER DATA TO` writes the photographs of DATA in the loader's own format, and prints
 how many seconds that took; nothing for a loader that reads files as they are.
 `loaders.py train SETTINGS RESULT` reads a JSON file (see `Settings`) and writes another: seconds, waits,
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import slow_samples
 from cpu_time import cpu_seconds
 
 SIZE = 224
@@ -114,9 +116,14 @@ def torch_loader(settings: Settings, dataset: Any, **keys: Any) -> Any:
     )
 
 
-def data_loader(settings: Settings) -> Epochs:
-    loader = torch_loader(settings, Photographs(settings), shuffle=True)
+def data_loader(settings: Settings, **keys: Any) -> Epochs:
+    loader = torch_loader(settings, Photographs(settings), shuffle=True, **keys)
     return itertools.repeat(loader, settings.epochs)
+
+
+def unordered_data_loader(settings: Settings) -> Epochs:
+    """Hands batches over as they become ready, not in the order of the sampler."""
+    return data_loader(settings, in_order=False)
 
 
 def tf_data(settings: Settings) -> Epochs:
@@ -326,6 +333,17 @@ LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
     "grain": ("grain", grain),
     "tierfeed": ("tierfeed", tierfeed),
 }
+"""The loaders that are compared, each with its package."""
+
+VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
+    "dataloader-unordered": unordered_data_loader,
+}
+"""The same loaders as single experiments set them up."""
+
+
+def epochs_of(settings: Settings) -> Epochs:
+    variant = VARIANTS.get(settings.loader)
+    return (variant or LOADERS[settings.loader][1])(settings)
 
 
 # The formats that loaders bring with them.
@@ -398,16 +416,21 @@ def look_at(batch: Any) -> int:
 
 def train(settings: Settings) -> dict[str, Any]:
     seconds, waits, images, cpu, first = [], [], [], [], 0.0
+    slow: list[list[bool]] = []
+    marked = slow_samples.are_expected(settings.data)
     began = time.perf_counter()
-    for batches in LOADERS[settings.loader][1](settings):
+    for batches in epochs_of(settings):
         start = asked = time.perf_counter()
         used = cpu_seconds()
         waits.append([])
         images.append(0)
+        slow.append([])
         for batch in batches:
             waits[-1].append(time.perf_counter() - asked)
             first = first or time.perf_counter() - began
             images[-1] += look_at(batch)
+            if marked:
+                slow[-1].append(slow_samples.any_in(batch))
             del batch
             if settings.step_s:
                 time.sleep(settings.step_s)
@@ -419,6 +442,7 @@ def train(settings: Settings) -> dict[str, Any]:
         "waits": waits,
         "images": images,
         "cpu_s": cpu,
+        "slow": slow,
         "first_batch_s": first,
     }
 
@@ -440,6 +464,8 @@ def main() -> None:
         print(json.dumps(versions()))
     elif command == "photographs":
         write_photographs(rest[0], int(rest[1]), int(rest[2]))
+    elif command == "slow-photographs":
+        slow_samples.write(rest[0], int(rest[1]), int(rest[2]))
     elif command == "convert":
         began = time.perf_counter()
         CONVERTERS[rest[0]](rest[1], rest[2])

@@ -65,6 +65,16 @@ pub(crate) fn at_least(what: &str, published: f64, ours: Option<Value>) -> Optio
     })
 }
 
+impl Headline {
+    /// With the reason for which it was not reached, or not clearly.
+    pub(crate) fn because(self, why: &str) -> Self {
+        match self.verdict {
+            Verdict::Beaten | Verdict::Reproduced => self,
+            _ => Self { why: why.to_owned(), ..self },
+        }
+    }
+}
+
 /// Of a figure that is better if it is more, with the range of its turns.
 fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
     match published {

@@ -2,6 +2,7 @@
 
 mod deep_memory;
 mod lobster;
+mod newer;
 
 use std::{fs, thread};
 
@@ -21,8 +22,8 @@ pub struct Outcome {
 /// All names that [`run`] takes: `all`, papers, figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let papers = ["all", "deep-memory", "lobster"].into_iter();
-    papers.chain(deep_memory::names()).chain(lobster::names()).collect()
+    let papers = ["all", "deep-memory", "lobster", "newer"].into_iter();
+    papers.chain(deep_memory::names()).chain(lobster::names()).chain(newer::names()).collect()
 }
 
 /// Repeats the figures with these names.
@@ -38,6 +39,7 @@ pub fn run(
     let is_wanted = |figure: &str| is_wanted(figure, names);
     let mut figures = deep_memory::run(settings, is_wanted, step)?;
     figures.extend(lobster::run(settings, is_wanted, step)?);
+    figures.extend(newer::run(settings, is_wanted, step)?);
     Ok(Outcome { machine: machine(settings), figures })
 }
 

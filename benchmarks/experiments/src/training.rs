@@ -14,7 +14,10 @@ use crate::machine::{Machine, Used};
 
 const SCRIPT: &str = include_str!("../../peers/loaders.py");
 /// What the script imports.
-const CPU_TIME: &str = include_str!("../../peers/cpu_time.py");
+const MODULES: [(&str, &str); 2] = [
+    ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
+    ("slow_samples.py", include_str!("../../peers/slow_samples.py")),
+];
 
 /// What runs trainings.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub(crate) struct Trained {
     pub(crate) first_batch_s: f64,
     /// CPU seconds of the epochs.
     pub(crate) cpu_s: Vec<f64>,
+    /// Whether each batch of each epoch holds a sample that is slow to decode; empty where the data have none.
+    pub(crate) slow: Vec<Vec<bool>>,
     /// What the processes used from their start to their end.
     #[serde(skip)]
     pub(crate) used: Option<Used>,
@@ -117,7 +122,9 @@ impl Trainer {
         let trainer = Self { python: python?, tierfeed: tierfeed?, folder: folder? };
         ensure!(trainer.python.is_file(), "{}: there is no such file", trainer.python.display());
         fs::write(trainer.script(), SCRIPT)?;
-        fs::write(trainer.folder.join("cpu_time.py"), CPU_TIME)?;
+        for (name, text) in MODULES {
+            fs::write(trainer.folder.join(name), text)?;
+        }
         Ok(trainer)
     }
 
@@ -144,6 +151,21 @@ impl Trainer {
         let (folder, count, side) =
             (folder.display().to_string(), count.to_string(), side.to_string());
         self.output(&["photographs", &folder, &count, &side]).map(drop)
+    }
+
+    /// Adds `count` photographs of `side` by three quarters of it to `data`, which take long to decode.
+    ///
+    /// # Errors
+    ///
+    /// If the script fails.
+    pub(crate) fn add_slow_photographs(
+        &self,
+        data: &Path,
+        count: u32,
+        side: u32,
+    ) -> anyhow::Result<()> {
+        let (data, count, side) = (data.display().to_string(), count.to_string(), side.to_string());
+        self.output(&["slow-photographs", &data, &count, &side]).map(drop)
     }
 
     /// Writes photographs in the format of a loader; returns how many seconds that took.

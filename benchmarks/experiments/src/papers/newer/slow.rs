@@ -1,0 +1,136 @@
+//! Slow samples: some photographs take forty times as long to decode as others.
+
+use tierfeed_core::units::Bytes;
+
+use super::blank;
+use crate::{
+    claim::{at_least, times_as_much},
+    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    stage::{BATCH, STAGING, Side, Stage, bytes_below, copy_below, job, value},
+    training::{Trained, Training},
+};
+
+pub(super) const NAME: &str = "newer-slow";
+
+const EPOCHS: u32 = 4;
+/// About as long as two workers of `DataLoader` need for a batch, slow samples included.
+const STEP_S: f64 = 0.06;
+/// One of so many photographs is slow.
+const SLOW_OF: u32 = 32;
+/// The longer side of a slow photograph, in pixels.
+const SLOW_SIDE: u32 = 3200;
+/// A batch is there if it is waited for no longer than this: what handing it over takes.
+const READY_S: f64 = 0.005;
+
+/// How many times as fast as `DataLoader` trainings are whose slow samples hold no batch up, and the share of its time
+/// in which the GPU is used then.
+///
+/// # Source
+///
+/// `MinatoLoader` (2025): means over its trainings. With `DataLoader` its GPUs are used for 46 % of the time.
+const PUBLISHED_SPEED: f64 = 3.6;
+const PUBLISHED_USED: f64 = 0.9;
+
+/// Loaders, by their names in the script and for people.
+const LOADERS: [(&str, &str); 3] = [
+    ("dataloader", "DataLoader"),
+    ("dataloader-unordered", "DataLoader, any order"),
+    ("tierfeed", "tierfeed"),
+];
+const OURS: usize = 2;
+
+pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+    let data = stage.disk.path().join("with-slow");
+    let count = stage.settings.photographs / SLOW_OF;
+    step(&format!("{count} photographs that are slow to decode"));
+    copy_below(&stage.made, &data)?;
+    stage.trainer.add_slow_photographs(&data, count, SLOW_SIDE)?;
+    let bytes = Bytes(bytes_below(&data)?);
+    let side = |(loader, name): (&'static str, &str)| Side {
+        name: name.to_owned(),
+        room: None,
+        training: Training {
+            loader,
+            data: &data,
+            batch_size: BATCH,
+            epochs: EPOCHS,
+            step_s: STEP_S,
+            workers: 2,
+            decode: true,
+            job: job(Bytes(bytes.0 * 5 / 4 + STAGING.0), &[]),
+        },
+    };
+    let turns = stage.turns(&LOADERS.map(side), step)?;
+    let of = |figure: &dyn Fn(&Trained) -> f64| -> Vec<Option<Value>> {
+        turns.iter().map(|it| value(it, figure)).collect()
+    };
+    let seconds = of(&|trained| trained.epoch_s(1));
+    let ready = [true, false].map(|slow| of(&|trained| ready(trained, slow)));
+    let steps_s = STEP_S * f64::from((stage.settings.photographs + count).div_ceil(BATCH));
+    let used = of(&|trained| steps_s / trained.epoch_s(1));
+    Ok(Figure {
+        setting: format!(
+            "{} photographs and {count} of {SLOW_SIDE} by {} pixels, which are progressive, in memory; batches of \
+             {BATCH} that are decoded and cropped by 2 workers or threads; steps of {:.0} ms, {:.2} s of an epoch.",
+            stage.settings.photographs,
+            SLOW_SIDE * 3 / 4,
+            STEP_S * 1e3,
+            steps_s,
+        ),
+        headlines: headlines(&seconds, &used, &ready),
+        charts: vec![
+            chart("Time", "time of an epoch, s", vec![("of an epoch".to_owned(), seconds)]),
+            chart(
+                "Batches that are there when they are asked for",
+                "share of batches",
+                ["that hold a slow sample", "others"]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .zip(ready)
+                    .collect(),
+            ),
+        ],
+        emulated: vec!["the GPU is a sleep; the slow samples are decoded, not emulated".to_owned()],
+        ..blank(NAME, "Slow samples", "Some samples take forty times as long to decode")
+    })
+}
+
+fn headlines(
+    seconds: &[Option<Value>],
+    used: &[Option<Value>],
+    [_, others]: &[Vec<Option<Value>>; 2],
+) -> Vec<Headline> {
+    // Of times, the other way round.
+    let speed =
+        times_as_much("times as fast as DataLoader", PUBLISHED_SPEED, seconds[0], seconds[OURS]);
+    let most = used[0].map_or(f64::NAN, |used| 1.0 / used.median);
+    let speed = speed.map(|it| {
+        it.because(&format!(
+            "the steps alone take so long that no loader could be more than {most:.1} times as fast as DataLoader; the \
+             share of time in which it uses the GPU is about that of the paper"
+        ))
+    });
+    let used = at_least("time of the GPU that is used", PUBLISHED_USED, used[OURS]);
+    let rest = at_least("batches without a slow sample that are there", 1.0, others[OURS]);
+    speed.into_iter().chain(used).chain(rest).collect()
+}
+
+/// The share of batches from the second epoch on that are there, of those with a slow sample or of the others.
+#[expect(clippy::cast_precision_loss, reason = "counts of batches")]
+fn ready(trained: &Trained, slow: bool) -> f64 {
+    let waits = trained.waits.iter().skip(1).flatten();
+    let marks = trained.slow.iter().skip(1).flatten();
+    let waits: Vec<f64> = waits.zip(marks).filter(|it| *it.1 == slow).map(|it| *it.0).collect();
+    waits.iter().filter(|wait| **wait <= READY_S).count() as f64 / waits.len() as f64
+}
+
+fn chart(title: &str, y: &str, series: Vec<(String, Vec<Option<Value>>)>) -> Chart {
+    let measured = |(name, values)| Series { name, source: Source::Measured, values };
+    Chart {
+        title: title.to_owned(),
+        x: String::new(),
+        y: y.to_owned(),
+        along: Along::Groups(LOADERS.map(|(_, name)| name.to_owned()).to_vec()),
+        series: series.into_iter().map(measured).collect(),
+    }
+}
