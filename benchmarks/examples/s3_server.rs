@@ -3,8 +3,10 @@
 //!
 //! Arguments come in threes: a prefix, how many objects are below it, and how many bytes each has. The
 //! objects are in the bucket `bucket`; byte `i` of object `n` is `(31 i + 7 n) mod 251`. Or they are
-//! `--folder DIR PREFIX`: the files below `DIR`, with keys below `PREFIX`. Prints where it listens and
-//! serves until its input ends.
+//! `--folder DIR PREFIX`: the files below `DIR`, with keys below `PREFIX`, read when they are asked for.
+//! Before these stand options that make it as slow as a bucket far away: `--latency "20 ms"`, from a request
+//! to the first byte of its answer; `--connection-rate "50 MB/s"` of each connection; `--rate "200 MB/s"` of
+//! all together. Prints where it listens and serves until its input ends.
 //!
 //! A line of its input is a command: `begin NUMBER FAULT [KEY]...` begins a fault for the objects of these
 //! keys, or without a key for every request, until `end NUMBER`. [`Fault`] has the faults.
@@ -16,9 +18,11 @@ use std::{
     io::{self, Write as _},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use tierfeed_object_stores::test_server::{Access, BUCKET, Server, StatusCode, Verdict};
+use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
+use tierfeed_object_stores::test_server::{Access, BUCKET, Pace, Server, StatusCode, Verdict};
 
 /// Bytes of a body that are sent before it is cut or stalls.
 const BEGINNING: usize = 10_000;
@@ -104,7 +108,9 @@ fn main() -> Fallible<()> {
     let server =
         Server::start(Access::Everybody, move |request| asked.verdict(request.uri().path()));
     let arguments: Vec<String> = env::args().skip(1).collect();
-    match arguments.as_slice() {
+    let (pace, content) = paced(&arguments)?;
+    server.set_pace(pace);
+    match content {
         [option, folder, prefix] if option == "--folder" => {
             put_folder(&server, Path::new(folder), prefix)?;
         }
@@ -119,6 +125,22 @@ fn main() -> Fallible<()> {
         server.forget();
     }
     Ok(())
+}
+
+/// The options that slow it down, and the other arguments.
+fn paced(arguments: &[String]) -> Fallible<(Pace, &[String])> {
+    let (mut pace, mut left) = (Pace::default(), arguments);
+    let rate = |text: &str| text.parse().map(|it: BytesPerSecond| Some(it.0));
+    while let [option, value, rest @ ..] = left {
+        match option.as_str() {
+            "--latency" => pace.latency = Duration::from_nanos(value.parse::<Nanoseconds>()?.0),
+            "--connection-rate" => pace.connection_bytes_per_s = rate(value)?,
+            "--rate" => pace.bytes_per_s = rate(value)?,
+            _ => break,
+        }
+        left = rest;
+    }
+    Ok((pace, left))
 }
 
 fn put_made(server: &Server, kinds: &[String]) -> Fallible<()> {
@@ -139,7 +161,7 @@ fn put_folder(server: &Server, folder: &Path, prefix: &str) -> Fallible<()> {
         if path.is_dir() {
             put_folder(server, &path, &key)?;
         } else {
-            server.put_bytes(&key, fs::read(&path)?);
+            server.put_file(&key, path)?;
         }
     }
     Ok(())

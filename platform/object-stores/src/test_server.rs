@@ -1,16 +1,19 @@
 //! An S3 server on loopback with programmable faults: late and slow answers, refusals, silence,
 //! bodies that end too soon, small pages.
 //!
-//! A server library implements the protocol; the content of the bucket is in memory, so that a key
-//! may have any form. The accept loop is not the library's because that leaves Nagle's algorithm
+//! A server library implements the protocol; objects are in memory, so that a key may have any form, or
+//! files that are read when they are asked for. The accept loop is not the library's because that leaves Nagle's algorithm
 //! on, which costs 38 ms for each request.
 
 mod bucket;
+mod pace;
 mod paced;
 
 use std::{
     convert::Infallible,
+    io,
     net::{SocketAddr, TcpListener},
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -35,7 +38,11 @@ use s3s::{
 };
 use tokio::{net::TcpStream, runtime, sync::oneshot, time};
 
-use self::bucket::{Backend, Shared};
+pub use self::pace::Pace;
+use self::{
+    bucket::{Backend, Shared},
+    pace::Far,
+};
 use crate::Options;
 
 /// How the server handles a request.
@@ -109,6 +116,7 @@ pub struct Server {
     shared: Arc<Shared>,
     seen: Arc<Mutex<Vec<Seen>>>,
     in_flight: Arc<InFlight>,
+    far: Arc<Mutex<Option<Arc<Far>>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -143,11 +151,13 @@ impl Server {
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::new(Mutex::new(Vec::new()));
         let in_flight = Arc::new(InFlight::default());
+        let far = Arc::default();
         let desk = Desk {
             service,
             judge: Arc::new(judge),
             seen: Arc::clone(&seen),
             in_flight: Arc::clone(&in_flight),
+            far: Arc::clone(&far),
         };
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -159,7 +169,7 @@ impl Server {
                 }
             });
         });
-        Self { address, shared, seen, in_flight, stop: Some(stop), thread: Some(thread) }
+        Self { address, shared, seen, in_flight, far, stop: Some(stop), thread: Some(thread) }
     }
 
     /// A server that answers every request.
@@ -194,6 +204,21 @@ impl Server {
     /// Stores an object, or replaces it, which changes its `ETag`.
     pub fn put_bytes(&self, key: &str, bytes: Vec<u8>) {
         self.shared.put(key.to_owned(), bytes.into());
+    }
+
+    /// Stores an object that is this file; it must not change afterwards.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file.
+    pub fn put_file(&self, key: &str, path: PathBuf) -> io::Result<()> {
+        self.shared.put_file(key.to_owned(), path)
+    }
+
+    /// Answers from now on as slowly as a bucket that is far away; verdicts other than
+    /// [`Verdict::Serve`] keep their own times.
+    pub fn set_pace(&self, pace: Pace) {
+        *locked(&self.far) = Some(Arc::new(Far::new(pace)));
     }
 
     /// Removes an object from the bucket.
@@ -264,6 +289,7 @@ struct Desk {
     judge: Judge,
     seen: Arc<Mutex<Vec<Seen>>>,
     in_flight: Arc<InFlight>,
+    far: Arc<Mutex<Option<Arc<Far>>>>,
 }
 
 #[derive(Default)]
@@ -309,6 +335,11 @@ impl Desk {
         // Before the verdict: a test that the verdict notifies of a request finds it here.
         locked(&self.seen).push(Seen::of(&request));
         let verdict = (self.judge)(&request);
+        let far = locked(&self.far).clone().filter(|_| verdict == Verdict::Serve);
+        let first_byte = match &far {
+            Some(far) => Some(far.first_byte().await),
+            None => None,
+        };
         match verdict {
             Verdict::ServeAfter(delay) => time::sleep(delay).await,
             Verdict::Refuse(status) => return Ok(empty(status)),
@@ -322,6 +353,9 @@ impl Desk {
         }
         let failed = |_| empty(StatusCode::INTERNAL_SERVER_ERROR);
         let answer = self.service.call(request.map(Body::from)).await.unwrap_or_else(failed);
+        if let (Some(far), Some(first_byte)) = (far, first_byte) {
+            return Ok(answer.map(|body| paced::far(body, far, first_byte)));
+        }
         Ok(match verdict {
             Verdict::ServeAt { bytes_per_s } => answer.map(|it| paced::at(it, bytes_per_s)),
             Verdict::CutAfter { bytes } => answer.map(|it| paced::cut(it, bytes)),

@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Bound,
+    fs::File,
+    io,
+    ops::{Bound, Range},
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -30,8 +34,15 @@ const PAGE_MAX: usize = 1_000;
 
 #[derive(Clone)]
 pub(super) struct Stored {
-    bytes: Bytes,
+    content: Content,
     version: u64,
+}
+
+/// Where the bytes of an object are.
+#[derive(Clone)]
+enum Content {
+    Memory(Bytes),
+    File { path: PathBuf, len: usize },
 }
 
 pub(super) struct Shared {
@@ -53,8 +64,18 @@ impl Shared {
     }
 
     pub(super) fn put(&self, key: String, bytes: Bytes) -> ETag {
+        self.store(key, Content::Memory(bytes))
+    }
+
+    pub(super) fn put_file(&self, key: String, path: PathBuf) -> io::Result<()> {
+        let len = usize::try_from(path.metadata()?.len()).map_err(io::Error::other)?;
+        self.store(key, Content::File { path, len });
+        Ok(())
+    }
+
+    fn store(&self, key: String, content: Content) -> ETag {
         let version = self.versions.fetch_add(1, Ordering::Relaxed);
-        let stored = Stored { bytes, version };
+        let stored = Stored { content, version };
         let etag = stored.etag();
         self.objects().insert(key, stored);
         etag
@@ -75,6 +96,26 @@ impl Shared {
     }
 }
 
+impl Content {
+    fn len(&self) -> usize {
+        match self {
+            Self::Memory(bytes) => bytes.len(),
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    fn slice(&self, range: Range<usize>) -> io::Result<Bytes> {
+        match self {
+            Self::Memory(bytes) => Ok(bytes.slice(range)),
+            Self::File { path, .. } => {
+                let mut bytes = vec![0; range.len()];
+                File::open(path)?.read_exact_at(&mut bytes, range.start as u64)?;
+                Ok(bytes.into())
+            }
+        }
+    }
+}
+
 impl Stored {
     fn etag(&self) -> ETag {
         ETag::Strong(format!("version-{}", self.version))
@@ -87,7 +128,7 @@ impl Stored {
     }
 
     fn len(&self) -> i64 {
-        i64::try_from(self.bytes.len()).expect("it lies in memory")
+        i64::try_from(self.content.len()).expect("its length is one of memory")
     }
 }
 
@@ -132,12 +173,11 @@ impl S3 for Backend {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let input = request.input;
         let stored = self.0.get(&input.bucket, &input.key, input.if_match.as_ref())?;
-        let whole = stored.bytes.len();
+        let whole = stored.content.len();
         let range = input.range.map(|range| range.check(whole as u64)).transpose()?;
-        let place = |at: u64| usize::try_from(at).expect("it lies in memory");
-        let bytes = range.as_ref().map_or(stored.bytes.clone(), |range| {
-            stored.bytes.slice(place(range.start)..place(range.end))
-        });
+        let place = |at: u64| usize::try_from(at).expect("its length is one of memory");
+        let wanted = range.as_ref().map_or(0..whole, |range| place(range.start)..place(range.end));
+        let bytes = stored.content.slice(wanted).map_err(S3Error::internal_error)?;
         let described =
             range.map(|range| format!("bytes {}-{}/{whole}", range.start, range.end - 1));
         Ok(S3Response::new(GetObjectOutput {

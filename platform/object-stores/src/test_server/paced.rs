@@ -1,11 +1,16 @@
 //! Bodies that are sent slowly, or not completely.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use hyper::body::Bytes;
 use s3s::{Body, dto::StreamingBlob};
-use tokio::{sync::mpsc, time};
+use tokio::{
+    sync::mpsc,
+    time::{self, Instant},
+};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
+
+use super::pace::Far;
 
 /// Size of the pieces of a slow body, in bytes.
 const PIECE: usize = 16 << 10;
@@ -19,6 +24,20 @@ pub(super) fn at(body: Body, bytes_per_s: u64) -> Body {
             let piece = bytes.slice(start..bytes.len().min(start + PIECE));
             let ns = piece.len() as u128 * 1_000_000_000 / u128::from(bytes_per_s.max(1));
             time::sleep(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))).await;
+            if sender.send(Ok(piece)).await.is_err() {
+                break;
+            }
+        }
+    })
+}
+
+/// The same body from far away, the first byte at a certain time.
+pub(super) fn far(body: Body, far: Arc<Far>, first_byte: Instant) -> Body {
+    sent(body, move |bytes, sender| async move {
+        let mut answer = far.answer(first_byte);
+        for start in (0..bytes.len()).step_by(answer.piece()) {
+            let piece = bytes.slice(start..bytes.len().min(start + answer.piece()));
+            answer.wait_for(piece.len()).await;
             if sender.send(Ok(piece)).await.is_err() {
                 break;
             }
