@@ -444,7 +444,15 @@ def train(settings: Settings) -> dict[str, Any]:
         "cpu_s": cpu,
         "slow": slow,
         "first_batch_s": first,
+        "run_dir": run_dir(),
     }
+
+
+def run_dir() -> str | None:
+    """Where tierfeed leaves its report, if it trained."""
+    if "tierfeed" not in sys.modules:
+        return None
+    return str(sys.modules["tierfeed"].current().run_dir)
 
 
 def versions() -> dict[str, str]:

@@ -18,5 +18,6 @@ pub mod stage;
 mod chart;
 mod claim;
 mod machine;
+mod prediction;
 mod sizes;
 mod training;

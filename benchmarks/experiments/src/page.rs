@@ -2,14 +2,15 @@
 //!
 //! Only the functions that write an element escape text, as in [`tierfeed_plot::Svg`].
 
+mod predictions;
+
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use tierfeed_core::units::Bytes;
 use tierfeed_plot::escape;
 
 use crate::{
     chart::{draw, series_name, value_text},
-    figure::{Along, Chart, Figure, Headline, Paper, Prediction, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Verdict},
 };
 
 /// In the order of the summary.
@@ -84,6 +85,8 @@ pub fn table(figures: &[Figure]) -> String {
         }
     }
     _ = writeln!(text, "{}", counted(figures.iter().flat_map(|figure| &figure.headlines)));
+    let runs = figures.iter().flat_map(|figure| &figure.predictions);
+    _ = writeln!(text, "{}", predictions::sentence(runs));
     text
 }
 
@@ -193,6 +196,8 @@ fn summary(page: &mut Page, papers: &BTreeMap<Paper, Vec<&Figure>>) {
         page.text(meaning(verdict));
         page.close("p");
     }
+    let runs = papers.values().flatten().flat_map(|figure| &figure.predictions);
+    page.element("p", "note", &predictions::sentence(runs));
     page.element("p", "note", READING);
     page.open("ul", "");
     for (paper, figures) in papers {
@@ -228,7 +233,7 @@ fn section(page: &mut Page, figure: &Figure) {
     page.list(&figure.emulated);
     if !figure.predictions.is_empty() {
         page.element("h4", "", "What the simulator predicted of the runs");
-        predictions(page, &figure.predictions);
+        predictions::section(page, &figure.predictions);
     }
     page.element("h4", "", "To repeat it");
     page.element("pre", "", &figure.command);
@@ -279,44 +284,6 @@ fn claims(page: &mut Page, claims: &[Headline]) {
     }
     page.close("tbody");
     page.close("table");
-}
-
-fn predictions(page: &mut Page, predictions: &[Prediction]) {
-    let titles = [
-        ("", "run"),
-        ("number", "cold bytes, predicted"),
-        ("number", "read"),
-        ("number", "difference"),
-        ("number", "time, predicted"),
-        ("number", "measured"),
-        ("number", "difference"),
-    ];
-    let row = |it: &Prediction| {
-        vec![
-            it.run.clone(),
-            Bytes(it.predicted_cold_bytes).to_string(),
-            Bytes(it.cold_bytes).to_string(),
-            difference(number(it.predicted_cold_bytes), number(it.cold_bytes)),
-            format!("{:.2} s", it.predicted_s),
-            format!("{:.2} s", it.seconds),
-            difference(it.predicted_s, it.seconds),
-        ]
-    };
-    page.table("cards", &titles, predictions.iter().map(row));
-}
-
-/// Of a prediction to what came, in per cent of what came.
-fn difference(predicted: f64, came: f64) -> String {
-    if predicted.total_cmp(&came).is_eq() {
-        return "0.0 %".to_owned();
-    }
-    let percent = 100.0 * (predicted - came) / came;
-    if percent.is_finite() { format!("{percent:+.1} %") } else { "not defined".to_owned() }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "per cents need no more than 53 bits")]
-const fn number(bytes: u64) -> f64 {
-    bytes as f64
 }
 
 /// Without line breaks and the other characters that control a terminal.

@@ -15,8 +15,9 @@ use tierfeed_harness::{
 };
 
 use crate::{
-    figure::{Along, Chart, Series, Source, Value},
+    figure::{Along, Chart, Prediction, Series, Source, Value},
     machine::Machine,
+    prediction::predict,
     training::{Trained, Trainer, Training},
 };
 
@@ -64,8 +65,12 @@ pub(crate) struct Stage<'a> {
     pub(crate) made: PathBuf,
     /// Bytes of the photographs.
     pub(crate) dataset: Bytes,
+    /// How fast the disk is read.
+    rate: BytesPerSecond,
     /// What the processes of a loader hold by themselves.
     held: BTreeMap<String, Bytes>,
+    /// Of the turns since they were taken.
+    predictions: Vec<Prediction>,
 }
 
 /// One side of a comparison.
@@ -96,7 +101,9 @@ pub(crate) fn on_stage<T>(
             copy_below(&made, &disk.path().join("photographs"))?;
             disk.limit(rate)?;
             let held = BTreeMap::new();
-            let mut stage = Stage { settings, trainer, disk, made, dataset, held };
+            let predictions = Vec::new();
+            let mut stage =
+                Stage { settings, trainer, disk, made, dataset, rate, held, predictions };
             experiment(&mut stage, step)
         })
     })
@@ -153,7 +160,27 @@ impl Stage<'_> {
                 turns.push(self.train(side)?);
             }
         }
+        for (side, turns) in sides.iter().zip(&turns) {
+            self.predict(side, turns)?;
+        }
         Ok(turns)
+    }
+
+    /// What the simulator says of the turn with the median time, where tierfeed trained.
+    fn predict(&mut self, side: &Side<'_>, turns: &[Trained]) -> anyhow::Result<()> {
+        let mut turns: Vec<&Trained> = turns.iter().collect();
+        turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));
+        let Some(run_dir) = turns.get(turns.len() / 2).and_then(|it| it.run_dir.as_ref()) else {
+            return Ok(());
+        };
+        let tierfeed = &self.settings.tierfeed;
+        self.predictions.push(predict(tierfeed, &side.name, run_dir, self.rate)?);
+        Ok(())
+    }
+
+    /// What the simulator said of the turns since this was asked last.
+    pub(crate) fn take_predictions(&mut self) -> Vec<Prediction> {
+        std::mem::take(&mut self.predictions)
     }
 
     /// Runs all sides in turns, and draws `figure` of each: a series for each row, along all of `along`.

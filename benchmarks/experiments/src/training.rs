@@ -64,6 +64,9 @@ pub(crate) struct Trained {
     pub(crate) cpu_s: Vec<f64>,
     /// Whether each batch of each epoch holds a sample that is slow to decode; empty where the data have none.
     pub(crate) slow: Vec<Vec<bool>>,
+    /// The run directory of tierfeed, below the folder of the experiment.
+    #[serde(default)]
+    pub(crate) run_dir: Option<PathBuf>,
     /// What the processes used from their start to their end.
     #[serde(skip)]
     pub(crate) used: Option<Used>,

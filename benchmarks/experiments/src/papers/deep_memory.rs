@@ -53,6 +53,10 @@ pub(super) fn run(
         return Ok(Vec::new());
     }
     on_stage(settings, DISK, 1, step, |stage, step| {
-        wanted.iter().map(|(_, repeat)| repeat(stage, step)).collect()
+        let repeat = |(_, repeat): &&(&str, Repeat)| {
+            let figure = repeat(stage, step)?;
+            Ok(Figure { predictions: stage.take_predictions(), ..figure })
+        };
+        wanted.iter().map(repeat).collect()
     })
 }

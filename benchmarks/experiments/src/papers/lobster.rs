@@ -42,7 +42,11 @@ pub(super) fn run(
     let mut figures = on_stage(settings, DISK, 1, step, |stage, step| {
         let mut figures = Vec::new();
         for (_, repeat) in wanted {
-            figures.extend(repeat(stage, step)?);
+            let mut repeated = repeat(stage, step)?;
+            if let Some(first) = repeated.first_mut() {
+                first.predictions = stage.take_predictions();
+            }
+            figures.extend(repeated);
         }
         Ok(figures)
     })?;

@@ -1,0 +1,94 @@
+//! What the simulator predicted of runs, beside what came.
+
+use tierfeed_core::units::Bytes;
+
+use super::Page;
+use crate::figure::Prediction;
+
+/// How far a prediction of bytes and one of time may be off, in per cent.
+const BYTES_OFF_MAX: f64 = 1.0;
+const TIME_OFF_MAX: f64 = 5.0;
+
+/// How many predictions came true; nothing if there are none.
+pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) -> String {
+    let (mut all, mut bytes, mut time) = (0, 0, 0);
+    for prediction in predictions {
+        all += 1;
+        bytes += usize::from(bytes_off(prediction).abs() <= BYTES_OFF_MAX);
+        time += usize::from(time_off(prediction).abs() <= TIME_OFF_MAX);
+    }
+    if all == 0 {
+        return String::new();
+    }
+    format!(
+        "The simulator predicted {all} runs: cold bytes within {BYTES_OFF_MAX} % in {bytes}, time within \
+         {TIME_OFF_MAX} % in {time}."
+    )
+}
+
+/// The predictions of a figure.
+pub(super) fn section(page: &mut Page, predictions: &[Prediction]) {
+    let titles = [
+        ("", "run"),
+        ("number", "cold bytes, predicted"),
+        ("number", "read"),
+        ("number", "difference"),
+        ("number", "time, predicted"),
+        ("number", "measured"),
+        ("number", "difference"),
+    ];
+    let row = |it: &Prediction| {
+        vec![
+            it.run.clone(),
+            Bytes(it.predicted_cold_bytes).to_string(),
+            Bytes(it.cold_bytes).to_string(),
+            difference(bytes_off(it)),
+            format!("{:.2} s", it.predicted_s),
+            format!("{:.2} s", it.seconds),
+            difference(time_off(it)),
+        ]
+    };
+    page.table("cards", &titles, predictions.iter().map(row));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "per cents need no more than 53 bits")]
+fn bytes_off(it: &Prediction) -> f64 {
+    off(it.predicted_cold_bytes as f64, it.cold_bytes as f64)
+}
+
+fn time_off(it: &Prediction) -> f64 {
+    off(it.predicted_s, it.seconds)
+}
+
+/// By how many per cent of what came a prediction is off; not finite if that cannot be said.
+fn off(predicted: f64, came: f64) -> f64 {
+    if predicted.total_cmp(&came).is_eq() { 0.0 } else { 100.0 * (predicted - came) / came }
+}
+
+fn difference(percent: f64) -> String {
+    match percent {
+        0.0 => "0.0 %".to_owned(),
+        percent if percent.is_finite() => format!("{percent:+.1} %"),
+        _ => "not defined".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prediction_counts_as_true_within_one_per_cent_of_bytes_and_five_of_time() {
+        let prediction = |predicted_cold_bytes, predicted_s| Prediction {
+            run: String::new(),
+            predicted_cold_bytes,
+            cold_bytes: 1000,
+            predicted_s,
+            seconds: 10.0,
+        };
+        let all = [prediction(1000, 10.4), prediction(990, 10.6), prediction(1011, 9.5)];
+        let said = sentence(all.iter());
+        assert!(said.contains("cold bytes within 1 % in 2, time within 5 % in 2"), "{said}");
+        assert_eq!(sentence([].iter()), "");
+    }
+}

@@ -1,0 +1,117 @@
+//! What the simulator says of a run, by `tierfeed plan --simulate`, beside the report of the run.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, de::DeserializeOwned};
+use tierfeed_core::units::BytesPerSecond;
+
+use crate::figure::Prediction;
+
+/// What a run tells of itself.
+#[derive(Debug, Deserialize)]
+struct Report {
+    steps: u64,
+    wall_s: f64,
+    stall_s: f64,
+    cold_read_bytes: u64,
+    /// Read by the trainer, where the agent did not have a batch.
+    self_read_bytes: u64,
+    transform: Option<Transform>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Transform {
+    samples: u64,
+    /// Processor time of all workers.
+    thread_s: f64,
+}
+
+/// What `tierfeed plan --simulate` prints.
+#[derive(Debug, Deserialize)]
+struct Plan {
+    total: Total,
+}
+
+#[derive(Debug, Deserialize)]
+struct Total {
+    cold_read_bytes: u64,
+    duration_s: f64,
+}
+
+/// Simulates the job of a run of one node. The simulator is told how fast the cold store is, and how long a step and
+/// the transform of a sample took in the run; nothing else of it.
+///
+/// # Errors
+///
+/// If the run left no report or job, or the simulator refuses the job.
+pub(crate) fn predict(
+    tierfeed: &Path,
+    run: &str,
+    run_dir: &Path,
+    cold: BytesPerSecond,
+) -> anyhow::Result<Prediction> {
+    let path = run_dir.join("report.json");
+    let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let report: Report = parse(report.as_bytes(), &path)?;
+    let mut plan = Command::new(tierfeed);
+    plan.arg("plan").arg(run_dir.join("job.yaml")).args(["--simulate", "--json"]);
+    plan.args(["--cold-bandwidth", &format!("{} B/s", cold.0)]);
+    plan.args(["--step-time", &nanoseconds(report.step_s())]);
+    if let Some(transform_s) = report.transform_s() {
+        plan.args(["--transform-time", &nanoseconds(transform_s)]);
+    }
+    let output = plan.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{run}: `tierfeed plan --simulate` failed: {said}");
+    let Plan { total } = parse(&output.stdout, &PathBuf::from("tierfeed plan --simulate"))?;
+    Ok(Prediction {
+        run: run.to_owned(),
+        predicted_cold_bytes: total.cold_read_bytes,
+        cold_bytes: report.cold_read_bytes + report.self_read_bytes,
+        predicted_s: total.duration_s,
+        seconds: report.wall_s,
+    })
+}
+
+impl Report {
+    /// Seconds that a step took, beside waiting.
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
+    fn step_s(&self) -> f64 {
+        (self.wall_s - self.stall_s) / self.steps as f64
+    }
+
+    /// Processor seconds that a sample took.
+    #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
+    fn transform_s(&self) -> Option<f64> {
+        let Transform { samples, thread_s } = self.transform.as_ref()?;
+        (*samples > 0).then(|| thread_s / *samples as f64)
+    }
+}
+
+fn nanoseconds(seconds: f64) -> String {
+    format!("{:.0} ns", seconds * 1e9)
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8], of: &Path) -> anyhow::Result<T> {
+    serde_json::from_slice(text).with_context(|| format!("{} has another form", of.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_a_run_are_told_without_its_waits() {
+        let report = r#"{ "steps": 100, "wall_s": 3.0, "stall_s": 1.0, "cold_read_bytes": 7,
+                          "self_read_bytes": 0,
+                          "transform": { "samples": 400, "thread_s": 2.0 } }"#;
+        let report: Report = parse(report.as_bytes(), Path::new("report.json")).unwrap();
+        assert_eq!(nanoseconds(report.step_s()), "20000000 ns");
+        assert_eq!(report.transform_s().map(nanoseconds), Some("5000000 ns".to_owned()));
+    }
+}
