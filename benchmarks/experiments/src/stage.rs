@@ -15,7 +15,7 @@ use tierfeed_harness::{
 };
 
 use crate::{
-    figure::{Along, Chart, Prediction, Series, Source, Value},
+    figure::{Along, Chart, Figure, Prediction, Series, Source, Value},
     machine::Machine,
     prediction::predict,
     training::{Trained, Trainer, Training},
@@ -176,6 +176,16 @@ impl Stage<'_> {
         let tierfeed = &self.settings.tierfeed;
         self.predictions.push(predict(tierfeed, &side.name, run_dir, self.rate)?);
         Ok(())
+    }
+
+    /// Repeats a figure, with what the simulator says of its turns.
+    pub(crate) fn repeat(
+        &mut self,
+        repeat: impl FnOnce(&mut Self, &mut dyn FnMut(&str)) -> anyhow::Result<Figure>,
+        step: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Figure> {
+        let figure = repeat(self, step)?;
+        Ok(Figure { predictions: self.take_predictions(), ..figure })
     }
 
     /// What the simulator said of the turns since this was asked last.

@@ -53,10 +53,6 @@ pub(super) fn run(
         return Ok(Vec::new());
     }
     on_stage(settings, DISK, 1, step, |stage, step| {
-        let repeat = |(_, repeat): &&(&str, Repeat)| {
-            let figure = repeat(stage, step)?;
-            Ok(Figure { predictions: stage.take_predictions(), ..figure })
-        };
-        wanted.iter().map(repeat).collect()
+        wanted.iter().map(|(_, repeat)| stage.repeat(repeat, step)).collect()
     })
 }

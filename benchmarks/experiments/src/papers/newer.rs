@@ -49,7 +49,7 @@ pub(super) fn run(
     };
     let settings = Settings { photographs: settings.photographs.min(most), ..settings.clone() };
     on_stage(&settings, DISK, COPIES, step, |stage, step| {
-        wanted.iter().map(|(_, repeat)| repeat(stage, step)).collect()
+        wanted.iter().map(|(_, repeat)| stage.repeat(repeat, step)).collect()
     })
 }
 
