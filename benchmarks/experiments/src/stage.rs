@@ -30,6 +30,9 @@ pub(crate) const STAGING: Bytes = Bytes::mib(16);
 /// Room beside what was measured, for kernel memory and what varies.
 const SPARE: Bytes = Bytes::mib(16);
 
+/// What a limited disk may be faster within a second: the kernel limits slices of 100 ms, and may let one pass.
+const LEEWAY_PERCENT: u64 = 25;
+
 /// How much of an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
@@ -67,6 +70,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) dataset: Bytes,
     /// How fast the disk is read.
     rate: BytesPerSecond,
+    /// How the disk is emulated, and what a stopwatch said of it.
+    pub(crate) emulated: String,
     /// What the processes of a loader hold by themselves.
     held: BTreeMap<String, Bytes>,
     /// Of the turns since they were taken.
@@ -100,13 +105,31 @@ pub(crate) fn on_stage<T>(
         on_slow_disk(folder, Bytes(dataset.0 * copies), |disk| {
             copy_below(&made, &disk.path().join("photographs"))?;
             disk.limit(rate)?;
+            let emulated = checked(disk, rate)?;
             let held = BTreeMap::new();
             let predictions = Vec::new();
             let mut stage =
-                Stage { settings, trainer, disk, made, dataset, rate, held, predictions };
+                Stage { settings, trainer, disk, made, dataset, rate, emulated, held, predictions };
             experiment(&mut stage, step)
         })
     })
+}
+
+/// Reads the photographs of a disk by a stopwatch, and says what it told.
+///
+/// # Errors
+///
+/// If the disk is faster than its limit: nothing that is measured on it would be true.
+fn checked(disk: &SlowDisk, rate: BytesPerSecond) -> anyhow::Result<String> {
+    let [through, past] = disk.stopwatch(&disk.path().join("photographs"))?;
+    for read in [through, past] {
+        let most = rate.0 + rate.0 * LEEWAY_PERCENT / 100;
+        ensure!(read.0 <= most, "a disk that is limited to {rate} delivers {read}");
+    }
+    Ok(format!(
+        "the disk is a loop device whose reads the kernel limits to {rate}; a stopwatch read all photographs at \
+         {through} through the page cache, which was empty, and at {past} past it"
+    ))
 }
 
 impl Stage<'_> {

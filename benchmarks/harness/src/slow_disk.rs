@@ -1,18 +1,24 @@
 //! A slow disk: an ext4 image on a loop device whose reads the kernel throttles.
 //!
-//! The limit holds for processes that [`SlowDisk::enter`] starts, by cgroup v1 (`blkio`) or v2 (`io`).
+//! The limit holds for processes that [`SlowDisk::enter`] starts, by cgroup v1 (`blkio`) or v2 (`io`), and for what is
+//! read from the device: the page cache of the files is as fast as ever, so it is emptied before each measurement.
 //! Needs root, loop devices, `mkfs.ext4` and util-linux.
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
-use crate::{cgroup, leftovers::own_name};
 use anyhow::{Context as _, bail, ensure};
+use nix::{
+    fcntl::{PosixFadviseAdvice, posix_fadvise},
+    unistd::syncfs,
+};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
+
+use crate::{cgroup, clock::now, leftovers::own_name};
 
 /// Room that ext4 needs beside the files.
 const OVERHEAD: Bytes = Bytes::mib(64);
@@ -95,14 +101,42 @@ impl SlowDisk {
         fs::write(self.group.path.join(file), line).with_context(|| format!("cannot set {file}"))
     }
 
-    /// Empties its page cache.
+    /// Empties the page cache of its files. Mounting anew would not, where another mount namespace has the disk too.
     ///
     /// # Errors
     ///
-    /// If the kernel or a program refuses it.
+    /// If a file cannot be opened, or the kernel refuses it.
     pub fn forget_cached(&self) -> anyhow::Result<()> {
-        run("umount", [&self.mount])?;
-        self.mount()
+        // Only what is written can be dropped.
+        syncfs(File::open(&self.mount)?)?;
+        forget_below(&self.mount)
+    }
+
+    /// Reads all files of `folder` as the limited group does, four at a time: through the page cache, which is empty
+    /// before, and past it. Returns both rates.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read.
+    pub fn stopwatch(&self, folder: &Path) -> anyhow::Result<[BytesPerSecond; 2]> {
+        let through = self.time(folder, "cat {}")?;
+        let past = self.time(folder, "dd if={} bs=1M iflag=direct status=none")?;
+        self.forget_cached()?;
+        Ok([through, past])
+    }
+
+    /// The rate at which `read` reads all files of `folder`.
+    fn time(&self, folder: &Path, read: &str) -> anyhow::Result<BytesPerSecond> {
+        self.forget_cached()?;
+        let mut command = self.enter(Path::new("sh"));
+        let all = format!("find . -type f -print0 | xargs -0 -P4 -I{{}} {read}");
+        command.args(["-c", &all]).current_dir(folder).stdout(Stdio::null());
+        let (start, before) = (now(), self.read()?);
+        let status = command.status().context("sh cannot be started")?;
+        let (elapsed, bytes) = (now() - start, self.read()?.0 - before.0);
+        ensure!(status.success(), "{all} failed ({status})");
+        let rate = u128::from(bytes) * 1_000_000_000 / elapsed.as_nanos().max(1);
+        Ok(BytesPerSecond(u64::try_from(rate)?))
     }
 
     /// Bytes that were read from the device since it was made.
@@ -138,6 +172,20 @@ impl SlowDisk {
         let places = [OsStr::new(&self.device), self.mount.as_ref()];
         run("mount", options.into_iter().chain(places)).map(drop)
     }
+}
+
+fn forget_below(folder: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            forget_below(&entry.path())?;
+        } else if kind.is_file() {
+            let file = File::open(entry.path())?;
+            posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        }
+    }
+    Ok(())
 }
 
 impl Group {

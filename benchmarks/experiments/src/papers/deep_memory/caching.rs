@@ -95,7 +95,7 @@ fn side<'a>(
 ) -> Side<'a> {
     let room = if caches { stage.percent(125) } else { Bytes(0) };
     let policy = if caches { "gap" } else { "none" };
-    let batches = if prefetches { 8 } else { 2 };
+    let batches = if prefetches { 8 } else { 3 };
     let prefetch = json!({ "look_ahead": "off", "batches": batches });
     let more: [(&str, Json); 3] =
         [("policy", policy.into()), ("prefetch", prefetch), ("page_cache", "off".into())];
@@ -123,13 +123,13 @@ fn described(stage: &Stage<'_>, name: &str, steps: &str) -> Figure {
         title: String::new(),
         setting: format!(
             "Bytes of {} photographs ({}) on a disk of {DISK}, read past the page cache; {steps}. Caching: tiers for \
-             all of them; prefetching: 8 staged batches instead of 2, the one in use included.",
+             all of them; prefetching: 8 staged batches instead of 3: the one in use, the next, and one that is read.",
             stage.settings.photographs, stage.dataset
         ),
         charts: Vec::new(),
         headlines: Vec::new(),
         predictions: Vec::new(),
-        emulated: vec!["the disk is a loop device whose reads the kernel limits".to_owned()],
+        emulated: vec![stage.emulated.clone()],
         command: format!("tierfeed-bench paper {name}"),
     }
 }

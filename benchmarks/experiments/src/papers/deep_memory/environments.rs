@@ -106,6 +106,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         headlines,
         predictions: Vec::new(),
         emulated: vec![
+            stage.emulated.clone(),
             "CXL memory as memory is main memory, and CXL memory as storage a RAM disk: both are faster than \
              the paper's"
                 .to_owned(),

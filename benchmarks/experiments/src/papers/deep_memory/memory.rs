@@ -66,7 +66,10 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         charts: vec![chart],
         headlines,
         predictions: Vec::new(),
-        emulated: vec!["the memory of the node is the limit of a control group".to_owned()],
+        emulated: vec![
+            stage.emulated.clone(),
+            "the memory of the node is the limit of a control group".to_owned(),
+        ],
         command: format!("tierfeed-bench paper {NAME}"),
     })
 }

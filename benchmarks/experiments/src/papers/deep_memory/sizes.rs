@@ -43,7 +43,10 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
         title: "Total time against CXL memory".to_owned(),
         charts: vec![chart],
         headlines: headline.into_iter().collect(),
-        emulated: vec!["the CXL tier waits 350 ns an access and passes 20 GB/s".to_owned()],
+        emulated: vec![
+            stage.emulated.clone(),
+            "the CXL tier waits 350 ns an access and passes 20 GB/s".to_owned(),
+        ],
         ..described(stage, CXL)
     })
 }
@@ -98,7 +101,7 @@ fn described(stage: &Stage<'_>, name: &str) -> Figure {
         charts: Vec::new(),
         headlines: Vec::new(),
         predictions: Vec::new(),
-        emulated: vec!["the disk is a loop device whose reads the kernel limits".to_owned()],
+        emulated: vec![stage.emulated.clone()],
         command: format!("tierfeed-bench paper {name}"),
     }
 }
