@@ -21,7 +21,7 @@ test test-cluster test-frameworks imagenet-example test-launchers test-kubernete
 # The binary that Python tests, benches and the demo start.
 export TIERFEED_BIN = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(TIERFEED_PROFILE)),debug,release)/tierfeed
 
-.PHONY: help setup build wheel first-batch image release install uninstall test test-cluster test-frameworks imagenet-example test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench experiments demo demo-short ci
+.PHONY: help setup build wheel first-batch image release install uninstall test test-cluster test-frameworks imagenet-example test-launchers test-numa test-kubernetes fuzz model sanitize stress stress-long lint bench experiments experiments-quick demo demo-short ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -108,10 +108,17 @@ bench: setup ## criterion benches, the hand-off against the plain DataLoader, th
 	$(TIERFEED_BIN)-bench frameworks --python "$$(scripts/frameworks/setup.sh newest)/bin/python"
 
 experiments: setup ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.html
-	@scripts/build.sh --package tierfeed-benchmarks
+	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
 	  $(TIERFEED_BIN)-bench paper all --python "$$python" --page experiments.html && \
 	  $(TIERFEED_BIN)-bench loaders --python "$$python"
+
+experiments-quick: setup ## the same in ten minutes, against what they reached before
+	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
+	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
+	  $(TIERFEED_BIN)-bench paper all --quick --python "$$python" --page experiments.html \
+	    --floors benchmarks/experiments/floors.json && \
+	  $(TIERFEED_BIN)-bench loaders --quick --python "$$python"
 
 demo: build ## train on photographs: plain DataLoader, then tierfeed, then a table of both
 	@scripts/demo.sh

@@ -17,6 +17,7 @@ pub(crate) fn less_time(
         what: what.to_owned(),
         published: format!("-{published_percent:.0} %"),
         here: format!("{:+.0} % ({:+.0} to {:+.0})", -here, -low, -high),
+        measured: Some(Value { median: here, least: low, most: high }),
         verdict: verdict(published_percent, here, low, high),
         why: String::new(),
     })
@@ -47,6 +48,7 @@ pub(crate) fn times_as_much(
         what: what.to_owned(),
         published: format!("{published:.2} x"),
         here: format!("{here:.2} x ({low:.2} to {high:.2})"),
+        measured: Some(Value { median: here, least: low, most: high }),
         verdict: verdict(published, here, low, high),
         why: String::new(),
     })
@@ -60,6 +62,7 @@ pub(crate) fn at_least(what: &str, published: f64, ours: Option<Value>) -> Optio
         what: what.to_owned(),
         published: format!("{:.1} %", percent(published)),
         here: format!("{:.1} % ({:.1} to {:.1})", percent(median), percent(least), percent(most)),
+        measured: ours,
         verdict: verdict(published, median, least, most),
         why: String::new(),
     })

@@ -111,6 +111,9 @@ pub struct Headline {
     pub published: String,
     /// The same here, such as "-41 % (-38 to -43)".
     pub here: String,
+    /// The same as a number that is better if it is more; none if nothing was measured.
+    #[serde(default)]
+    pub measured: Option<Value>,
     /// What became of it.
     pub verdict: Verdict,
     /// Why it was not reached, or cannot be compared; empty if there is nothing to say.

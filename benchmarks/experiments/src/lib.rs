@@ -8,6 +8,7 @@
 pub mod deli;
 pub mod dlcache;
 pub mod figure;
+pub mod floors;
 pub mod limits;
 pub mod loaders;
 pub mod lobster;

@@ -13,6 +13,7 @@ fn claim(what: &str, verdict: Verdict) -> Headline {
         what: what.to_owned(),
         published: "-34 %".to_owned(),
         here: "-41 % (-38 to -43)".to_owned(),
+        measured: None,
         verdict,
         why: String::new(),
     }

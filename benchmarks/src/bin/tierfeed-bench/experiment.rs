@@ -11,7 +11,9 @@ use tierfeed_benchmarks::{
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{
-    deli, dlcache, limits,
+    deli, dlcache,
+    floors::{self, Floors},
+    limits,
     loaders::{self, Condition},
     lobster, page, papers,
     stage::{self, Extent},
@@ -460,22 +462,37 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
 }
 
 fn paper(arguments: BenchPaper) -> Result<(), Failure> {
-    let BenchPaper { names, python, photographs, rounds, quick, page: file, output } = arguments;
+    let BenchPaper { names, python, quick, floors: set, record_floors, page: file, output, .. } =
+        arguments;
     let _watch = watch(&output.folder())?;
-    let (photographs, rounds) = if quick { (600, 1) } else { (photographs, rounds) };
-    let extent = if quick { Extent::Quick } else { Extent::Full };
-    let tierfeed = Programs::find()?.tierfeed;
-    let folder = output.folder();
+    let set = set.as_deref().map(read_floors).transpose()?;
+    let (extent, photographs, rounds) =
+        if quick { (Extent::Quick, 600, 1) } else { (Extent::Full, arguments.photographs, 3) };
+    let rounds = arguments.rounds.unwrap_or(rounds);
+    let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
     let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     if let Some(file) = file {
-        let written = fs::write(&file, page::page(&outcome.figures, &outcome.machine));
-        written
-            .with_context(|| format!("cannot write {}", file.display()))
-            .map_err(Failure::Work)?;
+        write(&file, page::page(&outcome.figures, &outcome.machine))?;
     }
-    output.print(&outcome, |outcome| page::table(&outcome.figures))
+    if let Some(file) = record_floors {
+        let text = serde_json::to_string_pretty(&floors::floors(&outcome.figures));
+        write(&file, text.context("floors are no JSON").map_err(Failure::Work)? + "\n")?;
+    }
+    output.print(&outcome, |outcome| page::table(&outcome.figures))?;
+    passed(set.map(|floors| floors::judged(&floors, &outcome.figures)).unwrap_or_default())
+}
+
+fn read_floors(file: &Path) -> Result<Floors, Failure> {
+    let read = fs::read_to_string(file).map_err(anyhow::Error::new);
+    let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
+    floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
+}
+
+fn write(file: &Path, text: String) -> Result<(), Failure> {
+    let written = fs::write(file, text);
+    written.with_context(|| format!("cannot write {}", file.display())).map_err(Failure::Work)
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {

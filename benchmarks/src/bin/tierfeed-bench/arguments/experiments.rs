@@ -100,13 +100,19 @@ pub(crate) struct BenchPaper {
     #[arg(long, value_name = "NUMBER", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     pub(crate) photographs: u32,
-    /// Turns of each side.
-    #[arg(long, value_name = "NUMBER", default_value_t = 3,
+    /// Turns of each side [default: 3].
+    #[arg(long, value_name = "NUMBER",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
-    pub(crate) rounds: usize,
-    /// Fewer photographs, and one turn.
-    #[arg(long, conflicts_with_all = ["photographs", "rounds"])]
+    pub(crate) rounds: Option<usize>,
+    /// Fewer photographs, and the sides that tell most; one turn, unless --rounds is given.
+    #[arg(long, conflicts_with = "photographs")]
     pub(crate) quick: bool,
+    /// Fails if a claim falls below what this file says that it reached.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) floors: Option<PathBuf>,
+    /// Writes what claims reach, as floors of later runs.
+    #[arg(long, value_name = "FILE", conflicts_with = "floors")]
+    pub(crate) record_floors: Option<PathBuf>,
     /// Writes the figures as a page.
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,

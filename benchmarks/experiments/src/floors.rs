@@ -1,0 +1,90 @@
+//! What claims reached in an earlier run, below which they must not fall.
+
+use std::collections::BTreeMap;
+
+use tierfeed_harness::judgement::Judgement;
+
+use crate::figure::{Figure, Value};
+
+/// A claim may fall by the range of its earlier turns, and by so much of their median at least: one turn on another
+/// machine differs by as much.
+const SLACK: f64 = 0.2;
+
+/// By figure and claim, what was measured, better if it is more.
+pub type Floors = BTreeMap<String, BTreeMap<String, Value>>;
+
+/// The floors that a run sets.
+#[must_use]
+pub fn floors(figures: &[Figure]) -> Floors {
+    let of = |figure: &Figure| {
+        let measured =
+            figure.headlines.iter().filter_map(|claim| Some((claim.what.clone(), claim.measured?)));
+        (figure.name.clone(), measured.collect())
+    };
+    figures.iter().map(of).collect()
+}
+
+/// Claims of `figures` that fell below floors. A figure without floors is not judged, nor are floors of a figure that
+/// did not run.
+#[must_use]
+pub fn judged(floors: &Floors, figures: &[Figure]) -> Judgement {
+    let mut judged = Judgement::default();
+    for figure in figures {
+        for (what, floor) in floors.get(&figure.name).into_iter().flatten() {
+            let claim = figure.headlines.iter().find(|claim| claim.what == *what);
+            let best = claim.and_then(|claim| claim.measured).map(|measured| measured.most);
+            let least = floor.least - (floor.most - floor.least).max(SLACK * floor.median.abs());
+            let what = format!("{}, {what}", figure.name);
+            judged = match best {
+                Some(best) => judged.at_least(&what, best, least),
+                None => {
+                    judged.verdict(format!("{what}: it has a floor and was not measured"), "missed")
+                }
+            };
+        }
+    }
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        claim::times_as_much,
+        figure::{Figure, Paper},
+    };
+
+    fn figure(times: Option<[f64; 3]>) -> Figure {
+        let ours = times.map(|[least, median, most]| Value { median, least, most });
+        let claim = times_as_much("times as fast", 1.0, ours, Some(Value::exactly(1.0)));
+        Figure {
+            name: "lobster-7".to_owned(),
+            paper: Paper::Lobster,
+            number: String::new(),
+            title: String::new(),
+            setting: String::new(),
+            charts: Vec::new(),
+            headlines: claim.into_iter().collect(),
+            predictions: Vec::new(),
+            emulated: Vec::new(),
+            command: String::new(),
+        }
+    }
+
+    fn misses(times: Option<[f64; 3]>) -> usize {
+        let floors = floors(&[figure(Some([1.9, 2.0, 2.0]))]);
+        judged(&floors, &[figure(times)]).missed.len()
+    }
+
+    #[test]
+    fn a_claim_misses_its_floor_only_if_all_its_turns_are_below_it() {
+        assert_eq!(misses(Some([1.0, 1.2, 1.6])), 0);
+        assert_eq!(misses(Some([1.0, 1.2, 1.4])), 1);
+    }
+
+    #[test]
+    fn a_claim_that_is_gone_misses_its_floor() {
+        assert_eq!(misses(None), 1);
+        assert!(judged(&floors(&[figure(Some([1.0; 3]))]), &[]).missed.is_empty());
+    }
+}
