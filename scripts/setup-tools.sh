@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what `make test`, `make lint`, `make wheel`, `make image`, `make test-kubernetes` and `make sanitize` use beside
-# what the build needs, and only what is missing.
+# Installs what `make test`, `make lint`, `make wheel`, `make image`, `make test-kubernetes`, `make experiments` and
+# `make sanitize` use beside what the build needs, and only what is missing.
 #
-# usage: setup-tools.sh test|cluster|lint|wheel|image|kubernetes|sanitize
+# usage: setup-tools.sh test|cluster|experiments|lint|wheel|image|kubernetes|sanitize
 #
 # Programs in Rust go to cargo's own folder, as `cargo install` does; they are built without
 # optimisation, because a quick build is worth more here than a quick program: cargo-nextest takes
@@ -99,6 +99,8 @@ case "${1:-}" in
     python_packages go_template kubeflow_trainer_api kubernetes_validate pytest_timeout yaml -- \
       'go-template>=0.0.3,<1' 'kubeflow-trainer-api>=2.2,<3' 'kubernetes-validate>=1.37,<2' 'pytest-timeout>=2.3,<3' 'pyyaml>=6,<7'
     ;;
+  # Disks that are slowed down.
+  experiments) install_packages e2fsprogs mount util-linux ;;
   lint)
     install_packages shellcheck
     cargo_program deny "$deny"
@@ -109,5 +111,5 @@ case "${1:-}" in
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
     add_sources
     ;;
-  *) fail "usage: setup-tools.sh test|cluster|lint|wheel|image|kubernetes|sanitize" ;;
+  *) fail "usage: setup-tools.sh test|cluster|experiments|lint|wheel|image|kubernetes|sanitize" ;;
 esac

@@ -16,6 +16,8 @@ pub enum Paper {
     DlCache,
     /// Questions of later papers.
     Newer,
+    /// No paper: the loaders that people use.
+    Loaders,
 }
 
 /// A figure with what it says.

@@ -15,6 +15,7 @@
     reason = "figures for people"
 )]
 
+mod figure;
 mod table;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -26,6 +27,7 @@ use tierfeed_harness::{judgement::Judgement, statistics::percentile};
 pub use table::table;
 
 use crate::{
+    figure::Value,
     machine::Used,
     stage::{self, BATCH, STAGING, Side, Stage, job, on_stage},
     training::{Trained, Training},
@@ -188,7 +190,7 @@ pub struct Row {
     /// The name of the loader.
     pub loader: &'static str,
     /// Images a second.
-    pub images_per_s: f64,
+    pub images_per_s: Value,
     /// Images of a second of CPU time.
     pub images_per_cpu_s: f64,
     /// CPU seconds of a batch.
@@ -201,15 +203,21 @@ pub struct Row {
     pub memory_bytes: u64,
     /// Read from the slow disk in a turn, over the bytes of the dataset and its epochs.
     pub read: f64,
+}
+
+impl Row {
     /// How far the turns lie apart, as a share of the median.
-    pub spread: f64,
+    fn spread(&self) -> f64 {
+        let Value { median, least, most } = self.images_per_s;
+        (most - least) / median
+    }
 }
 
 impl Comparison {
-    /// The loader with the most images a second.
-    #[must_use]
-    pub fn winner(&self) -> Option<&Row> {
-        self.rows.iter().max_by(|a, b| a.images_per_s.total_cmp(&b.images_per_s))
+    /// The loader beside tierfeed with the most images a second.
+    fn fastest_other(&self) -> Option<&Row> {
+        let others = self.rows.iter().filter(|row| row.loader != LOADERS[0].name);
+        others.max_by(|a, b| a.images_per_s.median.total_cmp(&b.images_per_s.median))
     }
 
     fn ours(&self) -> Option<&Row> {
@@ -224,20 +232,20 @@ impl Outcome {
         let mut judged = Judgement::default();
         for comparison in &self.comparisons {
             let Condition { place, decode } = comparison.condition;
-            let (Some(ours), Some(winner)) = (comparison.ours(), comparison.winner()) else {
+            let (Some(ours), Some(other)) = (comparison.ours(), comparison.fastest_other()) else {
                 continue;
             };
             if place == Place::Warm && !decode {
                 continue;
             }
-            let ratio = ours.images_per_s / winner.images_per_s;
+            let ratio = ours.images_per_s.median / other.images_per_s.median;
             let verdict = match ratio {
                 ratio if ratio >= 1.0 => "kept",
-                ratio if ratio >= 1.0 - ours.spread.max(winner.spread) => "inconclusive",
+                ratio if ratio >= 1.0 - ours.spread().max(other.spread()) => "inconclusive",
                 _ => "missed",
             };
             let name = comparison.condition.name();
-            let what = format!("{name}: {ratio:.2} x {}, which is first", winner.loader);
+            let what = format!("{name}: {ratio:.2} x {}, the fastest other", other.loader);
             judged = judged.verdict(what, verdict);
         }
         judged
@@ -371,15 +379,13 @@ impl Bench<'_, '_> {
         };
         let rates: Vec<f64> = turns.iter().map(|turn| images / turn.epoch_s(first)).collect();
         let cpu_s = median(&|turn| turn.epoch_cpu_s(first));
-        let most = rates.iter().copied().fold(0.0, f64::max);
-        let least = rates.iter().copied().fold(f64::MAX, f64::min);
-        let rate = percentile(&rates, 50).unwrap_or(f64::NAN);
+        let rates = Value::of(&rates).unwrap_or(Value::exactly(f64::NAN));
         let used = |figure: &dyn Fn(&Used) -> u64| {
             median(&|turn| turn.used.as_ref().map_or(f64::NAN, |used| figure(used) as f64))
         };
         Row {
             loader: loader.name,
-            images_per_s: rate,
+            images_per_s: rates,
             images_per_cpu_s: images / cpu_s,
             cpu_s_per_batch: cpu_s * f64::from(BATCH) / images,
             stalled: median(&|turn| turn.stalled_s(first) / turn.epoch_s(first)),
@@ -387,7 +393,6 @@ impl Bench<'_, '_> {
             memory_bytes: used(&|used| used.memory.0) as u64,
             read: used(&|used| used.read.0)
                 / (self.stage.dataset.0 as f64 * f64::from(condition.epochs())),
-            spread: (most - least) / rate,
         }
     }
 }

@@ -105,6 +105,7 @@ const fn name(paper: Paper) -> &'static str {
         Paper::Deli => "DELI",
         Paper::DlCache => "DLCache",
         Paper::Newer => "Later papers",
+        Paper::Loaders => "Other loaders",
     }
 }
 

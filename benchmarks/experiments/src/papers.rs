@@ -44,7 +44,8 @@ pub fn run(
 }
 
 /// The machine, the version and the extent of a run, in one line.
-fn machine(settings: &Settings) -> String {
+#[must_use]
+pub fn machine(settings: &Settings) -> String {
     let of = |file: &str, key: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_once(':'));

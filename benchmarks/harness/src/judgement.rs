@@ -34,6 +34,14 @@ impl Judgement {
         self
     }
 
+    /// Adds another judgement.
+    #[must_use]
+    pub fn and(mut self, mut other: Self) -> Self {
+        self.missed.append(&mut other.missed);
+        self.inconclusive.append(&mut other.inconclusive);
+        self
+    }
+
     /// Adds a figure with a verdict of the bench's own.
     #[must_use]
     pub fn verdict(mut self, what: String, verdict: &str) -> Self {

@@ -36,14 +36,14 @@ pub fn table(outcome: &Outcome) -> String {
             "read"
         );
         let mut rows: Vec<_> = comparison.rows.iter().collect();
-        rows.sort_by(|a, b| b.images_per_s.total_cmp(&a.images_per_s));
+        rows.sort_by(|a, b| b.images_per_s.median.total_cmp(&a.images_per_s.median));
         for row in rows {
             _ = writeln!(
                 text,
                 "{:<24}{:>10.0}{:>6.0} %{:>12.0}{:>14.2}{:>7.0} %{:>11.2} s{:>12}{:>6.2} x",
                 row.loader,
-                row.images_per_s,
-                row.spread * 100.0,
+                row.images_per_s.median,
+                row.spread() * 100.0,
                 row.images_per_cpu_s,
                 row.cpu_s_per_batch * 1e3,
                 row.stalled * 100.0,

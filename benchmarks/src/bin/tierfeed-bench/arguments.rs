@@ -16,6 +16,7 @@ use tierfeed_harness::output::{FolderAndFormat, Format};
 
 pub(crate) use self::experiments::{
     BenchDeli, BenchDlcache, BenchLimits, BenchLoaders, BenchLobster, BenchPaper, DlcachePatterns,
+    FiguresOutput,
 };
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.

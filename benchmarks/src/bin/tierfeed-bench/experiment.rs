@@ -12,6 +12,7 @@ use tierfeed_benchmarks::{
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
 use tierfeed_experiments::{
     deli, dlcache,
+    figure::Figure,
     floors::{self, Floors},
     limits,
     loaders::{self, Condition},
@@ -32,7 +33,8 @@ use crate::arguments::{
     BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
     BenchLimits, BenchLoaders, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPaper,
     BenchPeers, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
-    BenchTransforms, DlcachePatterns, ForwardedArguments, IoEngine, RemoveLeftovers, TiersSubject,
+    BenchTransforms, DlcachePatterns, FiguresOutput, ForwardedArguments, IoEngine, RemoveLeftovers,
+    TiersSubject,
 };
 
 /// Where some experiments keep data in memory.
@@ -446,53 +448,65 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 }
 
 fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
-    let BenchLoaders { python, photographs, rounds, only, quick, output } = arguments;
+    let BenchLoaders { python, photographs, rounds, only, quick, figures, output } = arguments;
     let _watch = watch(&output.folder())?;
-    let (photographs, rounds) = if quick { (1000, 1) } else { (photographs, rounds) };
-    let extent = if quick { Extent::Quick } else { Extent::Full };
+    let floors = figures.floors()?;
+    let (extent, photographs, rounds) =
+        if quick { (Extent::Quick, 1000, 1) } else { (Extent::Full, photographs, rounds) };
     let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
-    let tierfeed = Programs::find()?.tierfeed;
-    let folder = output.folder();
+    let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
     let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
     let settings = loaders::Settings { stage, only, conditions };
     let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
+    let figure = [outcome.figure()];
+    figures.write(&figure, &papers::machine(&settings.stage))?;
     output.print(&outcome, loaders::table)?;
-    passed(outcome.judged())
+    passed(outcome.judged().and(floors::judged(&floors, &figure)))
 }
 
 fn paper(arguments: BenchPaper) -> Result<(), Failure> {
-    let BenchPaper { names, python, quick, floors: set, record_floors, page: file, output, .. } =
-        arguments;
+    let BenchPaper { names, python, photographs, rounds, quick, figures, output } = arguments;
     let _watch = watch(&output.folder())?;
-    let set = set.as_deref().map(read_floors).transpose()?;
-    let (extent, photographs, rounds) =
-        if quick { (Extent::Quick, 600, 1) } else { (Extent::Full, arguments.photographs, 3) };
-    let rounds = arguments.rounds.unwrap_or(rounds);
+    let floors = figures.floors()?;
+    let (extent, photographs, turns) =
+        if quick { (Extent::Quick, 600, 1) } else { (Extent::Full, photographs, 3) };
+    let rounds = rounds.unwrap_or(turns);
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
     let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
-    if let Some(file) = file {
-        write(&file, page::page(&outcome.figures, &outcome.machine))?;
-    }
-    if let Some(file) = record_floors {
-        let text = serde_json::to_string_pretty(&floors::floors(&outcome.figures));
-        write(&file, text.context("floors are no JSON").map_err(Failure::Work)? + "\n")?;
-    }
+    figures.write(&outcome.figures, &outcome.machine)?;
     output.print(&outcome, |outcome| page::table(&outcome.figures))?;
-    passed(set.map(|floors| floors::judged(&floors, &outcome.figures)).unwrap_or_default())
+    passed(floors::judged(&floors, &outcome.figures))
 }
 
-fn read_floors(file: &Path) -> Result<Floors, Failure> {
-    let read = fs::read_to_string(file).map_err(anyhow::Error::new);
-    let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
-    floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
-}
+impl FiguresOutput {
+    /// What the file says; nothing without one.
+    fn floors(&self) -> Result<Floors, Failure> {
+        let Some(file) = &self.floors else { return Ok(Floors::new()) };
+        let read = fs::read_to_string(file).map_err(anyhow::Error::new);
+        let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
+        floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
+    }
 
-fn write(file: &Path, text: String) -> Result<(), Failure> {
-    let written = fs::write(file, text);
-    written.with_context(|| format!("cannot write {}", file.display())).map_err(Failure::Work)
+    /// The page and the floors, where they are wanted.
+    fn write(&self, figures: &[Figure], machine: &str) -> Result<(), Failure> {
+        let written = |file: &Path, text: String| {
+            let written = fs::write(file, text);
+            written
+                .with_context(|| format!("cannot write {}", file.display()))
+                .map_err(Failure::Work)
+        };
+        if let Some(file) = &self.page {
+            written(file, page::page(figures, machine))?;
+        }
+        if let Some(file) = &self.record_floors {
+            let text = serde_json::to_string_pretty(&floors::floors(figures));
+            written(file, text.context("floors are no JSON").map_err(Failure::Work)? + "\n")?;
+        }
+        Ok(())
+    }
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {

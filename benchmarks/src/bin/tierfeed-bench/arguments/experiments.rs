@@ -85,7 +85,23 @@ pub(crate) struct BenchLoaders {
     #[arg(long, conflicts_with_all = ["photographs", "rounds"])]
     pub(crate) quick: bool,
     #[command(flatten)]
+    pub(crate) figures: FiguresOutput,
+    #[command(flatten)]
     pub(crate) output: FolderAndFormat,
+}
+
+/// What is made of figures beside the tables.
+#[derive(Debug, Args)]
+pub(crate) struct FiguresOutput {
+    /// Fails if a claim falls below what this file says that it reached.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) floors: Option<PathBuf>,
+    /// Writes what claims reach, as floors of later runs.
+    #[arg(long, value_name = "FILE", conflicts_with = "floors")]
+    pub(crate) record_floors: Option<PathBuf>,
+    /// Writes the figures as a page.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -107,15 +123,8 @@ pub(crate) struct BenchPaper {
     /// Fewer photographs, and the sides that tell most; one turn, unless --rounds is given.
     #[arg(long, conflicts_with = "photographs")]
     pub(crate) quick: bool,
-    /// Fails if a claim falls below what this file says that it reached.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) floors: Option<PathBuf>,
-    /// Writes what claims reach, as floors of later runs.
-    #[arg(long, value_name = "FILE", conflicts_with = "floors")]
-    pub(crate) record_floors: Option<PathBuf>,
-    /// Writes the figures as a page.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) page: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) figures: FiguresOutput,
     #[command(flatten)]
     pub(crate) output: FolderAndFormat,
 }

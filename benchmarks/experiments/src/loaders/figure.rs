@@ -1,0 +1,62 @@
+//! The comparison as a figure of the page: a chart for each condition, and tierfeed against the fastest other loader.
+
+use tierfeed_core::units::Bytes;
+
+use super::{Comparison, Outcome, Place};
+use crate::{
+    claim::times_as_much,
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Verdict},
+};
+
+impl Outcome {
+    /// The comparison for [`crate::page`] and [`crate::floors`].
+    #[must_use]
+    pub fn figure(&self) -> Figure {
+        let versions = self.versions.iter().map(|(loader, version)| format!("{loader} {version}"));
+        Figure {
+            name: "loaders".to_owned(),
+            paper: Paper::Loaders,
+            number: "Comparison".to_owned(),
+            title: "Images a second by loader".to_owned(),
+            setting: format!(
+                "{} photographs ({}), each loader with two workers or threads unless its name says another number. {}.",
+                self.photographs,
+                Bytes(self.dataset_bytes),
+                versions.collect::<Vec<_>>().join(", ")
+            ),
+            charts: self.comparisons.iter().map(chart).collect(),
+            headlines: self.comparisons.iter().filter_map(headline).collect(),
+            predictions: Vec::new(),
+            emulated: vec!["the disk is a loop device whose reads the kernel limits".to_owned()],
+            command: "tierfeed-bench loaders".to_owned(),
+        }
+    }
+}
+
+fn chart(comparison: &Comparison) -> Chart {
+    Chart {
+        title: comparison.condition.name(),
+        x: String::new(),
+        y: "images a second".to_owned(),
+        along: Along::Groups(comparison.rows.iter().map(|row| row.loader.to_owned()).collect()),
+        series: vec![Series {
+            name: "images a second".to_owned(),
+            source: Source::Measured,
+            values: comparison.rows.iter().map(|row| Some(row.images_per_s)).collect(),
+        }],
+    }
+}
+
+/// Tierfeed against the fastest other loader. Where warm bytes alone are handed over, nothing is promised.
+fn headline(comparison: &Comparison) -> Option<Headline> {
+    let (ours, other) = (comparison.ours()?, comparison.fastest_other()?);
+    let what = format!("{}: times as fast as {}", comparison.condition.name(), other.loader);
+    let claim = times_as_much(&what, 1.0, Some(ours.images_per_s), Some(other.images_per_s))?;
+    let published = "the fastest other loader".to_owned();
+    let is_promised = comparison.condition.place != Place::Warm || comparison.condition.decode;
+    if is_promised {
+        return Some(Headline { published, ..claim });
+    }
+    let why = "a loop over files in the page cache has nothing to prepare or to plan".to_owned();
+    Some(Headline { published, verdict: Verdict::NotComparable, why, ..claim })
+}
