@@ -26,7 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import node_loss
 import slow_samples
+import staged
 from cpu_time import cpu_seconds
 
 SIZE = 224
@@ -125,6 +127,11 @@ def data_loader(settings: Settings, **keys: Any) -> Epochs:
 def unordered_data_loader(settings: Settings) -> Epochs:
     """Hands batches over as they become ready, not in the order of the sampler."""
     return data_loader(settings, in_order=False)
+
+
+def copied_first(settings: Settings) -> Epochs:
+    """Over a copy on a local disk."""
+    return data_loader(staged.copied(settings))
 
 
 def tf_data(settings: Settings) -> Epochs:
@@ -304,7 +311,9 @@ def tierfeed(settings: Settings) -> Epochs:
     keys: dict[str, Any] = dict(settings.job)
     if settings.decode:
         keys["transform"] = transforms.compose(
-            transforms.random_resized_crop(SIZE), transforms.random_horizontal_flip(0.5)
+            transforms.random_resized_crop(SIZE),
+            transforms.random_horizontal_flip(0.5),
+            **keys.get("transform", {}),
         )
         keys.setdefault("threads", max(settings.workers, 1))
     keys.setdefault("source", settings.data)
@@ -339,6 +348,7 @@ LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
 
 VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "dataloader-unordered": unordered_data_loader,
+    "copy-first": copied_first,
 }
 """The same loaders as single experiments set them up."""
 
@@ -417,6 +427,8 @@ def look_at(batch: Any) -> int:
 
 
 def train(settings: Settings) -> dict[str, Any]:
+    if settings.loader == "tierfeed-nodes":
+        return node_loss.train(settings)
     seconds, waits, images, cpu, first = [], [], [], [], 0.0
     slow: list[list[bool]] = []
     marked = slow_samples.are_expected(settings.data)
@@ -445,6 +457,7 @@ def train(settings: Settings) -> dict[str, Any]:
         "images": images,
         "cpu_s": cpu,
         "slow": slow,
+        "job_s": staged.seconds_since_start(),
         "first_batch_s": first,
         "run_dir": run_dir(),
     }

@@ -54,6 +54,22 @@ pub(crate) fn times_as_much(
     })
 }
 
+/// "No slower than another side", of which the paper has no figure: within what the turns lie apart.
+pub(crate) fn no_slower(
+    what: &str,
+    ours: Option<Value>,
+    theirs: Option<Value>,
+) -> Option<Headline> {
+    let claim = less_time(what, 0.0, ours, theirs)?;
+    let verdict = match claim.verdict {
+        Verdict::NotReached => Verdict::NotReached,
+        _ => Verdict::Reproduced,
+    };
+    // Not per cent of about nothing, of which floors would allow a part of about nothing.
+    let Headline { measured, .. } = times_as_much(what, 1.0, theirs, ours)?;
+    Some(Headline { published: "no slower".to_owned(), measured, verdict, ..claim })
+}
+
 /// A share: published, and ours here.
 pub(crate) fn at_least(what: &str, published: f64, ours: Option<Value>) -> Option<Headline> {
     let Value { median, least, most } = ours?;
@@ -102,6 +118,23 @@ mod tests {
         assert_eq!(claim(value(60.0, 75.0, 90.0), theirs), Some(Verdict::Inconclusive));
         assert_eq!(claim(value(75.0, 80.0, 90.0), theirs), Some(Verdict::NotReached));
         assert_eq!(claim(None, theirs), None);
+    }
+
+    #[test]
+    fn a_side_is_slower_only_if_no_turn_is_as_fast() {
+        let value = |least, median, most| Some(Value { median, least, most });
+        let claim = |ours| no_slower("time", ours, value(95.0, 100.0, 105.0)).map(|it| it.verdict);
+        assert_eq!(claim(value(50.0, 60.0, 70.0)), Some(Verdict::Reproduced));
+        assert_eq!(claim(value(104.0, 106.0, 110.0)), Some(Verdict::Reproduced));
+        assert_eq!(claim(value(106.0, 108.0, 110.0)), Some(Verdict::NotReached));
+    }
+
+    #[test]
+    fn a_reason_stands_only_where_a_claim_is_not_reached() {
+        let value = |seconds| Some(Value::exactly(seconds));
+        let why = |ours| less_time("time", 30.0, ours, value(100.0)).map(|it| it.because("so").why);
+        assert_eq!(why(value(60.0)).as_deref(), Some(""));
+        assert_eq!(why(value(80.0)).as_deref(), Some("so"));
     }
 
     #[test]

@@ -244,8 +244,9 @@ impl Stage<'_> {
             return Ok(*held);
         }
         let machine = Machine { disk: Some(self.disk), memory: None };
+        let one = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
         let alone =
-            Training { epochs: 1, step_s: 0.0, job: job(STAGING, &[]), ..side.training.clone() };
+            if loader == "tierfeed" { Training { job: job(STAGING, &[]), ..one } } else { one };
         let used = self.trainer.train(&machine, &alone)?.used;
         let used = used.context("a training says what it used")?.memory;
         let tiers = if loader == "tierfeed" { STAGING } else { Bytes(0) };

@@ -14,9 +14,11 @@ use crate::machine::{Machine, Used};
 
 const SCRIPT: &str = include_str!("../../peers/loaders.py");
 /// What the script imports.
-const MODULES: [(&str, &str); 2] = [
+const MODULES: [(&str, &str); 4] = [
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
+    ("node_loss.py", include_str!("../../peers/node_loss.py")),
     ("slow_samples.py", include_str!("../../peers/slow_samples.py")),
+    ("staged.py", include_str!("../../peers/staged.py")),
 ];
 
 /// What runs trainings.
@@ -67,6 +69,8 @@ pub(crate) struct Trained {
     /// The run directory of tierfeed, below the folder of the experiment.
     #[serde(default)]
     pub(crate) run_dir: Option<PathBuf>,
+    /// Seconds from the start of the process to the end of its last epoch.
+    pub(crate) job_s: f64,
     /// What the processes used from their start to their end.
     #[serde(skip)]
     pub(crate) used: Option<Used>,

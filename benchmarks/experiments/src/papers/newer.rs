@@ -1,5 +1,8 @@
 //! Questions of papers that came after the four: each is asked of the whole system, beside what people use otherwise.
 
+mod clock;
+mod form;
+mod loss;
 mod slow;
 
 use tierfeed_core::units::BytesPerSecond;
@@ -17,12 +20,17 @@ const PHOTOGRAPHS: u32 = 480;
 const PHOTOGRAPHS_QUICK: u32 = 240;
 
 /// Room on the disk, in copies of the photographs.
-const COPIES: u64 = 4;
+const COPIES: u64 = 8;
 
 type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Figure>;
 
 /// The figures, by name.
-const FIGURES: [(&str, Repeat); 1] = [(slow::NAME, slow::figure)];
+const FIGURES: [(&str, Repeat); 4] = [
+    (slow::NAME, slow::figure),
+    (form::NAME, form::figure),
+    (loss::NAME, loss::figure),
+    (clock::NAME, clock::figure),
+];
 
 /// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {

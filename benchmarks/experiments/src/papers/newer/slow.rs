@@ -134,3 +134,18 @@ fn chart(title: &str, y: &str, series: Vec<(String, Vec<Option<Value>>)>) -> Cha
         series: series.into_iter().map(measured).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_with_slow_samples_are_told_from_the_others() {
+        let trained = r#"{ "seconds": [1, 1], "images": [64, 64], "first_batch_s": 1, "cpu_s": [1, 1], "job_s": 2,
+            "waits": [[9, 9, 9, 9], [9, 0.001, 0.001, 0.001]],
+            "slow": [[true, true, true, true], [true, false, true, false]] }"#;
+        let trained: Trained = serde_json::from_str(trained).unwrap();
+        let shares = [true, false].map(|slow| format!("{:.1}", ready(&trained, slow)));
+        assert_eq!(shares, ["0.5", "1.0"]);
+    }
+}

@@ -1,0 +1,102 @@
+//! Cached encoded or decoded: tiers keep photographs as they are stored, or decoded, or what is quicker.
+
+use serde_json::json;
+use tierfeed_core::units::Bytes;
+
+use super::{DISK, blank};
+use crate::{
+    claim::{less_time, no_slower},
+    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    stage::{BATCH, STAGING, Side, Stage, job, value},
+    training::Training,
+};
+
+pub(super) const NAME: &str = "newer-form";
+
+const EPOCHS: u32 = 6;
+
+/// Memory, in per cent of the stored photographs: for all of them stored, and for all of them decoded.
+const MEMORY_PERCENT: [u64; 2] = [110, 900];
+
+/// By how many per cent the makespan is shorter than with the caches of other loaders.
+///
+/// # Source
+///
+/// Seneca (FAST '26).
+const PUBLISHED: f64 = 45.0;
+
+/// Sides: name, loader, form.
+const SIDES: [(&str, &str, &str); 4] = [
+    ("DataLoader", "dataloader", ""),
+    ("tierfeed, stored", "tierfeed", "stored"),
+    ("tierfeed, decoded", "tierfeed", "prepared"),
+    ("tierfeed, auto", "tierfeed", "auto"),
+];
+const STORED: usize = 1;
+const DECODED: usize = 2;
+const AUTO: usize = 3;
+
+pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+    let data = stage.photographs();
+    let side = |percent: u64, (name, loader, form): (&str, &'static str, &str)| {
+        let share = stage.percent(percent);
+        let with_staging = Bytes(share.0 + STAGING.0);
+        let more = [("transform", json!({ "cache": form })), ("page_cache", json!("off"))];
+        Side {
+            name: format!("memory for {percent} %, {name}"),
+            room: Some(if loader == "tierfeed" { with_staging } else { share }),
+            training: Training {
+                loader,
+                data: &data,
+                batch_size: BATCH,
+                epochs: EPOCHS,
+                step_s: 0.0,
+                workers: 2,
+                decode: true,
+                job: job(with_staging, &more),
+            },
+        }
+    };
+    let sides = MEMORY_PERCENT.iter().flat_map(|percent| SIDES.map(|it| side(*percent, it)));
+    let sides: Vec<_> = sides.collect();
+    let turns = stage.turns(&sides, step)?;
+    let seconds: Vec<_> = turns.iter().map(|it| value(it, |trained| trained.epoch_s(1))).collect();
+    let by_memory: Vec<_> = MEMORY_PERCENT.into_iter().zip(seconds.chunks(SIDES.len())).collect();
+    let headlines = by_memory.iter().flat_map(|(percent, seconds)| headlines(*percent, seconds));
+    Ok(Figure {
+        setting: format!(
+            "{} photographs ({}) on a disk of {DISK}, decoded and cropped at random by 2 workers or threads, no steps; \
+             memory in a control group, in per cent of the photographs as they are stored; tierfeed reads past the page cache. Decoded they are about seven times as \
+             large.",
+            stage.settings.photographs, stage.dataset
+        ),
+        headlines: headlines.collect(),
+        charts: vec![Chart {
+            title: String::new(),
+            x: String::new(),
+            y: "time of an epoch from the second one on, s".to_owned(),
+            along: Along::Groups(SIDES.map(|(name, ..)| name.to_owned()).to_vec()),
+            series: by_memory.iter().map(|(percent, seconds)| series(*percent, seconds)).collect(),
+        }],
+        emulated: vec![stage.emulated.clone()],
+        ..blank(NAME, "Cached encoded or decoded", "The form in which samples are kept")
+    })
+}
+
+fn series(percent: u64, seconds: &[Option<Value>]) -> Series {
+    Series {
+        name: format!("memory for {percent} % of the photographs"),
+        source: Source::Measured,
+        values: seconds.to_vec(),
+    }
+}
+
+fn headlines(percent: u64, seconds: &[Option<Value>]) -> Vec<Headline> {
+    let of = |what: &str| format!("memory for {percent} %: {what}");
+    let against = less_time(&of("time against DataLoader"), PUBLISHED, seconds[AUTO], seconds[0]);
+    let better = [seconds[STORED], seconds[DECODED]].into_iter().flatten();
+    let better = better.min_by(|a, b| a.median.total_cmp(&b.median));
+    let chosen =
+        no_slower(&of("the form that is chosen, against the better one"), seconds[AUTO], better);
+    against.into_iter().chain(chosen).collect()
+}
