@@ -107,12 +107,12 @@ bench: setup ## criterion benches, the hand-off against the plain DataLoader, th
 	$(TIERFEED_BIN)-bench peers --transport
 	$(TIERFEED_BIN)-bench frameworks --python "$$(scripts/frameworks/setup.sh newest)/bin/python"
 
-experiments: setup ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.html
+experiments: setup ## figures of papers as real trainings, and other loaders beside tierfeed; writes experiments.html and loaders.html
 	@scripts/setup-tools.sh experiments
 	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
 	  $(TIERFEED_BIN)-bench paper all --python "$$python" --page experiments.html && \
-	  $(TIERFEED_BIN)-bench loaders --python "$$python"
+	  $(TIERFEED_BIN)-bench loaders --python "$$python" --page loaders.html
 
 experiments-quick: setup ## the same in ten minutes, against what they reached before
 	@scripts/setup-tools.sh experiments

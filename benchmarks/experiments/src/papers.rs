@@ -7,6 +7,7 @@ mod newer;
 use std::{fs, thread};
 
 use serde::Serialize;
+use tierfeed_core::units::Bytes;
 
 use crate::{figure::Figure, stage::Settings};
 
@@ -53,14 +54,19 @@ pub fn machine(settings: &Settings) -> String {
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let memory = of("/proc/meminfo", "MemTotal");
+    let kib = memory.strip_suffix(" kB").and_then(|kib| kib.parse().ok());
+    let turns = match settings.rounds {
+        1 => "one turn of each side, so ranges are not known".to_owned(),
+        rounds => format!("{rounds} turns of each side"),
+    };
     format!(
-        "{cores} cores ({}), {} of memory, Linux {}, tierfeed {}; {} photographs, {} turns of each side.",
+        "{cores} cores ({}), {} of memory, Linux {}, tierfeed {}; {} photographs, {turns}.",
         of("/proc/cpuinfo", "model name"),
-        of("/proc/meminfo", "MemTotal"),
+        kib.map_or(memory, |kib: u64| Bytes(kib * 1024).to_string()),
         kernel.trim(),
         env!("CARGO_PKG_VERSION"),
-        settings.photographs,
-        settings.rounds
+        settings.photographs
     )
 }
 
