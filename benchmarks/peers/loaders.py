@@ -9,11 +9,12 @@ how many seconds that took; nothing for a loader that reads files as they are.
 images and CPU seconds of each epoch.
 
 A training takes each batch, looks at both ends of each sample, and sleeps as long as a step takes on a
-GPU. Loaders shuffle in their own way.
+GPU, or computes with a small network (`network.py`). Loaders shuffle in their own way.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import itertools
 import json
@@ -22,16 +23,19 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import network
 import node_loss
 import slow_samples
 import staged
 from cpu_time import cpu_seconds
 
 SIZE = 224
+SHORTER_SIDE = 256
+"""Of an image before its middle is cut out."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Settings:
     """Processes of loaders that have some, threads of the others."""
     decode: bool = False
     """Decode and crop, or hand over the bytes of the files."""
+    crop: str = "random"
+    """`random` as in training, or `center`: the same in each epoch, as prepared once for all."""
     seed: int = 1
     job: dict[str, Any] = field(default_factory=dict)
     """More keys for tierfeed."""
@@ -63,6 +69,7 @@ class Photographs:
     def __init__(self, settings: Settings) -> None:
         self.paths = paths_in(settings.data)
         self.decode = settings.decode
+        self.crop = settings.crop
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -70,30 +77,32 @@ class Photographs:
     def __getitem__(self, number: int) -> Any:
         if not self.decode:
             return self.paths[number].read_bytes()
-        return torchvision_crop(self.paths[number].read_bytes())
+        return torchvision_crop(self.paths[number].read_bytes(), self.crop)
 
 
 def paths_in(folder: str) -> list[Path]:
     return sorted(Path(folder).rglob("*.jpg"))
 
 
-def torchvision_crop(encoded: bytes) -> Any:
-    """Decodes, crops and flips as torchvision's recipe for ImageNet does."""
+def torchvision_crop(encoded: bytes, crop: str = "random") -> Any:
+    """Decodes, crops and flips as torchvision's recipe for ImageNet does, or `center` as for validation."""
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
     torch.set_num_threads(1)
     buffer = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
-    return torchvision_steps()(decode_jpeg(buffer, mode=ImageReadMode.RGB))
+    return torchvision_steps()[crop](decode_jpeg(buffer, mode=ImageReadMode.RGB))
 
 
-def torchvision_steps(made: list[Any] = []) -> Any:  # noqa: B006
-    if not made:
-        from torchvision.transforms import v2
+@functools.cache
+def torchvision_steps() -> dict[str, Any]:
+    from torchvision.transforms import v2
 
-        resized = v2.RandomResizedCrop(SIZE, antialias=True)
-        made.append(v2.Compose([resized, v2.RandomHorizontalFlip()]))
-    return made[0]
+    resized = v2.RandomResizedCrop(SIZE, antialias=True)
+    return {
+        "random": v2.Compose([resized, v2.RandomHorizontalFlip()]),
+        "center": v2.Compose([v2.Resize(SHORTER_SIDE, antialias=True), v2.CenterCrop(SIZE)]),
+    }
 
 
 def collate(settings: Settings) -> Callable[[list[Any]], Any]:
@@ -144,6 +153,8 @@ def tf_data(settings: Settings) -> Epochs:
         encoded = tf.io.read_file(path)
         if not settings.decode:
             return encoded
+        if settings.crop == "center":
+            return tensorflow_center(encoded)
         begin, size, _ = tf.image.sample_distorted_bounding_box(
             tf.io.extract_jpeg_shape(encoded),
             tf.zeros((1, 0, 4)),
@@ -152,7 +163,9 @@ def tf_data(settings: Settings) -> Epochs:
             use_image_if_no_bounding_boxes=True,
         )
         window = tf.concat([begin[:2], size[:2]], 0)
-        image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3, dct_method="INTEGER_ACCURATE")
+        image = tf.image.decode_and_crop_jpeg(
+            encoded, window, channels=3, dct_method="INTEGER_ACCURATE"
+        )
         image = tf.image.resize(image, (SIZE, SIZE), antialias=True)
         return tf.image.random_flip_left_right(tf.cast(image, tf.uint8))
 
@@ -161,6 +174,16 @@ def tf_data(settings: Settings) -> Epochs:
     batches = dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator
     for _ in range(settings.epochs):
         yield batches()
+
+
+def tensorflow_center(encoded: Any) -> Any:
+    import tensorflow as tf
+
+    image = tf.image.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+    size = tf.shape(image)[:2]
+    shorter = tf.reduce_min(size)
+    image = tf.image.resize(image, size * SHORTER_SIDE // shorter, antialias=True)
+    return tf.cast(tf.image.resize_with_crop_or_pad(image, SIZE, SIZE), tf.uint8)
 
 
 def mosaicml_streaming(settings: Settings) -> Epochs:
@@ -239,9 +262,7 @@ def spdl(settings: Settings) -> Epochs:
     def take(path: Path) -> Any:
         if not settings.decode:
             return path.read_bytes()
-        frames = spdl.io.decode_packets(
-            spdl.io.demux_image(str(path)), filter_desc=described()
-        )
+        frames = spdl.io.decode_packets(spdl.io.demux_image(str(path)), filter_desc=described())
         return spdl.io.to_numpy(spdl.io.convert_frames(frames))
 
     def epoch() -> Iterator[Any]:
@@ -310,10 +331,15 @@ def tierfeed(settings: Settings) -> Epochs:
 
     keys: dict[str, Any] = dict(settings.job)
     if settings.decode:
+        crops = {
+            "random": [
+                transforms.random_resized_crop(SIZE),
+                transforms.random_horizontal_flip(0.5),
+            ],
+            "center": [transforms.resize(SHORTER_SIDE), transforms.center_crop(SIZE)],
+        }
         keys["transform"] = transforms.compose(
-            transforms.random_resized_crop(SIZE),
-            transforms.random_horizontal_flip(0.5),
-            **keys.get("transform", {}),
+            *crops[settings.crop], **keys.get("transform", {})
         )
         keys.setdefault("threads", max(settings.workers, 1))
     keys.setdefault("source", settings.data)
@@ -349,6 +375,11 @@ LOADERS: dict[str, tuple[str, Callable[[Settings], Epochs]]] = {
 VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "dataloader-unordered": unordered_data_loader,
     "copy-first": copied_first,
+    "dataloader-center": lambda it: data_loader(replace(it, crop="center")),
+    "tf.data-center": lambda it: tf_data(replace(it, crop="center")),
+    "tierfeed-center": lambda it: tierfeed(replace(it, crop="center")),
+    "dataloader-network": data_loader,
+    "tierfeed-network": tierfeed,
 }
 """The same loaders as single experiments set them up."""
 
@@ -432,6 +463,7 @@ def train(settings: Settings) -> dict[str, Any]:
     seconds, waits, images, cpu, first = [], [], [], [], 0.0
     slow: list[list[bool]] = []
     marked = slow_samples.are_expected(settings.data)
+    compute = step_of(settings)
     began = time.perf_counter()
     for batches in epochs_of(settings):
         start = asked = time.perf_counter()
@@ -445,9 +477,8 @@ def train(settings: Settings) -> dict[str, Any]:
             images[-1] += look_at(batch)
             if marked:
                 slow[-1].append(slow_samples.any_in(batch))
+            compute(batch)
             del batch
-            if settings.step_s:
-                time.sleep(settings.step_s)
             asked = time.perf_counter()
         seconds.append(time.perf_counter() - start)
         cpu.append(cpu_seconds() - used)
@@ -461,6 +492,15 @@ def train(settings: Settings) -> dict[str, Any]:
         "first_batch_s": first,
         "run_dir": run_dir(),
     }
+
+
+def step_of(settings: Settings) -> Callable[[Any], None]:
+    """What a training does with a batch."""
+    if settings.loader.endswith("-network"):
+        return network.step()
+    if settings.step_s:
+        return lambda _batch: time.sleep(settings.step_s)
+    return lambda _batch: None
 
 
 def run_dir() -> str | None:

@@ -164,6 +164,13 @@ impl Value {
         })
     }
 
+    /// The same without an amount that each turn has.
+    #[must_use]
+    pub fn less(self, amount: f64) -> Self {
+        let Self { median, least, most } = self;
+        Self { median: median - amount, least: least - amount, most: most - amount }
+    }
+
     /// A value without a range, as papers print them.
     #[must_use]
     pub const fn exactly(value: f64) -> Self {

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value as Json, json};
-use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
     files,
     slow_disk::{SlowDisk, on_slow_disk},
@@ -27,11 +27,11 @@ pub(crate) const BATCH: u32 = 16;
 const SIDE: u32 = 500;
 /// What tierfeed stages beside its tiers.
 pub(crate) const STAGING: Bytes = Bytes::mib(16);
-/// Room beside what was measured, for kernel memory and what varies.
-const SPARE: Bytes = Bytes::mib(16);
+/// Room beside what was measured, for kernel memory and what varies. Page cache may fill the rest of it.
+pub(crate) const SPARE: Bytes = Bytes::mib(16);
 
-/// What a limited disk may be faster within a second: the kernel limits slices of 100 ms, and may let one pass.
-const LEEWAY_PERCENT: u64 = 25;
+/// A limited disk may be ahead of its limit for so long: the kernel limits slices of 100 ms, and may let one pass.
+const AHEAD: Nanoseconds = Nanoseconds(200_000_000);
 
 /// How much of an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,35 +104,37 @@ pub(crate) fn on_stage<T>(
         let dataset = Bytes(bytes_below(&made)?);
         on_slow_disk(folder, Bytes(dataset.0 * copies), |disk| {
             copy_below(&made, &disk.path().join("photographs"))?;
-            disk.limit(rate)?;
-            let emulated = checked(disk, rate)?;
-            let held = BTreeMap::new();
-            let predictions = Vec::new();
+            let (emulated, held, predictions) = (String::new(), BTreeMap::new(), Vec::new());
             let mut stage =
                 Stage { settings, trainer, disk, made, dataset, rate, emulated, held, predictions };
+            stage.limit_disk(rate)?;
             experiment(&mut stage, step)
         })
     })
 }
 
-/// Reads the photographs of a disk by a stopwatch, and says what it told.
-///
-/// # Errors
-///
-/// If the disk is faster than its limit: nothing that is measured on it would be true.
-fn checked(disk: &SlowDisk, rate: BytesPerSecond) -> anyhow::Result<String> {
-    let [through, past] = disk.stopwatch(&disk.path().join("photographs"))?;
-    for read in [through, past] {
-        let most = rate.0 + rate.0 * LEEWAY_PERCENT / 100;
-        ensure!(read.0 <= most, "a disk that is limited to {rate} delivers {read}");
-    }
-    Ok(format!(
-        "the disk is a loop device whose reads the kernel limits to {rate}; a stopwatch read all photographs at \
-         {through} through the page cache, which was empty, and at {past} past it"
-    ))
-}
-
 impl Stage<'_> {
+    /// Limits the reads of the disk, and reads the photographs by a stopwatch.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is faster than its limit: nothing that is measured on it would be true.
+    pub(crate) fn limit_disk(&mut self, rate: BytesPerSecond) -> anyhow::Result<()> {
+        self.disk.limit(rate)?;
+        let [through, past] = self.disk.stopwatch(&self.photographs())?;
+        for read in [through, past] {
+            let took = read.time_for(self.dataset);
+            let is_true = took.0 + AHEAD.0 >= rate.time_for(self.dataset).0;
+            ensure!(is_true, "a disk that is limited to {rate} delivers {read}");
+        }
+        self.rate = rate;
+        self.emulated = format!(
+            "the disk is a loop device whose reads the kernel limits to {rate}; a stopwatch read all photographs at \
+             {through} through the page cache, which was empty, and as much at {past} past it"
+        );
+        Ok(())
+    }
+
     /// The photographs on the slow disk.
     pub(crate) fn photographs(&self) -> PathBuf {
         self.disk.path().join("photographs")
@@ -249,7 +251,7 @@ impl Stage<'_> {
             if loader == "tierfeed" { Training { job: job(STAGING, &[]), ..one } } else { one };
         let used = self.trainer.train(&machine, &alone)?.used;
         let used = used.context("a training says what it used")?.memory;
-        let tiers = if loader == "tierfeed" { STAGING } else { Bytes(0) };
+        let tiers = if loader.starts_with("tierfeed") { STAGING } else { Bytes(0) };
         let held = Bytes(used.0.saturating_sub(tiers.0));
         self.held.insert(key, held);
         Ok(held)

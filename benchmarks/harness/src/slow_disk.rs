@@ -112,29 +112,32 @@ impl SlowDisk {
         forget_below(&self.mount)
     }
 
-    /// Reads all files of `folder` as the limited group does, four at a time: through the page cache, which is empty
-    /// before, and past it. Returns both rates.
+    /// Reads all files of `folder` through the page cache, which is empty before, and as much of the device past it, as
+    /// the limited group does. Returns both rates.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read.
+    /// If a program cannot read it.
     pub fn stopwatch(&self, folder: &Path) -> anyhow::Result<[BytesPerSecond; 2]> {
-        let through = self.time(folder, "cat {}")?;
-        let past = self.time(folder, "dd if={} bs=1M iflag=direct status=none")?;
+        let before = self.read()?;
+        let through = self.time(folder, "find . -type f -print0 | xargs -0 -n64 -P4 cat")?;
+        let mebibytes = ((self.read()?.0 - before.0) >> 20) + 1;
+        let past =
+            format!("dd if={} bs=1M count={mebibytes} iflag=direct status=none", self.device);
+        let past = self.time(folder, &past)?;
         self.forget_cached()?;
         Ok([through, past])
     }
 
-    /// The rate at which `read` reads all files of `folder`.
-    fn time(&self, folder: &Path, read: &str) -> anyhow::Result<BytesPerSecond> {
+    /// The rate at which `command` reads from the device.
+    fn time(&self, folder: &Path, command: &str) -> anyhow::Result<BytesPerSecond> {
         self.forget_cached()?;
-        let mut command = self.enter(Path::new("sh"));
-        let all = format!("find . -type f -print0 | xargs -0 -P4 -I{{}} {read}");
-        command.args(["-c", &all]).current_dir(folder).stdout(Stdio::null());
+        let mut shell = self.enter(Path::new("sh"));
+        shell.args(["-c", command]).current_dir(folder).stdout(Stdio::null());
         let (start, before) = (now(), self.read()?);
-        let status = command.status().context("sh cannot be started")?;
+        let status = shell.status().context("sh cannot be started")?;
         let (elapsed, bytes) = (now() - start, self.read()?.0 - before.0);
-        ensure!(status.success(), "{all} failed ({status})");
+        ensure!(status.success(), "{command} failed ({status})");
         let rate = u128::from(bytes) * 1_000_000_000 / elapsed.as_nanos().max(1);
         Ok(BytesPerSecond(u64::try_from(rate)?))
     }

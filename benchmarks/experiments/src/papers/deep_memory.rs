@@ -6,35 +6,44 @@
 //! them. For tierfeed it is a tier whose latency and bandwidth are emulated.
 
 mod caching;
-mod environments;
+mod environment;
 mod memory;
+mod preprocess;
+mod ram_disk;
 mod sizes;
+mod tiers;
+mod total_time;
 
 use tierfeed_core::units::BytesPerSecond;
 
 use crate::{
     figure::Figure,
-    stage::{Settings, Stage, on_stage},
+    stage::{Extent, Settings, Stage, on_stage},
 };
 
 /// The disk of the node.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 
-type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Figure>;
+/// Photographs at most: ratios need no more, and each figure has turns of many sides.
+const PHOTOGRAPHS: u32 = 600;
+const PHOTOGRAPHS_QUICK: u32 = 320;
 
-/// The figures, by name.
-const FIGURES: [(&str, Repeat); 6] = [
-    (memory::NAME, memory::figure),
-    (caching::RATE, caching::rate),
-    (environments::NAME, environments::figure),
-    (sizes::CXL, sizes::cxl),
-    (sizes::BATCHES, sizes::batches),
-    (caching::TIME, caching::time),
+type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
+
+/// The figures, by name; those of one entry come from the same runs.
+const FIGURES: [(&[&str], Repeat); 7] = [
+    (&[tiers::NAME], tiers::figures),
+    (&[memory::NAME], |stage, step| Ok(vec![memory::figure(stage, step)?])),
+    (&[caching::NAME], |stage, step| Ok(vec![caching::figure(stage, step)?])),
+    (&total_time::NAMES, total_time::figures),
+    (&[preprocess::NAME], |stage, step| Ok(vec![preprocess::figure(stage, step)?])),
+    (&[sizes::CXL], |stage, step| Ok(vec![sizes::cxl(stage, step)?])),
+    (&[sizes::BATCHES], |stage, step| Ok(vec![sizes::batches(stage, step)?])),
 ];
 
 /// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    FIGURES.iter().map(|(name, _)| *name)
+    FIGURES.iter().flat_map(|(names, _)| names.iter().copied())
 }
 
 /// Repeats the figures of this paper that are wanted.
@@ -47,12 +56,27 @@ pub(super) fn run(
     is_wanted: impl Fn(&str) -> bool,
     step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Figure>> {
-    let wanted = FIGURES.iter().filter(|(name, _)| is_wanted(name));
+    let wanted = FIGURES.iter().filter(|(names, _)| names.iter().any(|name| is_wanted(name)));
     let wanted: Vec<_> = wanted.collect();
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
-    on_stage(settings, DISK, 1, step, |stage, step| {
-        wanted.iter().map(|(_, repeat)| stage.repeat(repeat, step)).collect()
-    })
+    let most = match settings.extent {
+        Extent::Full => PHOTOGRAPHS,
+        Extent::Quick => PHOTOGRAPHS_QUICK,
+    };
+    let settings = Settings { photographs: settings.photographs.min(most), ..settings.clone() };
+    let mut figures = on_stage(&settings, DISK, 1, step, |stage, step| {
+        let mut figures = Vec::new();
+        for (_, repeat) in wanted {
+            let mut repeated = repeat(stage, step)?;
+            if let Some(first) = repeated.first_mut() {
+                first.predictions = stage.take_predictions();
+            }
+            figures.extend(repeated);
+        }
+        Ok(figures)
+    })?;
+    figures.retain(|figure| is_wanted(&figure.name));
+    Ok(figures)
 }

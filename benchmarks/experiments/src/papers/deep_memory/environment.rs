@@ -1,0 +1,105 @@
+//! What a node has beside its disk: the six environments.
+
+use serde_json::{Value as Json, json};
+use tierfeed_core::units::Bytes;
+
+use super::DISK;
+use crate::stage::{SPARE, STAGING, Stage, cxl_memory, job};
+
+/// Main memory and CXL memory for data, in per cent of the dataset.
+const MAIN: u64 = 25;
+const CXL: u64 = 50;
+/// What a training has beside the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Environment {
+    Unconstrained,
+    Constrained,
+    CxlAsMemory,
+    CxlAsStorage,
+    CxlAsBoth,
+    Tierfeed,
+    /// tierfeed without fast storage.
+    TierfeedInMemory,
+}
+
+impl Environment {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unconstrained => "unconstrained",
+            Self::Constrained => "constrained memory",
+            Self::CxlAsMemory => "CXL memory as memory",
+            Self::CxlAsStorage => "CXL memory as storage",
+            Self::CxlAsBoth => "CXL as memory and storage",
+            Self::Tierfeed => "tierfeed",
+            Self::TierfeedInMemory => "tierfeed without scratch",
+        }
+    }
+
+    pub(super) fn is_tierfeed(self) -> bool {
+        matches!(self, Self::Tierfeed | Self::TierfeedInMemory)
+    }
+
+    pub(super) fn is_on_ram_disk(self) -> bool {
+        matches!(self, Self::CxlAsStorage | Self::CxlAsBoth)
+    }
+
+    /// Memory for page cache or tiers.
+    pub(super) fn room(self, stage: &Stage<'_>) -> Option<Bytes> {
+        let (main, cxl) = (stage.percent(MAIN), stage.percent(CXL));
+        match self {
+            Self::Unconstrained => None,
+            Self::Constrained | Self::CxlAsStorage => Some(for_page_cache(main)),
+            Self::CxlAsMemory | Self::CxlAsBoth => Some(for_page_cache(Bytes(main.0 + cxl.0))),
+            Self::TierfeedInMemory => Some(Bytes(main.0 + cxl.0 + STAGING.0)),
+            Self::Tierfeed => Some(Bytes(main.0 + cxl.0 + STAGING.0 + scratch(stage).0)),
+        }
+    }
+
+    /// The tiers of tierfeed.
+    pub(super) fn job(self, stage: &Stage<'_>) -> Json {
+        let cxl = cxl_memory(stage.percent(CXL));
+        let mut more = vec![("tiers", cxl), ("page_cache", "off".into())];
+        if self == Self::Tierfeed {
+            more.push(("tiers", cxl_storage(scratch(stage))));
+        }
+        job(Bytes(stage.percent(MAIN).0 + STAGING.0), &more)
+    }
+}
+
+/// Room for so much page cache, a part of which is in what any group may use beside.
+pub(super) fn for_page_cache(bytes: Bytes) -> Bytes {
+    Bytes(bytes.0.saturating_sub(SPARE.0))
+}
+
+/// Fast storage for all of the dataset, with what a tier needs beside.
+fn scratch(stage: &Stage<'_>) -> Bytes {
+    stage.percent(110)
+}
+
+/// Emulated storage behind CXL, as a tier of a job.
+fn cxl_storage(size: Bytes) -> Json {
+    let emulate = json!({ "latency": "1 us", "bandwidth": "5 GB/s" });
+    json!({ "scratch": { "size": format!("{} B", size.0), "emulate": emulate } })
+}
+
+/// What of the node is emulated.
+pub(super) fn emulated(stage: &Stage<'_>) -> Vec<String> {
+    vec![
+        stage.emulated.clone(),
+        "memory is the limit of a control group; CXL memory as memory is more of it, and as storage a RAM disk: both \
+         are as fast as main memory, and faster than the paper's"
+            .to_owned(),
+        "of tierfeed, the tier of CXL memory waits 350 ns an access and passes 20 GB/s, and that of fast storage 1 us \
+         and 5 GB/s"
+            .to_owned(),
+    ]
+}
+
+/// The node and the photographs, as settings begin with.
+pub(super) fn setting(stage: &Stage<'_>) -> String {
+    format!(
+        "{} photographs ({}) on a disk of {DISK}; memory for {MAIN} % of them, CXL memory for {CXL} %, fast storage \
+         for all",
+        stage.settings.photographs, stage.dataset
+    )
+}

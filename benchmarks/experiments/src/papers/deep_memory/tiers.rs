@@ -1,0 +1,199 @@
+//! Figure 1: bandwidth of memory near and far by threads, and latency, as `tierfeed tiers probe` measures them.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use crate::{
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
+    stage::{Extent, Stage},
+};
+
+pub(super) const NAME: &str = "deep-memory-1";
+
+/// The idle latency of the paper's machine, in ns.
+///
+/// # Source
+///
+/// `DeepMemoryDL`, section 2.1.
+const PUBLISHED_NEAR_NS: f64 = 70.0;
+const PUBLISHED_FAR_NS: f64 = 134.5;
+
+/// What of a probe is shown.
+#[derive(Debug, Deserialize)]
+struct Probe {
+    pairs: Vec<Pair>,
+}
+
+/// A node with processors, and one with memory.
+#[derive(Debug, Deserialize)]
+struct Pair {
+    initiator: u32,
+    target: u32,
+    idle_latency_ns: Estimate,
+    bandwidth: Vec<Bandwidth>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bandwidth {
+    traffic: String,
+    threads: u32,
+    bytes_per_s: Estimate,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Estimate {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Estimate {
+    fn value(self, unit: f64) -> Value {
+        Value { median: self.median / unit, least: self.low / unit, most: self.high / unit }
+    }
+}
+
+/// Nothing in a quick run: a probe takes half a minute, and shows nothing of tierfeed that a change could break.
+pub(super) fn figures(
+    stage: &mut Stage<'_>,
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Figure>> {
+    if stage.settings.extent == Extent::Quick {
+        return Ok(Vec::new());
+    }
+    step("a probe of the memory");
+    let probe = probe(&stage.settings.tierfeed, &stage.made.with_file_name("tiers.json"))?;
+    Ok(vec![figure(&probe)])
+}
+
+fn probe(tierfeed: &Path, report: &Path) -> anyhow::Result<Probe> {
+    let mut probe = Command::new(tierfeed);
+    probe.args(["tiers", "probe", "--quick", "--json", "--output"]).arg(report);
+    let output = probe.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`tierfeed tiers probe` failed: {said}");
+    fs::remove_file(report)?;
+    serde_json::from_slice(&output.stdout).context("`tierfeed tiers probe` has another form")
+}
+
+fn figure(probe: &Probe) -> Figure {
+    let mut threads: Vec<u32> = probe.pairs.iter().flat_map(Pair::threads).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let series = probe.pairs.iter().map(|pair| Series {
+        name: pair.name(),
+        source: Source::Measured,
+        values: threads.iter().map(|it| pair.triad(*it)).collect(),
+    });
+    let chart = Chart {
+        title: "STREAM triad".to_owned(),
+        x: "threads".to_owned(),
+        y: "GB/s".to_owned(),
+        along: Along::Positions(threads.iter().map(|it| f64::from(*it)).collect()),
+        series: series.collect(),
+    };
+    Figure {
+        name: NAME.to_owned(),
+        paper: Paper::DeepMemory,
+        number: "Figure 1".to_owned(),
+        title: "Memory near and far".to_owned(),
+        setting: "`tierfeed tiers probe --quick` on this machine: near is memory of the node of the threads, far that \
+                  of another."
+            .to_owned(),
+        charts: vec![chart],
+        headlines: headlines(probe),
+        predictions: Vec::new(),
+        emulated: if probe.pairs.iter().any(|pair| !pair.is_near()) {
+            Vec::new()
+        } else {
+            vec![
+                "this machine has one memory node: what is far is emulated in all other figures by a tier that waits \
+                 350 ns an access and passes 20 GB/s, which a probe states and does not measure"
+                    .to_owned(),
+            ]
+        },
+        command: format!("tierfeed-bench paper {NAME}"),
+    }
+}
+
+impl Pair {
+    fn is_near(&self) -> bool {
+        self.initiator == self.target
+    }
+
+    fn name(&self) -> String {
+        let place = if self.is_near() { "near" } else { "far" };
+        format!("{place}: node {} to {}", self.initiator, self.target)
+    }
+
+    fn threads(&self) -> impl Iterator<Item = u32> {
+        self.bandwidth.iter().map(|it| it.threads)
+    }
+
+    fn triad(&self, threads: u32) -> Option<Value> {
+        let is_meant = |it: &&Bandwidth| it.traffic == "triad" && it.threads == threads;
+        self.bandwidth.iter().find(is_meant).map(|it| it.bytes_per_s.value(1e9))
+    }
+}
+
+/// Latencies are of the machine, so none is better or worse than the paper's.
+fn headlines(probe: &Probe) -> Vec<Headline> {
+    let latency = |is_near: bool| {
+        let pair = probe.pairs.iter().find(|pair| pair.is_near() == is_near)?;
+        Some(pair.idle_latency_ns)
+    };
+    let claim = |what: &str, published: String, here: Option<String>| Headline {
+        what: what.to_owned(),
+        published,
+        why: match here {
+            Some(_) => "another machine".to_owned(),
+            None => "this machine has one memory node".to_owned(),
+        },
+        here: here.unwrap_or_else(|| "none".to_owned()),
+        measured: None,
+        verdict: Verdict::NotComparable,
+    };
+    let nanoseconds =
+        |it: Estimate| format!("{:.0} ns ({:.0} to {:.0})", it.median, it.low, it.high);
+    let farther = latency(true).zip(latency(false));
+    let farther = farther.map(|(near, far)| format!("{:.2} x", far.median / near.median));
+    vec![
+        claim(
+            "idle latency, near",
+            format!("{PUBLISHED_NEAR_NS} ns"),
+            latency(true).map(nanoseconds),
+        ),
+        claim(
+            "idle latency, far over near",
+            format!("{:.2} x", PUBLISHED_FAR_NS / PUBLISHED_NEAR_NS),
+            farther,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_with_one_node_has_no_claim_of_far_memory() {
+        let report = r#"{ "pairs": [{
+            "initiator": 0, "target": 0,
+            "idle_latency_ns": { "median": 90.0, "low": 80.0, "high": 95.0 },
+            "bandwidth": [{ "traffic": "triad", "threads": 2,
+                            "bytes_per_s": { "median": 2e10, "low": 1e10, "high": 3e10 } }]
+        }] }"#;
+        let figure = figure(&serde_json::from_str(report).unwrap());
+        let [near, far] = &figure.headlines[..] else { panic!("{:?}", figure.headlines) };
+        assert_eq!((near.here.as_str(), far.here.as_str()), ("90 ns (80 to 95)", "none"));
+        assert_eq!(figure.charts[0].series.len(), 1);
+        assert_eq!(figure.charts[0].series[0].values[0].map(|it| it.median), Some(20.0));
+        assert!(!figure.emulated.is_empty());
+    }
+}
