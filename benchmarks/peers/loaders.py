@@ -338,9 +338,7 @@ def tierfeed(settings: Settings) -> Epochs:
             ],
             "center": [transforms.resize(SHORTER_SIDE), transforms.center_crop(SIZE)],
         }
-        keys["transform"] = transforms.compose(
-            *crops[settings.crop], **keys.get("transform", {})
-        )
+        keys["transform"] = transforms.compose(*crops[settings.crop], **keys.get("transform", {}))
         keys.setdefault("threads", max(settings.workers, 1))
     keys.setdefault("source", settings.data)
     if keys["source"] == settings.data:
