@@ -55,6 +55,9 @@ class Settings:
     crop: str = "random"
     """`random` as in training, or `center`: the same in each epoch, as prepared once for all."""
     seed: int = 1
+    rank: int = 0
+    world: int = 1
+    """Ranks, each of which reads its part of every epoch."""
     job: dict[str, Any] = field(default_factory=dict)
     """More keys for tierfeed."""
 
@@ -129,8 +132,14 @@ def torch_loader(settings: Settings, dataset: Any, **keys: Any) -> Any:
 
 
 def data_loader(settings: Settings, **keys: Any) -> Epochs:
-    loader = torch_loader(settings, Photographs(settings), shuffle=True, **keys)
-    return itertools.repeat(loader, settings.epochs)
+    from torch.utils.data import DistributedSampler
+
+    samples = Photographs(settings)
+    sampler: Any = DistributedSampler(samples, settings.world, settings.rank, seed=settings.seed)
+    loader = torch_loader(settings, samples, sampler=sampler, **keys)
+    for epoch in range(settings.epochs):
+        sampler.set_epoch(epoch)
+        yield loader
 
 
 def unordered_data_loader(settings: Settings) -> Epochs:
@@ -288,7 +297,11 @@ def dali(settings: Settings) -> Epochs:
     )
     def pipeline() -> Any:
         encoded, _ = fn.readers.file(
-            files=paths, shuffle_after_epoch=True, seed=settings.seed, name="files"
+            files=paths,
+            shuffle_after_epoch=True,
+            seed=settings.seed,
+            shard_id=settings.rank,
+            num_shards=settings.world,
         )
         if not settings.decode:
             return encoded
@@ -302,7 +315,7 @@ def dali(settings: Settings) -> Epochs:
     built.build()
 
     def epoch() -> Iterator[Any]:
-        left = len(paths)
+        left = -(-len(paths) // settings.world)
         while left > 0:
             (batch,) = built.run()
             yield [batch.at(at) for at in range(min(left, len(batch)))]

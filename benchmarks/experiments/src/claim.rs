@@ -94,6 +94,13 @@ impl Headline {
     }
 }
 
+/// A share of what is unwanted: published, and ours here.
+pub(crate) fn at_most(what: &str, published: f64, ours: Option<Value>) -> Option<Headline> {
+    let Value { median, least, most } = ours?;
+    let of_rest = Value { median: 1.0 - median, least: 1.0 - most, most: 1.0 - least };
+    let Headline { verdict, measured, .. } = at_least(what, 1.0 - published, Some(of_rest))?;
+    Some(Headline { measured, verdict, ..at_least(what, published, ours)? })
+}
 /// Of a figure that is better if it is more, with the range of its turns.
 fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
     match published {
@@ -135,6 +142,17 @@ mod tests {
         let why = |ours| less_time("time", 30.0, ours, value(100.0)).map(|it| it.because("so").why);
         assert_eq!(why(value(60.0)).as_deref(), Some(""));
         assert_eq!(why(value(80.0)).as_deref(), Some("so"));
+    }
+
+    #[test]
+    fn less_of_what_is_unwanted_beats_a_claim() {
+        let claim = |least, most| {
+            let ours = Value { median: least, least, most };
+            at_most("imbalance", 0.2, Some(ours)).map(|it| (it.verdict, it.here))
+        };
+        assert_eq!(claim(0.1, 0.1), Some((Verdict::Beaten, "10.0 % (10.0 to 10.0)".to_owned())));
+        assert_eq!(claim(0.1, 0.3).map(|it| it.0), Some(Verdict::Reproduced));
+        assert_eq!(claim(0.3, 0.4).map(|it| it.0), Some(Verdict::NotReached));
     }
 
     #[test]

@@ -20,5 +20,6 @@ mod chart;
 mod claim;
 mod machine;
 mod prediction;
+mod ranks;
 mod sizes;
 mod training;

@@ -2,7 +2,7 @@
 
 use std::{
     path::Path,
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use tierfeed_harness::{
 };
 
 /// Between two looks at what a training holds.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A training that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -29,8 +29,13 @@ const REST: Duration = Duration::from_secs(20);
 pub(crate) struct Machine<'a> {
     /// The disk whose reads are limited, with what it holds.
     pub(crate) disk: Option<&'a SlowDisk>,
+    /// Where its processes see the disk too, alone: so all nodes of a training see their own at one place.
+    pub(crate) seen_at: Option<&'a Path>,
     /// The most memory, page cache included; `None` for all of the machine.
     pub(crate) memory: Option<Bytes>,
+    /// The most page cache, instead, beside what the processes hold at any time; as soon as there is a file that says
+    /// that all of them are there, since a process that starts must not wait for memory.
+    pub(crate) page_cache: Option<(Bytes, &'a Path)>,
 }
 
 /// What a process and its children used.
@@ -54,6 +59,37 @@ impl Machine<'_> {
         program: &Path,
         arrange: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Used> {
+        let mut running = [self.start(program, arrange)?];
+        watch(&mut running)?;
+        let [ended] = running;
+        ended.end()
+    }
+
+    /// Runs `program` on all machines at a time, each as [`Machine::run`] does; `arrange` hears the number of the
+    /// machine. Where one fails, the others are killed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Machine::run`].
+    pub(crate) fn run_all(
+        machines: &[Self],
+        program: &Path,
+        mut arrange: impl FnMut(usize, &mut Command),
+    ) -> anyhow::Result<Vec<Used>> {
+        let mut running = Vec::new();
+        let started = machines.iter().enumerate().try_for_each(|(number, machine)| {
+            running.push(machine.start(program, |command| arrange(number, command))?);
+            Ok(())
+        });
+        started.and_then(|()| watch(&mut running))?;
+        running.into_iter().map(Running::end).collect()
+    }
+
+    fn start(
+        &self,
+        program: &Path,
+        arrange: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Running<'_>> {
         let memory = MemoryGroup::make()?;
         if let Some(limit) = self.memory {
             memory.limit(limit)?;
@@ -65,28 +101,79 @@ impl Machine<'_> {
             before = disk.read()?;
             groups.push(disk.group());
         }
-        let mut command = cgroup::command_in_all(&groups, program);
+        let mut command = match (self.disk, self.seen_at) {
+            (Some(disk), Some(place)) => {
+                // A name space of its own, where the disk is mounted there too.
+                let mut command = cgroup::command_in_all(&groups, "unshare".as_ref());
+                let mount = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
+                command.args(["--mount", "sh", "-c", mount]).arg(disk.path()).arg(place);
+                command.arg(program);
+                command
+            }
+            _ => cgroup::command_in_all(&groups, program),
+        };
         arrange(&mut command);
-        let (status, most) = watch(command.spawn()?, &memory)?;
-        let ended = memory.wait_until_empty(REST);
-        ensure!(status.success(), "{} failed ({status})", program.display());
-        ensure!(ended, "processes of {} did not end within {REST:?}", program.display());
-        let read = self.disk.map(SlowDisk::read).transpose()?.unwrap_or(before);
-        Ok(Used { memory: most, read: Bytes(read.0 - before.0) })
+        let child = command.spawn()?;
+        let Self { disk, page_cache, .. } = *self;
+        Ok(Running { child, memory, disk, before, most: Bytes(0), page_cache })
     }
 }
 
-/// Waits for a process, and returns the most that its group held meanwhile.
-fn watch(mut child: Child, group: &MemoryGroup) -> anyhow::Result<(ExitStatus, Bytes)> {
-    let (start, mut most) = (now(), Bytes(0));
+/// A program on a machine.
+struct Running<'a> {
+    child: Child,
+    memory: MemoryGroup,
+    disk: Option<&'a SlowDisk>,
+    /// What had been read from the disk before.
+    before: Bytes,
+    most: Bytes,
+    page_cache: Option<(Bytes, &'a Path)>,
+}
+
+impl Drop for Running<'_> {
+    /// Ends what is still there where a program failed.
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_)))
+            || !self.memory.wait_until_empty(Duration::ZERO)
+        {
+            let _ = self.memory.kill();
+            let _ = self.child.wait();
+            self.memory.wait_until_empty(REST);
+        }
+    }
+}
+
+impl Running<'_> {
+    /// What a program used that has ended.
+    fn end(self) -> anyhow::Result<Used> {
+        ensure!(self.memory.wait_until_empty(REST), "its processes did not end within {REST:?}");
+        let read = self.disk.map(SlowDisk::read).transpose()?.unwrap_or(self.before);
+        let read = Bytes(read.0 - self.before.0);
+        Ok(Used { memory: self.most, read })
+    }
+}
+
+/// Waits until all programs have ended well, and notes the most memory of each; fails with the first that fails.
+fn watch(running: &mut [Running<'_>]) -> anyhow::Result<()> {
+    let start = now();
     loop {
-        most = most.max(group.held());
-        if let Some(status) = child.try_wait()? {
-            return Ok((status, most));
+        let mut are_all_ended = true;
+        for it in running.iter_mut() {
+            it.most = it.most.max(it.memory.held());
+            if let Some((room, since)) = it.page_cache
+                && since.exists()
+            {
+                it.memory.limit_page_cache(room)?;
+            }
+            match it.child.try_wait()? {
+                None => are_all_ended = false,
+                Some(status) => ensure!(status.success(), "it failed ({status})"),
+            }
+        }
+        if are_all_ended {
+            return Ok(());
         }
         if now() - start > PATIENCE {
-            group.kill()?;
-            child.wait()?;
             anyhow::bail!("it did not end within {PATIENCE:?}");
         }
         pause(LOOK_EVERY);

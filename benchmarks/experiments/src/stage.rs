@@ -146,11 +146,6 @@ impl Stage<'_> {
         self.dataset.0 as f64 / 1e6
     }
 
-    /// Steps of an epoch.
-    pub(crate) fn steps(&self) -> u32 {
-        self.settings.photographs.div_ceil(BATCH)
-    }
-
     /// A part of the dataset.
     pub(crate) fn percent(&self, percent: u64) -> Bytes {
         Bytes(self.dataset.0 * percent / 100)
@@ -162,7 +157,7 @@ impl Stage<'_> {
             None => None,
             Some(room) => Some(Bytes(self.held_by(side)?.0 + room.0 + SPARE.0)),
         };
-        let machine = Machine { disk: Some(self.disk), memory };
+        let machine = Machine { disk: Some(self.disk), memory, ..Machine::default() };
         let trained = self.trainer.train(&machine, &side.training);
         let trained = trained.with_context(|| side.name.clone())?;
         let all = u64::from(self.settings.photographs);
@@ -245,7 +240,7 @@ impl Stage<'_> {
         if let Some(held) = self.held.get(&key) {
             return Ok(*held);
         }
-        let machine = Machine { disk: Some(self.disk), memory: None };
+        let machine = Machine { disk: Some(self.disk), ..Machine::default() };
         let one = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
         let alone =
             if loader == "tierfeed" { Training { job: job(STAGING, &[]), ..one } } else { one };
@@ -263,12 +258,19 @@ pub(crate) fn job(main_memory: Bytes, more: &[(&str, Json)]) -> Json {
     let size = format!("{} B", main_memory.0);
     let mut job = json!({ "chunk": "1 MiB", "tiers": { "main-memory": { "size": size } } });
     for (key, value) in more {
-        match (job.get_mut(*key), value) {
-            (Some(Json::Object(old)), Json::Object(new)) => old.extend(new.clone()),
-            _ => job[*key] = value.clone(),
-        }
+        extend(&mut job, &json!({ *key: value }));
     }
     job
+}
+
+/// Adds keys to a job; those of mappings that it has go into them.
+pub(crate) fn extend(job: &mut Json, more: &Json) {
+    for (key, value) in more.as_object().into_iter().flatten() {
+        match (job.get_mut(key), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => old.extend(new.clone()),
+            _ => job[key] = value.clone(),
+        }
+    }
 }
 
 /// Emulated CXL memory, as a tier of a job.
@@ -292,6 +294,7 @@ pub(crate) fn bytes_below(folder: &Path) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
+/// Copies a folder, with the times at which its files changed: all copies are the same dataset.
 pub(crate) fn copy_below(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -300,8 +303,11 @@ pub(crate) fn copy_below(from: &Path, to: &Path) -> anyhow::Result<()> {
         if entry.file_type()?.is_dir() {
             copy_below(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), target)?;
+            fs::copy(entry.path(), &target)?;
+            let modified = entry.metadata()?.modified()?;
+            fs::File::options().write(true).open(target)?.set_modified(modified)?;
         }
     }
+    fs::File::open(to)?.set_modified(fs::metadata(from)?.modified()?)?;
     Ok(())
 }

@@ -18,6 +18,7 @@ const MODULES: [(&str, &str); 5] = [
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
     ("network.py", include_str!("../../peers/network.py")),
     ("node_loss.py", include_str!("../../peers/node_loss.py")),
+    ("ranks.py", include_str!("../../peers/ranks.py")),
     ("slow_samples.py", include_str!("../../peers/slow_samples.py")),
     ("staged.py", include_str!("../../peers/staged.py")),
 ];
@@ -86,19 +87,6 @@ impl Trained {
     /// Seconds of the epochs from number `first` on, per epoch.
     pub(crate) fn epoch_s(&self, first: usize) -> f64 {
         mean(self.seconds.get(first..).unwrap_or_default())
-    }
-
-    /// The share of batches from epoch number `first` on that were waited for at most so many seconds.
-    #[expect(clippy::cast_precision_loss, reason = "a count of batches")]
-    pub(crate) fn ready(&self, first: usize, at_most_s: f64) -> f64 {
-        let waits: Vec<f64> = self.waits.iter().skip(first).flatten().copied().collect();
-        waits.iter().filter(|wait| **wait <= at_most_s).count() as f64 / waits.len() as f64
-    }
-
-    /// Megabytes that were read from the slow disk.
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    pub(crate) fn read_megabytes(&self) -> f64 {
-        self.used.map_or(f64::NAN, |used| used.read.0 as f64 / 1e6)
     }
 
     /// CPU seconds of the epochs from number `first` on, per epoch.
@@ -227,7 +215,20 @@ impl Trainer {
         self.folder.join("loaders.py")
     }
 
-    fn arrange<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    /// Where settings and results are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn python(&self) -> &Path {
+        &self.python
+    }
+
+    pub(crate) fn tierfeed(&self) -> &Path {
+        &self.tierfeed
+    }
+
+    pub(crate) fn arrange<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TIERFEED_EXE", &self.tierfeed).env("PYTHONUNBUFFERED", "1");
         command.current_dir(&self.folder)
     }

@@ -1,6 +1,18 @@
 //! Processes in a control group.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::Path,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use crate::leftovers::own_name;
+
+/// A name for a group that no other group of this process has.
+pub fn unused_name(kind: &str) -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{kind}-{}", own_name(), MADE.fetch_add(1, Ordering::Relaxed))
+}
 
 /// A command whose process joins the control group at `group` before it executes `program`.
 pub fn command_in(group: &Path, program: &Path) -> Command {

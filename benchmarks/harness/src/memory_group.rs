@@ -15,8 +15,8 @@ use nix::{
 use tierfeed_core::units::Bytes;
 
 use crate::{
+    cgroup,
     clock::{now, pause},
-    leftovers::own_name,
 };
 
 /// Between two looks at the processes of a group.
@@ -36,15 +36,26 @@ struct Files {
     limit: &'static str,
     /// Figures of `memory.stat` that page cache is no part of.
     held: [&'static str; 2],
+    /// The file, and the figure in it, of memory that the kernel needs for processes.
+    kernel: (&'static str, &'static str),
+    /// The file of the limit at which processes wait, and what makes that of it.
+    waiting: (&'static str, Option<(&'static str, &'static str)>),
 }
 
 const VERSION_1: Files = Files {
     mount: "/sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
     held: ["total_rss", "total_shmem"],
+    kernel: ("memory.kmem.usage_in_bytes", ""),
+    waiting: ("memory.limit_in_bytes", Some(("memory.oom_control", "1"))),
 };
-const VERSION_2: Files =
-    Files { mount: "/sys/fs/cgroup", limit: "memory.max", held: ["anon", "shmem"] };
+const VERSION_2: Files = Files {
+    mount: "/sys/fs/cgroup",
+    limit: "memory.max",
+    held: ["anon", "shmem"],
+    kernel: ("memory.stat", "kernel"),
+    waiting: ("memory.high", None),
+};
 
 impl MemoryGroup {
     /// Makes a group without a limit.
@@ -60,7 +71,7 @@ impl MemoryGroup {
             fs::write(mount.join("cgroup.subtree_control"), "+memory")
                 .context("cannot turn the memory controller on; this needs root")?;
         }
-        let path = mount.join(format!("{}-memory", own_name()));
+        let path = mount.join(cgroup::unused_name("memory"));
         fs::create_dir(&path)
             .with_context(|| format!("cannot make {}; this needs root", path.display()))?;
         Ok(Self { path, files })
@@ -79,6 +90,25 @@ impl MemoryGroup {
     pub fn limit(&self, limit: Bytes) -> anyhow::Result<()> {
         let file = self.path.join(self.files.limit);
         fs::write(&file, limit.0.to_string()).with_context(|| file.display().to_string())
+    }
+
+    /// Limits the page cache of the group to `room` for now: the limit of its memory becomes what its processes hold,
+    /// and `room`. Processes that need more wait until this is called again, and are not killed.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses it.
+    pub fn limit_page_cache(&self, room: Bytes) -> anyhow::Result<()> {
+        let (limit, first) = self.files.waiting;
+        if let Some((file, text)) = first {
+            fs::write(self.path.join(file), text).with_context(|| file.to_owned())?;
+        }
+        let bytes = self.held().0 + self.held_by_kernel().0 + room.0;
+        match fs::write(self.path.join(limit), bytes.to_string()) {
+            // The processes need it just now.
+            Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(()),
+            written => written.with_context(|| limit.to_owned()),
+        }
     }
 
     /// Waits until no process is in the group, for `patience` at most; says whether that is so.
@@ -115,12 +145,20 @@ impl MemoryGroup {
 
     /// Memory of the group without page cache.
     pub fn held(&self) -> Bytes {
-        let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
-        let figure = |name: &&str| {
-            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            value.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
-        };
-        Bytes(self.files.held.iter().map(figure).sum())
+        Bytes(self.files.held.iter().map(|name| self.figure("memory.stat", name).0).sum())
+    }
+
+    /// Memory that the kernel has for the processes of the group, such as page tables and inodes.
+    pub fn held_by_kernel(&self) -> Bytes {
+        let (file, name) = self.files.kernel;
+        self.figure(file, name)
+    }
+
+    /// The number behind a name at the begin of a line; 0 where there is none.
+    fn figure(&self, file: &str, name: &str) -> Bytes {
+        let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        let numbers = text.lines().filter_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        Bytes(numbers.into_iter().next().unwrap_or(0))
     }
 }
 

@@ -18,7 +18,7 @@ use nix::{
 };
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
-use crate::{cgroup, clock::now, leftovers::own_name};
+use crate::{cgroup, clock::now};
 
 /// Room that ext4 needs beside the files.
 const OVERHEAD: Bytes = Bytes::mib(64);
@@ -193,7 +193,7 @@ fn forget_below(folder: &Path) -> anyhow::Result<()> {
 
 impl Group {
     fn make() -> anyhow::Result<Self> {
-        let name = format!("{}-disk", own_name());
+        let name = cgroup::unused_name("disk");
         let root = Path::new("/sys/fs/cgroup");
         let (path, limits) = if root.join("blkio").is_dir() {
             (root.join("blkio").join(name), ("blkio.throttle.read_bps_device", ""))

@@ -1,10 +1,8 @@
-//! Lobster: one node whose cache holds 40 of 135 GB of ImageNet, and loaders that decode.
-//!
-//! What a system keeps is told by its reads: each runs in a control group whose memory holds that part of the dataset,
-//! and what is read from the disk after the first epoch was not kept. The policies of `NoPFS` and Lobster run in
-//! tierfeed, with all else equal; Lobster's with its Algorithm 1.
+//! Lobster: ranks that wait for each other in every step, on nodes whose memory holds a part of `ImageNet`, and loaders
+//! that decode.
 
-mod loaders;
+mod one_node;
+mod systems;
 mod threads;
 
 use crate::{
@@ -14,14 +12,17 @@ use crate::{
 
 use tierfeed_core::units::BytesPerSecond;
 
-/// The disk of the node.
-const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
+/// The disk of a node.
+const DISK: BytesPerSecond = BytesPerSecond(20_000_000);
+
+/// A disk of [`DISK`] reads as many in 3 s.
+const PHOTOGRAPHS_MAX: u32 = 640;
 
 type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
 
 /// The figures, by name; those of one entry come from the same runs.
 const FIGURES: [(&[&str], Repeat); 2] =
-    [(&loaders::NAMES, loaders::figures), (&[threads::NAME], threads::figures)];
+    [(&one_node::NAMES, one_node::figures), (&[threads::NAME], threads::figures)];
 
 /// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
@@ -39,6 +40,8 @@ pub(super) fn run(
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
+    let photographs = settings.photographs.min(PHOTOGRAPHS_MAX);
+    let settings = &Settings { photographs, ..settings.clone() };
     let mut figures = on_stage(settings, DISK, 1, step, |stage, step| {
         let mut figures = Vec::new();
         for (_, repeat) in wanted {

@@ -1,0 +1,256 @@
+//! The systems that Lobster is compared with, and what their trainings have in common.
+//!
+//! `NoPFS` and Lobster are their policies in tierfeed, with all else equal. As in the paper, ranks of `NoPFS` divide
+//! the threads of their node as those of PyTorch do, and those of Lobster by its Algorithm 1.
+
+use serde_json::json;
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+
+use crate::{
+    figure::{Along, Chart, Figure, Paper, Series, Source, Value},
+    ranks::{Nodes, Ranked, Side},
+    training::Training,
+};
+
+/// Samples of a batch of a rank.
+pub(super) const BATCH: u32 = 8;
+/// The first is cold, and not counted.
+pub(super) const EPOCHS: u32 = 3;
+/// Workers or threads of each rank.
+const WORKERS: u32 = 2;
+
+/// The steps of an epoch take this part of the time in which the disk of a node gives what its ranks read.
+///
+/// # Source
+///
+/// In Lobster (doi:10.1145/3545008.3545090), figure 10, the GPUs compute for half of the time under PyTorch's
+/// `DataLoader`, which waits for its reads.
+pub(super) const COMPUTE_TO_LOAD: f64 = 0.5;
+
+/// A step is imbalanced if a rank waits for its batch for so much of a step longer than another.
+const IMBALANCE: f64 = 0.1;
+
+/// A batch is there if it is waited for no longer than this: what handing it over takes.
+const READY_S: f64 = 0.002;
+
+/// A loader, or a policy of tierfeed with a way to divide threads over ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct System {
+    pub(super) name: &'static str,
+    loader: &'static str,
+    policy: &'static str,
+    assignment: &'static str,
+}
+
+pub(super) const DATA_LOADER: System =
+    System { name: "DataLoader", loader: "dataloader", policy: "", assignment: "" };
+pub(super) const DALI: System = System { name: "DALI", loader: "dali", policy: "", assignment: "" };
+pub(super) const NOPFS: System = tierfeed("NoPFS's policy", "nopfs", "proportional");
+pub(super) const LOBSTER: System = tierfeed("Lobster's policy", "lobster", "lobster");
+pub(super) const OURS: System = tierfeed("tierfeed", "gap", "shared");
+/// Parts of Lobster alone.
+pub(super) const LOBSTER_THREADS: System = tierfeed("Lobster's threads", "nopfs", "lobster");
+pub(super) const LOBSTER_EVICTION: System =
+    tierfeed("Lobster's eviction", "lobster", "proportional");
+
+const fn tierfeed(name: &'static str, policy: &'static str, assignment: &'static str) -> System {
+    System { name, loader: "tierfeed", policy, assignment }
+}
+
+/// Nodes with their ranks, and what they have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) nodes: u32,
+    pub(super) ranks_per_node: u32,
+    /// What a node keeps of the dataset, in thousandths.
+    pub(super) cached_per_mille: u64,
+    /// The disk of each node.
+    pub(super) disk: BytesPerSecond,
+    pub(super) compute_to_load: f64,
+}
+
+impl Setting {
+    /// Steps of an epoch.
+    pub(super) fn steps(&self, nodes: &Nodes<'_>) -> u32 {
+        nodes.photographs_count().div_ceil(BATCH * self.nodes * self.ranks_per_node)
+    }
+
+    /// How long a step takes.
+    #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
+    pub(super) fn step_s(&self, nodes: &Nodes<'_>) -> f64 {
+        let load_s = nodes.dataset.0 as f64 / f64::from(self.nodes) / self.disk.0 as f64;
+        self.compute_to_load * load_s / f64::from(self.steps(nodes))
+    }
+
+    /// For people.
+    pub(super) fn described(&self, nodes: &Nodes<'_>) -> String {
+        let ranks = if self.ranks_per_node == 1 { "rank" } else { "ranks" };
+        let of_nodes = match self.nodes {
+            1 => "one node with".to_owned(),
+            several => format!("{several} nodes, each with"),
+        };
+        format!(
+            "{} photographs ({}), batches of {BATCH}, {} steps of {:.0} ms in an epoch; {of_nodes} {} {ranks}, a disk \
+             of {} and memory for {} % of the photographs; decoded and cropped by {WORKERS} workers or threads of each \
+             rank; all ranks wait for each other after each step; the first of {EPOCHS} epochs is not counted.",
+            nodes.photographs_count(),
+            nodes.dataset,
+            self.steps(nodes),
+            self.step_s(nodes) * 1e3,
+            self.ranks_per_node,
+            self.disk,
+            f64::from(u32::try_from(self.cached_per_mille).unwrap_or(u32::MAX)) / 10.0,
+        )
+    }
+}
+
+/// The turns of a system, in figures.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    pub(super) system: System,
+    /// Of the epochs that count.
+    pub(super) epoch_s: Option<Value>,
+    /// The share of time in which ranks compute.
+    pub(super) utilisation: Option<Value>,
+    /// The share of steps in which ranks wait for others.
+    pub(super) imbalanced: Option<Value>,
+    /// The share of batches that are there when they are asked for.
+    pub(super) ready: Option<Value>,
+    /// The share of bytes that was not read from the disk again.
+    pub(super) kept: Option<Value>,
+    /// Only of tierfeed, by its report: the share of bytes that lay in memory when they were asked for.
+    pub(super) ready_bytes: Option<Value>,
+    /// Seconds of a step, at percentiles.
+    pub(super) step_s: Vec<Option<Value>>,
+}
+
+/// The percentiles of [`Measured::step_s`].
+pub(super) const PERCENTILES: [usize; 5] = [10, 50, 90, 95, 99];
+
+/// Trains with all systems in turns.
+pub(super) fn measure(
+    nodes: &mut Nodes<'_>,
+    setting: &Setting,
+    systems: &[System],
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Measured>> {
+    let (data, step_s) = (nodes.photographs(), setting.step_s(nodes));
+    let side = |system: &System| Side {
+        name: format!("{} x {} ranks, {}", setting.nodes, setting.ranks_per_node, system.name),
+        nodes: setting.nodes,
+        ranks_per_node: setting.ranks_per_node,
+        room: Bytes(nodes.dataset.0 * setting.cached_per_mille / 1000),
+        training: Training {
+            loader: system.loader,
+            data: &data,
+            batch_size: BATCH,
+            epochs: EPOCHS,
+            step_s,
+            workers: WORKERS,
+            decode: true,
+            job: match system.loader {
+                "tierfeed" => json!({
+                    "policy": system.policy,
+                    "prefetch": { "assignment": system.assignment },
+                }),
+                _ => json!({}),
+            },
+        },
+    };
+    let sides: Vec<_> = systems.iter().map(side).collect();
+    let turns = nodes.turns(&sides, step)?;
+    let of_system =
+        |(system, turns): (&System, Vec<Ranked>)| figures(nodes, setting, *system, &turns);
+    Ok(systems.iter().zip(turns).map(of_system).collect())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
+fn figures(nodes: &Nodes<'_>, setting: &Setting, system: System, turns: &[Ranked]) -> Measured {
+    let step_s = setting.step_s(nodes);
+    let computed_s = step_s * f64::from(setting.steps(nodes));
+    let megabytes = nodes.dataset.0 as f64 / 1e6;
+    let of =
+        |figure: &dyn Fn(&Ranked) -> f64| Value::of(&turns.iter().map(figure).collect::<Vec<_>>());
+    let kept = |ranked: &Ranked| {
+        1.0 - (ranked.read_megabytes() - megabytes) / (megabytes * f64::from(EPOCHS - 1))
+    };
+    let at = |percent: usize| {
+        of(&|ranked: &Ranked| {
+            let times = ranked.step_seconds(1, step_s);
+            tierfeed_harness::statistics::percentile(&times, percent).unwrap_or(f64::NAN)
+        })
+    };
+    let ready_bytes: Option<Vec<f64>> = turns.iter().map(|it| it.ready_bytes(1)).collect();
+    Measured {
+        system,
+        epoch_s: of(&|ranked| ranked.epoch_s(1)),
+        utilisation: of(&|ranked| computed_s / ranked.epoch_s(1)),
+        imbalanced: of(&|ranked| ranked.imbalanced(1, IMBALANCE * step_s)),
+        ready: of(&|ranked| ranked.ready(1, READY_S)),
+        kept: of(&kept),
+        ready_bytes: ready_bytes.and_then(|turns| Value::of(&turns)),
+        step_s: PERCENTILES.map(at).to_vec(),
+    }
+}
+
+impl Measured {
+    /// The figures of a system.
+    pub(super) fn of<'a>(all: &'a [Self], system: &System) -> Option<&'a Self> {
+        all.iter().find(|it| it.system == *system)
+    }
+}
+
+/// A figure for each system, beside what the paper has.
+pub(super) fn chart(
+    y: &str,
+    measured: &[Measured],
+    figure: impl Fn(&Measured) -> Option<Value>,
+    published: &[(System, f64)],
+) -> Chart {
+    let names = measured.iter().map(|it| it.system.name.to_owned()).collect();
+    let paper = |it: &Measured| {
+        let found = published.iter().find(|(system, _)| *system == it.system);
+        found.map(|(_, value)| Value::exactly(*value))
+    };
+    let of_paper = (!published.is_empty()).then(|| Series {
+        name: "published".to_owned(),
+        source: Source::Published,
+        values: measured.iter().map(paper).collect(),
+    });
+    let here = Series {
+        name: "here".to_owned(),
+        source: Source::Measured,
+        values: measured.iter().map(figure).collect(),
+    };
+    Chart {
+        title: String::new(),
+        x: String::new(),
+        y: y.to_owned(),
+        along: Along::Groups(names),
+        series: of_paper.into_iter().chain([here]).collect(),
+    }
+}
+
+/// A figure without charts and headlines.
+pub(super) fn described(name: &str, setting: String) -> Figure {
+    Figure {
+        name: name.to_owned(),
+        paper: Paper::Lobster,
+        number: String::new(),
+        title: String::new(),
+        setting,
+        charts: Vec::new(),
+        headlines: Vec::new(),
+        predictions: Vec::new(),
+        emulated: vec![
+            "the GPU is a sleep, and the exchange of gradients a byte to the first rank and back".to_owned(),
+            "nodes are control groups of one host, each with memory and a disk of its own, whose reads the kernel \
+             limits; they share the two cores and the network of the host"
+                .to_owned(),
+            "NoPFS and Lobster are their policies in tierfeed, not their programs; with either, no node reads from \
+             another"
+                .to_owned(),
+        ],
+        command: format!("tierfeed-bench paper {name}"),
+    }
+}

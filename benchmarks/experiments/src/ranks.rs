@@ -1,0 +1,378 @@
+//! Trainings of several ranks on several nodes, which all wait for each other after every step.
+//!
+//! A node is a control group on this host, with a disk of its own that all nodes see at the same place, and with
+//! memory of its own. `tierfeed run` starts the ranks of tierfeed, and `benchmarks/peers/ranks.py` those of others.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_harness::slow_disk::{SlowDisk, on_slow_disk};
+
+use crate::{
+    machine::{Machine, Used},
+    stage::{self, Extent, Settings, Stage},
+    training::{Trainer, Training},
+};
+
+/// Batches that are staged ahead of each rank: as many as two workers of a `DataLoader` have in work.
+const STAGED: u32 = 4;
+/// In which tiers grow.
+const CHUNK: Bytes = Bytes::mib(1);
+/// Bytes of a row: what a sample is after the crop.
+const ROW: u64 = 3 * 224 * 224;
+
+/// Nodes of a training.
+pub(crate) struct Nodes<'a> {
+    settings: &'a Settings,
+    trainer: &'a Trainer,
+    disks: &'a [&'a SlowDisk],
+    /// Where each node sees its disk.
+    place: PathBuf,
+    /// Bytes of the dataset.
+    pub(crate) dataset: Bytes,
+    /// What tierfeed stages on a node, by the ranks of the job.
+    staged: BTreeMap<(u32, u32), Bytes>,
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone)]
+pub(crate) struct Side<'a> {
+    /// Its name in tables and charts.
+    pub(crate) name: String,
+    pub(crate) nodes: u32,
+    pub(crate) ranks_per_node: u32,
+    /// What each rank does; of tierfeed, `job` has further keys of the job file.
+    pub(crate) training: Training<'a>,
+    /// Memory of a node for page cache or tiers, beside what the processes need.
+    pub(crate) room: Bytes,
+}
+
+/// What a training was.
+#[derive(Debug, Clone)]
+pub(crate) struct Ranked {
+    /// Epochs of each rank.
+    pub(crate) ranks: Vec<Vec<Epoch>>,
+    /// What the processes of each node used.
+    pub(crate) used: Vec<Used>,
+    /// What the agents of tierfeed reported.
+    pub(crate) reports: Vec<Report>,
+}
+
+/// An epoch of a rank.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Epoch {
+    pub(crate) seconds: f64,
+    /// Seconds for which each batch was waited for.
+    pub(crate) waits: Vec<f64>,
+    /// Seconds after each step until all other ranks had done it too.
+    pub(crate) idles: Vec<f64>,
+    /// Samples.
+    pub(crate) images: u64,
+}
+
+/// Of the report of an agent.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Report {
+    epochs: Vec<ReportedEpoch>,
+    tiers: Vec<ReportedTier>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ReportedEpoch {
+    ready_ratio: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ReportedTier {
+    cache_bytes: u64,
+}
+
+/// Makes `count` nodes whose disks have `rate`, runs `experiment`, and removes all disks but the first.
+pub(crate) fn on_nodes<T>(
+    stage: &Stage<'_>,
+    count: usize,
+    rate: BytesPerSecond,
+    experiment: impl FnOnce(&mut Nodes<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let folder = stage.trainer.folder();
+    let place = folder.join("dataset");
+    fs::create_dir_all(&place)?;
+    with_disks(stage, count, &[stage.disk], |disks| {
+        disks.iter().try_for_each(|disk| disk.limit(rate))?;
+        experiment(&mut Nodes {
+            settings: stage.settings,
+            trainer: &stage.trainer,
+            disks,
+            place,
+            dataset: stage.dataset,
+            staged: BTreeMap::new(),
+        })
+    })
+}
+
+fn with_disks<T, F: FnOnce(&[&SlowDisk]) -> anyhow::Result<T>>(
+    stage: &Stage<'_>,
+    count: usize,
+    made: &[&SlowDisk],
+    experiment: F,
+) -> anyhow::Result<T> {
+    if made.len() >= count {
+        return experiment(made);
+    }
+    let folder = stage.trainer.folder().join(format!("node-{}", made.len()));
+    fs::create_dir_all(&folder)?;
+    on_slow_disk(&folder, stage.dataset, |disk| {
+        stage::copy_below(&stage.made, &disk.path().join("photographs"))?;
+        let all: Vec<_> = made.iter().copied().chain([disk]).collect();
+        with_disks(stage, count, &all, experiment)
+    })
+}
+
+impl Nodes<'_> {
+    /// Where the photographs are for every rank.
+    pub(crate) fn photographs(&self) -> PathBuf {
+        self.place.join("photographs")
+    }
+
+    /// How many photographs there are.
+    pub(crate) fn photographs_count(&self) -> u32 {
+        self.settings.photographs
+    }
+
+    /// How much of the experiment runs.
+    pub(crate) fn extent(&self) -> Extent {
+        self.settings.extent
+    }
+
+    /// The turns of all sides, which alternate.
+    pub(crate) fn turns(
+        &mut self,
+        sides: &[Side<'_>],
+        step: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Vec<Vec<Ranked>>> {
+        let rounds = self.settings.rounds;
+        let mut turns: Vec<Vec<Ranked>> = sides.iter().map(|_| Vec::new()).collect();
+        for round in 1..=rounds {
+            for (side, turns) in sides.iter().zip(&mut turns) {
+                step(&format!("{}: turn {round} of {rounds}", side.name));
+                turns.push(self.train(side)?);
+            }
+        }
+        Ok(turns)
+    }
+
+    fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Ranked> {
+        let staged = self.staged_by(side)?;
+        // A tier has whole chunks.
+        let cached = side.room.0 / CHUNK.0 * CHUNK.0;
+        let ranked = self.run(side, Bytes(cached + staged.0));
+        let ranked = ranked.with_context(|| side.name.clone())?;
+        for number in 0..usize::try_from(side.training.epochs)? {
+            let images = ranked.ranks.iter().map(|rank| rank.get(number).map_or(0, |it| it.images));
+            let (images, all) = (images.sum::<u64>(), u64::from(self.settings.photographs));
+            ensure!(images >= all, "{}: an epoch of {images} images of {all}", side.name);
+        }
+        let more = ranked.reports.iter().map(Report::cache_bytes).find(|it| *it > side.room);
+        ensure!(more.is_none(), "{}: a cache of {more:?} instead of {}", side.name, side.room);
+        Ok(ranked)
+    }
+
+    /// What tierfeed stages on a node of a side, as its agent reports it.
+    fn staged_by(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
+        let key = (side.nodes, side.ranks_per_node);
+        if side.training.loader != "tierfeed" {
+            return Ok(Bytes(0));
+        }
+        if let Some(staged) = self.staged.get(&key) {
+            return Ok(*staged);
+        }
+        let training = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
+        let alone = Side { training, ..side.clone() };
+        let main_memory = staged_at_most(side);
+        let ran = self.run(&alone, main_memory).with_context(|| side.name.clone())?;
+        let report = ran.reports.first().context("an agent reports")?;
+        let staged = Bytes(main_memory.0 - report.cache_bytes().0);
+        self.staged.insert(key, staged);
+        Ok(staged)
+    }
+
+    fn run(&self, side: &Side<'_>, main_memory: Bytes) -> anyhow::Result<Ranked> {
+        let folder = self.trainer.folder();
+        let [settings, result, began, job, runs] =
+            ["settings.json", "result.json", "result.json.began", "job.json", "run"]
+                .map(|name| folder.join(name));
+        let Side { nodes, ranks_per_node, .. } = *side;
+        let keys = RankSettings { training: &side.training, nodes, ranks_per_node };
+        fs::write(&settings, serde_json::to_string(&keys)?)?;
+        fs::write(&job, serde_json::to_string_pretty(&self.job(side, main_memory))?)?;
+        let count = usize::try_from(nodes)?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let logs: Vec<_> = (0..count).map(|node| folder.join(format!("messages-{node}"))).collect();
+        let files: Vec<_> = logs.iter().map(fs::File::create).collect::<Result<_, _>>()?;
+        let mut files = files.into_iter();
+        let is_tierfeed = side.training.loader == "tierfeed";
+        // tierfeed reads past the page cache, and its budget holds for the rest.
+        let page_cache = (!is_tierfeed).then_some((side.room, began.as_path()));
+        let seen_at = Some(self.place.as_path());
+        let on = |disk| Machine { disk: Some(disk), seen_at, page_cache, memory: None };
+        let machines: Vec<_> = self.disks[..count].iter().map(|disk| on(disk)).collect();
+        let (python, script) = (self.trainer.python(), folder.join("ranks.py"));
+        let program = if is_tierfeed { self.trainer.tierfeed() } else { python };
+        let start = |node: usize, command: &mut Command| {
+            if is_tierfeed {
+                command.arg("run").arg(&job).args(["--node", &node.to_string()]);
+                command.args(["--nodes", &count.to_string()]).arg("--run-dir").arg(&runs);
+                command.arg("--").arg(python).arg(&script).arg("rank").args([&settings, &result]);
+            } else {
+                command.arg(&script).arg("node").args([&settings, &result]).arg(node.to_string());
+            }
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+            self.trainer.arrange(command).stdout(Stdio::null());
+            if let Some(file) = files.next() {
+                command.stderr(file);
+            }
+        };
+        let used = Machine::run_all(&machines, program, start).with_context(|| {
+            let said = logs.iter().map(|log| fs::read_to_string(log).unwrap_or_default());
+            format!("the ranks said:\n{}", said.collect::<Vec<_>>().join("\n"))
+        })?;
+        fs::remove_file(&began)?;
+        let ranks = (0..nodes * ranks_per_node).map(|rank| read(&numbered(&result, rank)));
+        let ranks = ranks.collect::<anyhow::Result<_>>()?;
+        let mut reports = Vec::new();
+        if is_tierfeed {
+            for node in 0..nodes {
+                let of_node =
+                    if nodes == 1 { runs.clone() } else { runs.join(format!("node-{node}")) };
+                reports.push(read(&of_node.join("report.json"))?);
+            }
+            fs::remove_dir_all(&runs)?;
+        }
+        Ok(Ranked { ranks, used, reports })
+    }
+
+    /// The job file of a side.
+    fn job(&self, side: &Side<'_>, main_memory: Bytes) -> Json {
+        let Training { batch_size, epochs, workers, .. } = side.training;
+        let crop =
+            [json!({ "random_resized_crop": 224 }), json!({ "random_horizontal_flip": 0.5 })];
+        let mut job = json!({
+            "name": "ranks",
+            "batch_size": batch_size,
+            "world": { "nodes": side.nodes, "ranks_per_node": side.ranks_per_node },
+            "chunk": format!("{} B", CHUNK.0),
+            "threads": workers * side.ranks_per_node,
+            "prefetch": { "batches": STAGED },
+            "tiers": { "main-memory": { "size": format!("{} B", main_memory.0) } },
+            "transform": { "steps": crop },
+            "dataset": {
+                "source": self.photographs(),
+                "format": "files",
+                "glob": "**/*.jpg",
+                "page_cache": "off",
+            },
+            "order": { "shuffle": "torch-distributed", "seed": 1, "epochs": epochs },
+        });
+        stage::extend(&mut job, &side.training.job);
+        job
+    }
+}
+
+/// What [`STAGED`] batches of all ranks of a node take at most: the rows, and the stored samples that they are made of.
+fn staged_at_most(side: &Side<'_>) -> Bytes {
+    let samples = u64::from(STAGED * side.training.batch_size * side.ranks_per_node);
+    Bytes(samples * ROW * 2)
+}
+
+/// The settings of `ranks.py`.
+#[derive(Serialize)]
+struct RankSettings<'a> {
+    #[serde(flatten)]
+    training: &'a Training<'a>,
+    nodes: u32,
+    ranks_per_node: u32,
+}
+
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    PathBuf::from(format!("{}.{number}", path.display()))
+}
+
+fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+impl Report {
+    fn cache_bytes(&self) -> Bytes {
+        Bytes(self.tiers.iter().map(|tier| tier.cache_bytes).sum())
+    }
+}
+
+impl Ranked {
+    /// Seconds of the epochs from number `first` on, per epoch.
+    pub(crate) fn epoch_s(&self, first: usize) -> f64 {
+        mean(self.ranks[0].iter().skip(first).map(|epoch| epoch.seconds))
+    }
+
+    /// For each step from epoch `first` on, how long each rank waited for its batch.
+    fn steps(&self, first: usize) -> impl Iterator<Item = Vec<f64>> {
+        let epochs = self.ranks[0].iter().enumerate().skip(first);
+        epochs.flat_map(move |(number, epoch)| {
+            let of_step = move |step: usize| {
+                let waits =
+                    self.ranks.iter().map(|rank| rank.get(number)?.waits.get(step).copied());
+                waits.map(Option::unwrap_or_default).collect()
+            };
+            (0..epoch.waits.len()).map(of_step)
+        })
+    }
+
+    /// The share of steps from epoch `first` on in which the rank that waited longest for its batch did so for more
+    /// than `tolerance_s` longer than the one that waited least.
+    pub(crate) fn imbalanced(&self, first: usize, tolerance_s: f64) -> f64 {
+        let spread = |waits: Vec<f64>| {
+            let most = waits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            most - waits.iter().copied().fold(f64::INFINITY, f64::min)
+        };
+        mean(self.steps(first).map(|waits| f64::from(spread(waits) > tolerance_s)))
+    }
+
+    /// The share of batches from epoch `first` on that were waited for at most so many seconds.
+    pub(crate) fn ready(&self, first: usize, at_most_s: f64) -> f64 {
+        mean(self.steps(first).flatten().map(|wait| f64::from(wait <= at_most_s)))
+    }
+
+    /// Seconds of each step of the first rank from epoch `first` on, in which it computed for `step_s`.
+    pub(crate) fn step_seconds(&self, first: usize, step_s: f64) -> Vec<f64> {
+        let epochs = self.ranks[0].iter().skip(first);
+        let waited = epochs.flat_map(|epoch| epoch.waits.iter().zip(&epoch.idles));
+        waited.map(|(wait, idle)| wait + step_s + idle).collect()
+    }
+
+    /// Megabytes that all nodes read from their disks.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub(crate) fn read_megabytes(&self) -> f64 {
+        self.used.iter().map(|used| used.read.0 as f64 / 1e6).sum()
+    }
+
+    /// The share of bytes that lay in memory when they were asked for, from epoch `first` on, by the reports.
+    pub(crate) fn ready_bytes(&self, first: usize) -> Option<f64> {
+        let epochs = self.reports.iter().flat_map(|report| report.epochs.iter().skip(first));
+        (!self.reports.is_empty()).then(|| mean(epochs.map(|epoch| epoch.ready_ratio)))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "few values")]
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.collect();
+    values.iter().sum::<f64>() / values.len() as f64
+}
