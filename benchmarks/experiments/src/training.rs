@@ -14,7 +14,7 @@ use crate::machine::{Machine, Used};
 
 const SCRIPT: &str = include_str!("../../peers/loaders.py");
 /// What the script imports.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: &[(&str, &str)] = &[
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
     ("network.py", include_str!("../../peers/network.py")),
     ("node_loss.py", include_str!("../../peers/node_loss.py")),
