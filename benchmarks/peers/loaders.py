@@ -3,6 +3,7 @@
 `loaders.py versions` prints the version of each loader that is installed, and why others are not.
 `loaders.py photographs FOLDER COUNT SIDE` writes photographs of about 100 KB.
 `loaders.py slow-photographs DATA COUNT SIDE` adds some to DATA that take long to decode.
+`loaders.py recordings FOLDER COUNT` writes recordings of speech.
 `loaders.py convert LOADER DATA TO` writes the photographs of DATA in the loader's own format, and prints
 how many seconds that took; nothing for a loader that reads files as they are.
 `loaders.py train SETTINGS RESULT` reads a JSON file (see `Settings`) and writes another: seconds, waits,
@@ -30,6 +31,7 @@ from typing import Any
 import network
 import node_loss
 import slow_samples
+import speech
 import staged
 from cpu_time import cpu_seconds
 
@@ -59,7 +61,7 @@ class Settings:
     world: int = 1
     """Ranks, each of which reads its part of every epoch."""
     job: dict[str, Any] = field(default_factory=dict)
-    """More keys for tierfeed."""
+    """More keys for tierfeed. With `phases`, each of its `steps_s` holds for as many `steps`."""
 
 
 Epochs = Iterator[Iterable[Any]]
@@ -88,7 +90,7 @@ def paths_in(folder: str) -> list[Path]:
 
 
 def torchvision_crop(encoded: bytes, crop: str = "random") -> Any:
-    """Decodes, crops and flips as torchvision's recipe for ImageNet does, or `center` as for validation."""
+    """Decodes, crops and flips as torchvision's recipe for ImageNet does; `center` for validation."""
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -343,6 +345,7 @@ def tierfeed(settings: Settings) -> Epochs:
     from tierfeed import transforms
 
     keys: dict[str, Any] = dict(settings.job)
+    keys.pop("phases", None)
     if settings.decode:
         crops = {
             "random": [
@@ -391,6 +394,8 @@ VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "tierfeed-center": lambda it: tierfeed(replace(it, crop="center")),
     "dataloader-network": data_loader,
     "tierfeed-network": tierfeed,
+    "dataloader-speech": speech.data_loader,
+    "tierfeed-speech": speech.tierfeed,
 }
 """The same loaders as single experiments set them up."""
 
@@ -509,6 +514,10 @@ def step_of(settings: Settings) -> Callable[[Any], None]:
     """What a training does with a batch."""
     if settings.loader.endswith("-network"):
         return network.step()
+    if phases := settings.job.get("phases"):
+        parts = [itertools.repeat(takes_s, phases["steps"]) for takes_s in phases["steps_s"]]
+        steps = itertools.chain(*parts, itertools.repeat(phases["steps_s"][-1]))
+        return lambda _batch: time.sleep(next(steps))
     if settings.step_s:
         return lambda _batch: time.sleep(settings.step_s)
     return lambda _batch: None
@@ -540,6 +549,8 @@ def main() -> None:
         write_photographs(rest[0], int(rest[1]), int(rest[2]))
     elif command == "slow-photographs":
         slow_samples.write(rest[0], int(rest[1]), int(rest[2]))
+    elif command == "recordings":
+        speech.write(rest[0], int(rest[1]))
     elif command == "convert":
         began = time.perf_counter()
         CONVERTERS[rest[0]](rest[1], rest[2])

@@ -1,6 +1,7 @@
 //! `tierfeed-bench paper`: figures of papers, repeated as real trainings.
 
 mod deep_memory;
+mod dlcache;
 mod lobster;
 mod newer;
 
@@ -23,8 +24,9 @@ pub struct Outcome {
 /// All names that [`run`] takes: `all`, papers, figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let papers = ["all", "deep-memory", "lobster", "newer"].into_iter();
-    papers.chain(deep_memory::names()).chain(lobster::names()).chain(newer::names()).collect()
+    let papers = ["all", "deep-memory", "lobster", "dlcache", "newer"].into_iter();
+    let figures = deep_memory::names().chain(lobster::names());
+    papers.chain(figures).chain(dlcache::names()).chain(newer::names()).collect()
 }
 
 /// Repeats the figures with these names.
@@ -40,6 +42,7 @@ pub fn run(
     let is_wanted = |figure: &str| is_wanted(figure, names);
     let mut figures = deep_memory::run(settings, is_wanted, step)?;
     figures.extend(lobster::run(settings, is_wanted, step)?);
+    figures.extend(dlcache::run(settings, is_wanted, step)?);
     figures.extend(newer::run(settings, is_wanted, step)?);
     Ok(Outcome { machine: machine(settings), figures })
 }

@@ -20,6 +20,7 @@ const MODULES: &[(&str, &str)] = &[
     ("node_loss.py", include_str!("../../peers/node_loss.py")),
     ("ranks.py", include_str!("../../peers/ranks.py")),
     ("slow_samples.py", include_str!("../../peers/slow_samples.py")),
+    ("speech.py", include_str!("../../peers/speech.py")),
     ("staged.py", include_str!("../../peers/staged.py")),
 ];
 
@@ -162,6 +163,15 @@ impl Trainer {
     ) -> anyhow::Result<()> {
         let (data, count, side) = (data.display().to_string(), count.to_string(), side.to_string());
         self.output(&["slow-photographs", &data, &count, &side]).map(drop)
+    }
+
+    /// Writes `count` recordings of speech.
+    ///
+    /// # Errors
+    ///
+    /// If the script fails.
+    pub(crate) fn write_recordings(&self, folder: &Path, count: u32) -> anyhow::Result<()> {
+        self.output(&["recordings", &folder.display().to_string(), &count.to_string()]).map(drop)
     }
 
     /// Writes photographs in the format of a loader; returns how many seconds that took.
