@@ -1,4 +1,4 @@
-"""A small convolutional network that trainings compute with, instead of a sleep.
+"""A small convolutional network that trainings compute with.
 
 One thread, like a model that has a processor of its own; loaders get the others.
 """
@@ -11,13 +11,10 @@ from typing import Any
 CLASSES = 10
 
 
-def of_classes(classes: int, seed: int) -> Any:
+def of_classes(classes: int) -> Any:
     """Three convolutions, for images of 224 pixels as well as of 32, and a linear layer."""
-    import torch
     from torch import nn
 
-    torch.set_num_threads(1)
-    torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(3, 16, 7, stride=4, padding=3),
         nn.ReLU(),
@@ -31,32 +28,38 @@ def of_classes(classes: int, seed: int) -> Any:
     )
 
 
-def learner(classes: int = CLASSES, seed: int = 1) -> Callable[[Any, Any], float]:
-    """Returns what learns from images and labels, forward and backward, and returns the loss before."""
-    import torch
-    from torch import nn
+def levels(images: Any) -> Any:
+    return images.float() / 255 - 0.5
 
-    network = of_classes(classes, seed)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
-    loss_of = nn.CrossEntropyLoss()
 
-    def learn(images: Any, labels: Any) -> float:
-        optimizer.zero_grad()
-        loss = loss_of(network(images.float() / 255 - 0.5), labels)
+class Learner:
+    """A network that learns from images and labels, the same for the same seed."""
+
+    def __init__(self, classes: int, seed: int) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self.model = of_classes(classes)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.loss_of = torch.nn.CrossEntropyLoss()
+
+    def learn(self, images: Any, labels: Any) -> float:
+        """Forward and backward; returns the loss before."""
+        self.optimizer.zero_grad()
+        loss = self.loss_of(self.model(levels(images)), labels)
         loss.backward()
-        optimizer.step()
+        self.optimizer.step()
         return float(loss.detach())
-
-    return learn
 
 
 def step() -> Callable[[Any], None]:
     """A step of a training whose labels do not matter: the work is that of any labels."""
     import torch
 
-    learn = learner()
+    learner = Learner(CLASSES, seed=1)
 
     def compute(images: Any) -> None:
-        learn(images, torch.arange(len(images)) % CLASSES)
+        learner.learn(images, torch.arange(len(images)) % CLASSES)
 
     return compute

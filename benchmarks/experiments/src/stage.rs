@@ -53,6 +53,8 @@ pub struct Settings {
     pub tierfeed: PathBuf,
     /// Where data are made, and removed afterwards.
     pub folder: PathBuf,
+    /// A tar of labelled images, each `CLASS/NAME.jpg` below any folder; generated ones without.
+    pub labelled: Option<PathBuf>,
     /// How many photographs there are.
     pub photographs: u32,
     /// Turns of each side.

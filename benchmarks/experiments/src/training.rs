@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Machine, Used};
 
 const SCRIPT: &str = include_str!("../../peers/loaders.py");
-/// What the script imports.
+/// What the script imports, and scripts beside it.
 const MODULES: &[(&str, &str)] = &[
+    ("accuracy.py", include_str!("../../peers/accuracy.py")),
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
     ("network.py", include_str!("../../peers/network.py")),
     ("node_loss.py", include_str!("../../peers/node_loss.py")),
@@ -244,17 +245,34 @@ impl Trainer {
     }
 
     fn ask<T: for<'de> Deserialize<'de>>(&self, arguments: &[&str]) -> anyhow::Result<T> {
-        let said = self.output(arguments)?;
+        self.ask_script("loaders.py", arguments)
+    }
+
+    /// What a script of this folder prints as JSON in its last line.
+    ///
+    /// # Errors
+    ///
+    /// If it fails, or prints something else.
+    pub(crate) fn ask_script<T: for<'de> Deserialize<'de>>(
+        &self,
+        script: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<T> {
+        let said = self.output_of(script, arguments)?;
         let last = said.lines().last().unwrap_or_default();
-        serde_json::from_str(last).with_context(|| format!("loaders.py said: {said}"))
+        serde_json::from_str(last).with_context(|| format!("{script} said: {said}"))
     }
 
     fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.output_of("loaders.py", arguments)
+    }
+
+    fn output_of(&self, script: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.python);
-        let command = self.arrange(command.arg(self.script()).args(arguments));
+        let command = self.arrange(command.arg(self.folder.join(script)).args(arguments));
         let output = command.stdin(Stdio::null()).output().map_err(at(&self.python))?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "loaders.py {} failed: {said}", arguments[0]);
+        ensure!(output.status.success(), "{script} {} failed: {said}", arguments[0]);
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }

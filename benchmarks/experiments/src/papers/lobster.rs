@@ -1,6 +1,7 @@
 //! Lobster: ranks that wait for each other in every step, on nodes whose memory holds a part of `ImageNet`, and loaders
 //! that decode.
 
+mod accuracy;
 mod one_node;
 mod systems;
 mod threads;
@@ -21,8 +22,11 @@ const PHOTOGRAPHS_MAX: u32 = 640;
 type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
 
 /// The figures, by name; those of one entry come from the same runs.
-const FIGURES: [(&[&str], Repeat); 2] =
-    [(&one_node::NAMES, one_node::figures), (&[threads::NAME], threads::figures)];
+const FIGURES: [(&[&str], Repeat); 3] = [
+    (&one_node::NAMES, one_node::figures),
+    (&[threads::NAME], threads::figures),
+    (&[accuracy::NAME], accuracy::figures),
+];
 
 /// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {

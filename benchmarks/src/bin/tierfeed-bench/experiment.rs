@@ -455,7 +455,8 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
         if quick { (Extent::Quick, 1000, 1) } else { (Extent::Full, photographs, rounds) };
     let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
-    let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
+    let stage =
+        stage::Settings { extent, python, tierfeed, folder, labelled: None, photographs, rounds };
     let settings = loaders::Settings { stage, only, conditions };
     let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -466,14 +467,15 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
 }
 
 fn paper(arguments: BenchPaper) -> Result<(), Failure> {
-    let BenchPaper { names, python, photographs, rounds, quick, figures, output } = arguments;
+    let BenchPaper { names, python, photographs, labelled, rounds, quick, figures, output } =
+        arguments;
     let _watch = watch(&output.folder())?;
     let floors = figures.floors()?;
     let (extent, photographs, turns) =
         if quick { (Extent::Quick, 600, 1) } else { (Extent::Full, photographs, 3) };
     let rounds = rounds.unwrap_or(turns);
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
-    let stage = stage::Settings { extent, python, tierfeed, folder, photographs, rounds };
+    let stage = stage::Settings { extent, python, tierfeed, folder, labelled, photographs, rounds };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     figures.write(&outcome.figures, &outcome.machine)?;

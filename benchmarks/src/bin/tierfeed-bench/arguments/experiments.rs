@@ -116,6 +116,9 @@ pub(crate) struct BenchPaper {
     #[arg(long, value_name = "NUMBER", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     pub(crate) photographs: u32,
+    /// A tar of labelled images, such as CIFAR-10, each CLASS/NAME.jpg below any folder; generated ones unless given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labelled: Option<PathBuf>,
     /// Turns of each side [default: 3].
     #[arg(long, value_name = "NUMBER",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
