@@ -4,6 +4,7 @@ mod deep_memory;
 mod dlcache;
 mod lobster;
 mod newer;
+mod replays;
 
 use std::{fs, thread};
 
@@ -26,7 +27,12 @@ pub struct Outcome {
 pub fn names() -> Vec<&'static str> {
     let papers = ["all", "deep-memory", "lobster", "dlcache", "newer"].into_iter();
     let figures = deep_memory::names().chain(lobster::names());
-    papers.chain(figures).chain(dlcache::names()).chain(newer::names()).collect()
+    papers
+        .chain(figures)
+        .chain(dlcache::names())
+        .chain(newer::names())
+        .chain(replays::names())
+        .collect()
 }
 
 /// Repeats the figures with these names.
@@ -44,6 +50,7 @@ pub fn run(
     figures.extend(lobster::run(settings, is_wanted, step)?);
     figures.extend(dlcache::run(settings, is_wanted, step)?);
     figures.extend(newer::run(settings, is_wanted, step)?);
+    figures.extend(replays::run(settings, is_wanted, step));
     Ok(Outcome { machine: machine(settings), figures })
 }
 
