@@ -28,8 +28,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import buckets
 import network
 import node_loss
+import one_node
 import slow_samples
 import speech
 import staged
@@ -85,8 +87,11 @@ class Photographs:
         return torchvision_crop(self.paths[number].read_bytes(), self.crop)
 
 
-def paths_in(folder: str) -> list[Path]:
-    return sorted(Path(folder).rglob("*.jpg"))
+def paths_in(data: str) -> list[Any]:
+    """Files, or objects that are read like files."""
+    if buckets.is_bucket(data):
+        return list(buckets.objects_in(data, ".jpg", buckets.StoredObject))
+    return sorted(Path(data).rglob("*.jpg"))
 
 
 def torchvision_crop(encoded: bytes, crop: str = "random") -> Any:
@@ -356,6 +361,10 @@ def tierfeed(settings: Settings) -> Epochs:
         }
         keys["transform"] = transforms.compose(*crops[settings.crop], **keys.get("transform", {}))
         keys.setdefault("threads", max(settings.workers, 1))
+    if buckets.is_bucket(settings.data):
+        place = buckets.place_of(settings.data)
+        keys |= {"source": place.url, "endpoint": place.endpoint}
+        keys |= {"format": "files", "glob": "**/*.jpg"}
     keys.setdefault("source", settings.data)
     if keys["source"] == settings.data:
         keys |= {"format": "files", "glob": "**/*.jpg"}
@@ -396,6 +405,8 @@ VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "tierfeed-network": tierfeed,
     "dataloader-speech": speech.data_loader,
     "tierfeed-speech": speech.tierfeed,
+    "one-node-dataloader": one_node.data_loader,
+    "one-node-tierfeed": one_node.tierfeed,
 }
 """The same loaders as single experiments set them up."""
 

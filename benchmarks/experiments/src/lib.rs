@@ -16,6 +16,7 @@ pub mod page;
 pub mod papers;
 pub mod stage;
 
+mod bucket;
 mod chart;
 mod claim;
 mod machine;

@@ -1,6 +1,7 @@
 //! `tierfeed-bench paper`: figures of papers, repeated as real trainings.
 
 mod deep_memory;
+mod deli;
 mod dlcache;
 mod lobster;
 mod newer;
@@ -25,8 +26,8 @@ pub struct Outcome {
 /// All names that [`run`] takes: `all`, papers, figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let papers = ["all", "deep-memory", "lobster", "dlcache", "newer"].into_iter();
-    let figures = deep_memory::names().chain(lobster::names());
+    let papers = ["all", "deep-memory", "lobster", "deli", "dlcache", "newer"].into_iter();
+    let figures = deep_memory::names().chain(lobster::names()).chain(deli::names());
     papers
         .chain(figures)
         .chain(dlcache::names())
@@ -48,6 +49,7 @@ pub fn run(
     let is_wanted = |figure: &str| is_wanted(figure, names);
     let mut figures = deep_memory::run(settings, is_wanted, step)?;
     figures.extend(lobster::run(settings, is_wanted, step)?);
+    figures.extend(deli::run(settings, is_wanted, step)?);
     figures.extend(dlcache::run(settings, is_wanted, step)?);
     figures.extend(newer::run(settings, is_wanted, step)?);
     figures.extend(replays::run(settings, is_wanted, step));

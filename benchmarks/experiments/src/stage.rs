@@ -51,6 +51,8 @@ pub struct Settings {
     pub python: PathBuf,
     /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
+    /// The path of the S3 server.
+    pub s3_server: PathBuf,
     /// Where data are made, and removed afterwards.
     pub folder: PathBuf,
     /// A tar of labelled images, each `CLASS/NAME.jpg` below any folder; generated ones without.

@@ -16,9 +16,11 @@ const SCRIPT: &str = include_str!("../../peers/loaders.py");
 /// What the script imports, and scripts beside it.
 const MODULES: &[(&str, &str)] = &[
     ("accuracy.py", include_str!("../../peers/accuracy.py")),
+    ("buckets.py", include_str!("../../peers/buckets.py")),
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
     ("network.py", include_str!("../../peers/network.py")),
     ("node_loss.py", include_str!("../../peers/node_loss.py")),
+    ("one_node.py", include_str!("../../peers/one_node.py")),
     ("ranks.py", include_str!("../../peers/ranks.py")),
     ("slow_samples.py", include_str!("../../peers/slow_samples.py")),
     ("speech.py", include_str!("../../peers/speech.py")),
@@ -78,6 +80,22 @@ pub(crate) struct Trained {
     /// What the processes used from their start to their end.
     #[serde(skip)]
     pub(crate) used: Option<Used>,
+}
+
+/// What a stopwatch says of a place.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Times {
+    /// Bytes of all samples there.
+    pub(crate) bytes: f64,
+    /// How long it took to read them.
+    pub(crate) seconds: f64,
+}
+
+impl Times {
+    /// Bytes per second.
+    pub(crate) fn rate(self) -> f64 {
+        self.bytes / self.seconds
+    }
 }
 
 impl Trained {
@@ -188,6 +206,26 @@ impl Trainer {
         let (data, to) = (data.display().to_string(), to.display().to_string());
         let took: Took = self.ask(&["convert", loader, &data, &to])?;
         Ok(took.seconds)
+    }
+
+    /// Reads every sample of a folder or bucket by so many threads, under the limits of a machine.
+    ///
+    /// # Errors
+    ///
+    /// If the script fails.
+    pub(crate) fn times(
+        &self,
+        machine: &Machine<'_>,
+        data: &Path,
+        threads: u32,
+    ) -> anyhow::Result<Times> {
+        let said = self.folder.join("times.json");
+        let file = fs::File::create(&said)?;
+        machine.run(&self.python, |command| {
+            command.arg(self.folder.join("buckets.py")).arg("times").arg(data);
+            command.arg(threads.to_string()).current_dir(&self.folder).stdout(file);
+        })?;
+        serde_json::from_str(&fs::read_to_string(said)?).context("buckets.py told no times")
     }
 
     /// Trains.

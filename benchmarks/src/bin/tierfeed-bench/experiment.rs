@@ -455,8 +455,9 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
         if quick { (Extent::Quick, 1000, 1) } else { (Extent::Full, photographs, rounds) };
     let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
+    let s3_server = programs::s3_server(None)?;
     let stage =
-        stage::Settings { extent, python, tierfeed, folder, labelled: None, photographs, rounds };
+        stage::Settings { extent, python, tierfeed, s3_server, folder, labelled: None, photographs, rounds };
     let settings = loaders::Settings { stage, only, conditions };
     let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -475,7 +476,8 @@ fn paper(arguments: BenchPaper) -> Result<(), Failure> {
         if quick { (Extent::Quick, 600, 1) } else { (Extent::Full, photographs, 3) };
     let rounds = rounds.unwrap_or(turns);
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
-    let stage = stage::Settings { extent, python, tierfeed, folder, labelled, photographs, rounds };
+    let s3_server = programs::s3_server(None)?;
+    let stage = stage::Settings { extent, python, tierfeed, s3_server, folder, labelled, photographs, rounds };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     figures.write(&outcome.figures, &outcome.machine)?;

@@ -1,0 +1,123 @@
+//! DELI: small samples in a bucket of its latency and rate, read by one of three nodes.
+//!
+//! The bucket serves a request as the paper measured it: as late that one thread reads 49.80 kB/s, and no faster than
+//! 281.73 kB/s together, which sixteen threads got. Samples have 784 B, the pixels of an image of MNIST. What counts
+//! is time on the bucket, so epochs are 20 times shorter than in the paper: 700 samples of each node. Batches, caches,
+//! fetches and thresholds are in the same proportion to an epoch, and steps in the same proportion to what one thread
+//! needs for an epoch.
+
+mod caching;
+mod cost;
+mod fetching;
+mod loading;
+mod node;
+mod rates;
+mod requests;
+
+use std::collections::BTreeSet;
+
+use crate::{
+    figure::{Figure, Paper},
+    stage::{Extent, Settings},
+};
+
+use self::node::{Measured, Run, on_node};
+
+/// A figure: its name, what runs for it, and how it is drawn.
+struct Repeat {
+    name: &'static str,
+    runs: fn() -> Vec<Run>,
+    draw: fn(&Measured) -> Figure,
+    /// The least extent of which it is part.
+    extent: Extent,
+}
+
+const FIGURES: [Repeat; 9] = [
+    Repeat { name: rates::NAME, runs: rates::runs, draw: rates::figure, extent: Extent::Quick },
+    Repeat {
+        name: loading::NAME,
+        runs: loading::runs,
+        draw: loading::figure,
+        extent: Extent::Quick,
+    },
+    Repeat {
+        name: caching::LINEAR,
+        runs: caching::runs,
+        draw: caching::linear,
+        extent: Extent::Full,
+    },
+    Repeat {
+        name: caching::SIZES,
+        runs: caching::runs,
+        draw: caching::sizes,
+        extent: Extent::Full,
+    },
+    Repeat {
+        name: fetching::FETCH_SIZE,
+        runs: fetching::fetch_size_runs,
+        draw: fetching::fetch_size,
+        extent: Extent::Full,
+    },
+    Repeat {
+        name: fetching::CACHE_SIZE,
+        runs: fetching::cache_size_runs,
+        draw: fetching::cache_size,
+        extent: Extent::Full,
+    },
+    Repeat {
+        name: fetching::THRESHOLD,
+        runs: fetching::threshold_runs,
+        draw: fetching::threshold,
+        extent: Extent::Full,
+    },
+    Repeat {
+        name: fetching::FIFTY_FIFTY_NAME,
+        runs: fetching::fifty_fifty_runs,
+        draw: fetching::fifty_fifty,
+        extent: Extent::Full,
+    },
+    Repeat { name: cost::NAME, runs: loading::runs, draw: cost::figure, extent: Extent::Quick },
+];
+
+/// The names of the figures that [`run`] repeats.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    FIGURES.iter().map(|it| it.name)
+}
+
+/// Repeats the figures of this paper that are wanted; what several need runs once.
+///
+/// # Errors
+///
+/// If the disk cannot be made (this needs root), the bucket does not start, or a training fails.
+pub(super) fn run(
+    settings: &Settings,
+    is_wanted: impl Fn(&str) -> bool,
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Figure>> {
+    let is_in = |it: &&Repeat| settings.extent == Extent::Full || it.extent == Extent::Quick;
+    let wanted: Vec<_> = FIGURES.iter().filter(is_in).filter(|it| is_wanted(it.name)).collect();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let runs: BTreeSet<Run> = wanted.iter().flat_map(|it| (it.runs)()).collect();
+    on_node(settings, step, |node, step| {
+        let measured = node.measure(&runs, step)?;
+        Ok(wanted.iter().map(|it| (it.draw)(&measured)).collect())
+    })
+}
+
+/// A figure of this paper without what it shows.
+fn blank(measured: &Measured, name: &str, number: &str, title: &str) -> Figure {
+    Figure {
+        name: name.to_owned(),
+        paper: Paper::Deli,
+        number: number.to_owned(),
+        title: title.to_owned(),
+        setting: Measured::setting(),
+        charts: Vec::new(),
+        headlines: Vec::new(),
+        predictions: Vec::new(),
+        emulated: measured.emulated(),
+        command: format!("tierfeed-bench paper {name}"),
+    }
+}

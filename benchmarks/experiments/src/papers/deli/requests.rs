@@ -1,0 +1,49 @@
+//! What the requests of a run cost, by `tierfeed plan --cost`.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use crate::deli::table_two::ASSUMED;
+
+/// What the requests of a job cost, in dollars.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Requests {
+    /// If every sample is read when it is needed.
+    pub(super) direct: f64,
+    /// As planned by tierfeed.
+    pub(super) planned: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bill {
+    charges: Vec<Charge>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Charge {
+    way: String,
+    api_usd: f64,
+}
+
+/// What `tierfeed plan --cost` says of the job of a run.
+pub(super) fn requests(tierfeed: &Path, run_dir: &Path) -> anyhow::Result<Requests> {
+    let prices = run_dir.join("prices.yaml");
+    fs::write(&prices, ASSUMED)?;
+    let mut plan = Command::new(tierfeed);
+    plan.arg("plan").arg(run_dir.join("job.yaml")).arg("--json").arg("--cost").arg(&prices);
+    let output = plan.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`tierfeed plan --cost` failed: {said}");
+    let bill: Bill = serde_json::from_slice(&output.stdout).context("the bill has another form")?;
+    let of = |way: &str| {
+        let charge = bill.charges.iter().find(|it| it.way == way);
+        charge.map(|it| it.api_usd).with_context(|| format!("the bill has no way {way}"))
+    };
+    Ok(Requests { direct: of("direct")?, planned: of("planned")? })
+}
