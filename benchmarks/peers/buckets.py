@@ -1,8 +1,8 @@
 """Objects of a bucket for loaders that read samples one by one, as `loaders.py` asks for.
 
-A bucket is `http://HOST:PORT/BUCKET/PREFIX`. `buckets.py times PLACE THREADS` reads every object below it,
-each by a GET of its own over connections that stay open, or every file below a folder. It prints how long
-that took and how many bytes came.
+A bucket is `http://HOST:PORT/BUCKET/PREFIX`. `buckets.py times PLACE THREADS` reads all objects below
+it, each by a GET of its own over connections that stay open, or all files below a folder. It prints how
+long that took and how many bytes came.
 """
 
 from __future__ import annotations

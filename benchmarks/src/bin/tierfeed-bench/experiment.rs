@@ -456,8 +456,16 @@ fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
     let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
     let s3_server = programs::s3_server(None)?;
-    let stage =
-        stage::Settings { extent, python, tierfeed, s3_server, folder, labelled: None, photographs, rounds };
+    let stage = stage::Settings {
+        extent,
+        python,
+        tierfeed,
+        s3_server,
+        folder,
+        labelled: None,
+        photographs,
+        rounds,
+    };
     let settings = loaders::Settings { stage, only, conditions };
     let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
@@ -477,7 +485,16 @@ fn paper(arguments: BenchPaper) -> Result<(), Failure> {
     let rounds = rounds.unwrap_or(turns);
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
     let s3_server = programs::s3_server(None)?;
-    let stage = stage::Settings { extent, python, tierfeed, s3_server, folder, labelled, photographs, rounds };
+    let stage = stage::Settings {
+        extent,
+        python,
+        tierfeed,
+        s3_server,
+        folder,
+        labelled,
+        photographs,
+        rounds,
+    };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
     let outcome = outcome.map_err(Failure::Work)?;
     figures.write(&outcome.figures, &outcome.machine)?;

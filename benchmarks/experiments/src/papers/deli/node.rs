@@ -359,7 +359,7 @@ impl Node<'_> {
 
     /// Of one thread that reads files.
     fn disk_rate(&self) -> anyhow::Result<f64> {
-        let machine = Machine { disk: Some(self.disk), memory: None };
+        let machine = Machine { disk: Some(self.disk), ..Machine::default() };
         Ok(self.trainer.times(&machine, &self.disk.path().join(ALL), 1)?.rate())
     }
 
@@ -390,7 +390,7 @@ impl Node<'_> {
             decode: false,
             job: job(run.reader, &cache),
         };
-        let machine = Machine { disk: Some(self.disk), memory: None };
+        let machine = Machine { disk: Some(self.disk), ..Machine::default() };
         let trained = self.trainer.train(&machine, &training)?;
         let all = u64::from(SAMPLES);
         ensure!(trained.images.iter().all(|it| *it == all), "epochs of {:?}", trained.images);
