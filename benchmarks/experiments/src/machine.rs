@@ -33,8 +33,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) seen_at: Option<&'a Path>,
     /// The most memory, page cache included; `None` for all of the machine.
     pub(crate) memory: Option<Bytes>,
-    /// The most page cache, instead, beside what the processes hold at any time; as soon as there is a file that says
-    /// that all of them are there, since a process that starts must not wait for memory.
+    /// The most page cache, however much the processes hold; as soon as there is a file that says that all of them are
+    /// there.
     pub(crate) page_cache: Option<(Bytes, &'a Path)>,
 }
 
@@ -163,7 +163,7 @@ fn watch(running: &mut [Running<'_>]) -> anyhow::Result<()> {
             if let Some((room, since)) = it.page_cache
                 && since.exists()
             {
-                it.memory.limit_page_cache(room)?;
+                it.memory.trim_page_cache(room)?;
             }
             match it.child.try_wait()? {
                 None => are_all_ended = false,

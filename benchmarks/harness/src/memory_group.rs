@@ -36,25 +36,33 @@ struct Files {
     limit: &'static str,
     /// Figures of `memory.stat` that page cache is no part of.
     held: [&'static str; 2],
-    /// The file, and the figure in it, of memory that the kernel needs for processes.
-    kernel: (&'static str, &'static str),
-    /// The file of the limit at which processes wait, and what makes that of it.
-    waiting: (&'static str, Option<(&'static str, &'static str)>),
+    /// The figures of all page cache, and of shared memory, which is a part of it.
+    cache: (&'static str, &'static str),
+    reclaim: Reclaim,
+}
+
+/// How pages are taken from a group.
+#[derive(Debug, Clone, Copy)]
+enum Reclaim {
+    /// A file takes the number of bytes.
+    File(&'static str),
+    /// By a limit below what the group uses.
+    Limit { usage: &'static str, limit: &'static str },
 }
 
 const VERSION_1: Files = Files {
     mount: "/sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
     held: ["total_rss", "total_shmem"],
-    kernel: ("memory.kmem.usage_in_bytes", ""),
-    waiting: ("memory.limit_in_bytes", Some(("memory.oom_control", "1"))),
+    cache: ("total_cache", "total_shmem"),
+    reclaim: Reclaim::Limit { usage: "memory.usage_in_bytes", limit: "memory.limit_in_bytes" },
 };
 const VERSION_2: Files = Files {
     mount: "/sys/fs/cgroup",
     limit: "memory.max",
     held: ["anon", "shmem"],
-    kernel: ("memory.stat", "kernel"),
-    waiting: ("memory.high", None),
+    cache: ("file", "shmem"),
+    reclaim: Reclaim::File("memory.reclaim"),
 };
 
 impl MemoryGroup {
@@ -92,22 +100,40 @@ impl MemoryGroup {
         fs::write(&file, limit.0.to_string()).with_context(|| file.display().to_string())
     }
 
-    /// Limits the page cache of the group to `room` for now: the limit of its memory becomes what its processes hold,
-    /// and `room`. Processes that need more wait until this is called again, and are not killed.
+    /// Takes page cache from the group, what was not used for longest first, until no more than `room` is left. Its
+    /// processes are not kept from getting memory.
     ///
     /// # Errors
     ///
     /// If the kernel refuses it.
-    pub fn limit_page_cache(&self, room: Bytes) -> anyhow::Result<()> {
-        let (limit, first) = self.files.waiting;
-        if let Some((file, text)) = first {
-            fs::write(self.path.join(file), text).with_context(|| file.to_owned())?;
+    pub fn trim_page_cache(&self, room: Bytes) -> anyhow::Result<()> {
+        let (all, shared) = self.files.cache;
+        let cache = self.figure("memory.stat", all).0 - self.figure("memory.stat", shared).0;
+        let Some(excess) = cache.checked_sub(room.0).filter(|excess| *excess > 0) else {
+            return Ok(());
+        };
+        match self.files.reclaim {
+            Reclaim::File(file) => self.write_reclaiming(file, &excess.to_string()),
+            // A limit takes effect once the pages are gone, and is gone at once too.
+            Reclaim::Limit { usage, limit } => {
+                let less = self.figure(usage, "").0.saturating_sub(excess);
+                self.write_reclaiming(limit, &less.to_string())?;
+                self.write_reclaiming(limit, "-1")
+            }
         }
-        let bytes = self.held().0 + self.held_by_kernel().0 + room.0;
-        match fs::write(self.path.join(limit), bytes.to_string()) {
-            // The processes need it just now.
-            Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Ok(()),
-            written => written.with_context(|| limit.to_owned()),
+    }
+
+    /// Writes to a file of the group by which the kernel reclaims pages; it may have found less than was asked for.
+    fn write_reclaiming(&self, file: &str, text: &str) -> anyhow::Result<()> {
+        match fs::write(self.path.join(file), text) {
+            Err(error)
+                if [Errno::EBUSY, Errno::EAGAIN]
+                    .map(|it| Some(it as i32))
+                    .contains(&error.raw_os_error()) =>
+            {
+                Ok(())
+            }
+            written => written.with_context(|| file.to_owned()),
         }
     }
 
@@ -148,16 +174,14 @@ impl MemoryGroup {
         Bytes(self.files.held.iter().map(|name| self.figure("memory.stat", name).0).sum())
     }
 
-    /// Memory that the kernel has for the processes of the group, such as page tables and inodes.
-    pub fn held_by_kernel(&self) -> Bytes {
-        let (file, name) = self.files.kernel;
-        self.figure(file, name)
-    }
-
     /// The number behind a name at the begin of a line; 0 where there is none.
     fn figure(&self, file: &str, name: &str) -> Bytes {
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
-        let numbers = text.lines().filter_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        let numbers = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            // A longer name has no blank there.
+            (name.is_empty() || rest.starts_with(' ')).then(|| rest.trim().parse().ok())?
+        });
         Bytes(numbers.into_iter().next().unwrap_or(0))
     }
 }

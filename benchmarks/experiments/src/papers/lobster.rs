@@ -2,7 +2,9 @@
 //! that decode.
 
 mod accuracy;
+mod nodes;
 mod one_node;
+mod reuse;
 mod systems;
 mod threads;
 
@@ -22,9 +24,11 @@ const PHOTOGRAPHS_MAX: u32 = 640;
 type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
 
 /// The figures, by name; those of one entry come from the same runs.
-const FIGURES: [(&[&str], Repeat); 3] = [
-    (&one_node::NAMES, one_node::figures),
+const FIGURES: [(&[&str], Repeat); 5] = [
+    (&nodes::NAMES, nodes::figures),
+    (&[reuse::NAME], reuse::figures),
     (&[threads::NAME], threads::figures),
+    (&one_node::NAMES, one_node::figures),
     (&[accuracy::NAME], accuracy::figures),
 ];
 
@@ -51,7 +55,7 @@ pub(super) fn run(
         for (_, repeat) in wanted {
             let mut repeated = repeat(stage, step)?;
             if let Some(first) = repeated.first_mut() {
-                first.predictions = stage.take_predictions();
+                first.predictions.extend(stage.take_predictions());
             }
             figures.extend(repeated);
         }

@@ -19,14 +19,6 @@ pub(super) const EPOCHS: u32 = 3;
 /// Workers or threads of each rank.
 const WORKERS: u32 = 2;
 
-/// The steps of an epoch take this part of the time in which the disk of a node gives what its ranks read.
-///
-/// # Source
-///
-/// In Lobster (doi:10.1145/3545008.3545090), figure 10, the GPUs compute for half of the time under PyTorch's
-/// `DataLoader`, which waits for its reads.
-pub(super) const COMPUTE_TO_LOAD: f64 = 0.5;
-
 /// A step is imbalanced if a rank waits for its batch for so much of a step longer than another.
 const IMBALANCE: f64 = 0.1;
 
@@ -48,6 +40,8 @@ pub(super) const DALI: System = System { name: "DALI", loader: "dali", policy: "
 pub(super) const NOPFS: System = tierfeed("NoPFS's policy", "nopfs", "proportional");
 pub(super) const LOBSTER: System = tierfeed("Lobster's policy", "lobster", "lobster");
 pub(super) const OURS: System = tierfeed("tierfeed", "gap", "shared");
+/// Each node reads from the others what they keep.
+pub(super) const SHARING: System = tierfeed("tierfeed, shared cache", "partitioned", "shared");
 /// Parts of Lobster alone.
 pub(super) const LOBSTER_THREADS: System = tierfeed("Lobster's threads", "nopfs", "lobster");
 pub(super) const LOBSTER_EVICTION: System =
@@ -66,6 +60,7 @@ pub(super) struct Setting {
     pub(super) cached_per_mille: u64,
     /// The disk of each node.
     pub(super) disk: BytesPerSecond,
+    /// The steps of an epoch take this part of the time in which the disk of a node gives what its ranks read.
     pub(super) compute_to_load: f64,
 }
 
@@ -90,13 +85,15 @@ impl Setting {
             several => format!("{several} nodes, each with"),
         };
         format!(
-            "{} photographs ({}), batches of {BATCH}, {} steps of {:.0} ms in an epoch; {of_nodes} {} {ranks}, a disk \
-             of {} and memory for {} % of the photographs; decoded and cropped by {WORKERS} workers or threads of each \
+            "{} photographs ({}), batches of {BATCH}, {} steps of {:.0} ms in an epoch, which is {:.0} % of the time \
+             in which the disks give all of them; {of_nodes} {} {ranks}, a disk of {} and memory for {} % of the \
+             photographs; decoded and cropped by {WORKERS} workers or threads of each \
              rank; all ranks wait for each other after each step; the first of {EPOCHS} epochs is not counted.",
             nodes.photographs_count(),
             nodes.dataset,
             self.steps(nodes),
             self.step_s(nodes) * 1e3,
+            self.compute_to_load * 100.0,
             self.ranks_per_node,
             self.disk,
             f64::from(u32::try_from(self.cached_per_mille).unwrap_or(u32::MAX)) / 10.0,
@@ -122,6 +119,7 @@ pub(super) struct Measured {
     pub(super) ready_bytes: Option<Value>,
     /// Seconds of a step, at percentiles.
     pub(super) step_s: Vec<Option<Value>>,
+    pub(super) turns: Vec<Ranked>,
 }
 
 /// The percentiles of [`Measured::step_s`].
@@ -160,12 +158,12 @@ pub(super) fn measure(
     let sides: Vec<_> = systems.iter().map(side).collect();
     let turns = nodes.turns(&sides, step)?;
     let of_system =
-        |(system, turns): (&System, Vec<Ranked>)| figures(nodes, setting, *system, &turns);
+        |(system, turns): (&System, Vec<Ranked>)| figures(nodes, setting, *system, turns);
     Ok(systems.iter().zip(turns).map(of_system).collect())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
-fn figures(nodes: &Nodes<'_>, setting: &Setting, system: System, turns: &[Ranked]) -> Measured {
+fn figures(nodes: &Nodes<'_>, setting: &Setting, system: System, turns: Vec<Ranked>) -> Measured {
     let step_s = setting.step_s(nodes);
     let computed_s = step_s * f64::from(setting.steps(nodes));
     let megabytes = nodes.dataset.0 as f64 / 1e6;
@@ -190,6 +188,7 @@ fn figures(nodes: &Nodes<'_>, setting: &Setting, system: System, turns: &[Ranked
         kept: of(&kept),
         ready_bytes: ready_bytes.and_then(|turns| Value::of(&turns)),
         step_s: PERCENTILES.map(at).to_vec(),
+        turns,
     }
 }
 

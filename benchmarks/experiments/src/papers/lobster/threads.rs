@@ -1,18 +1,20 @@
 //! Figure 6: images a second by the number of preprocessing threads.
 
-use tierfeed_core::units::Bytes;
+use tierfeed_core::units::{Bytes, BytesPerSecond};
 
-use super::DISK;
 use crate::{
     figure::{Along, Figure, Paper},
-    stage::{BATCH, STAGING, Side, Stage, job},
+    stage::{BATCH, Extent, STAGING, Side, Stage, job},
     training::{Trained, Training},
 };
 
 pub(super) const NAME: &str = "lobster-6";
 
+/// Only the first epoch reads from it.
+const DISK: BytesPerSecond = BytesPerSecond(200_000_000);
 const EPOCHS: u32 = 3;
 const THREADS: [u32; 4] = [1, 2, 3, 4];
+const THREADS_QUICK: [u32; 1] = [2];
 
 /// Loaders, by their names in the script and for people.
 const LOADERS: [(&str, &str); 3] = [
@@ -29,8 +31,13 @@ pub(super) fn figures(
     let images = f64::from(stage.settings.photographs);
     // Samples are kept as they are stored, so that each epoch decodes them.
     let room = Bytes(stage.percent(125).0 + STAGING.0);
+    stage.disk.limit(DISK)?;
+    let threads = match stage.settings.extent {
+        Extent::Full => &THREADS[..],
+        Extent::Quick => &THREADS_QUICK[..],
+    };
     let rows = LOADERS.map(|(loader, name)| {
-        let sides = THREADS.map(|workers| Side {
+        let sides = threads.iter().map(|workers| Side {
             name: format!("{workers} {name}"),
             room: None,
             training: Training {
@@ -39,14 +46,14 @@ pub(super) fn figures(
                 batch_size: BATCH,
                 epochs: EPOCHS,
                 step_s: 0.0,
-                workers,
+                workers: *workers,
                 decode: true,
                 job: job(room, &[]),
             },
         });
-        (name.to_owned(), sides.to_vec())
+        (name.to_owned(), sides.collect())
     });
-    let along = Along::Positions(THREADS.map(f64::from).to_vec());
+    let along = Along::Positions(threads.iter().copied().map(f64::from).collect());
     let axes = ("preprocessing threads or workers", "images/s from the second epoch on");
     let rate = |trained: &Trained| images / trained.epoch_s(1);
     let chart = stage.chart(axes, along, rows.to_vec(), rate, step)?;
