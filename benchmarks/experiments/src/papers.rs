@@ -5,6 +5,7 @@ mod deli;
 mod dlcache;
 mod lobster;
 mod newer;
+mod repetition;
 mod replays;
 
 use std::{fs, thread};
@@ -12,6 +13,7 @@ use std::{fs, thread};
 use serde::Serialize;
 use tierfeed_core::units::Bytes;
 
+use self::repetition::Repeated;
 use crate::{figure::Figure, stage::Settings};
 
 /// The outcome, as it is printed in JSON.
@@ -21,6 +23,8 @@ pub struct Outcome {
     pub machine: String,
     /// The figures, in the order of the papers.
     pub figures: Vec<Figure>,
+    /// Figures that could not be repeated, each with its reason.
+    pub failed: Vec<String>,
 }
 
 /// All names that [`run`] takes: `all`, papers, figures.
@@ -36,24 +40,17 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// Repeats the figures with these names.
-///
-/// # Errors
-///
-/// If a disk or a control group cannot be made (this needs root), or a training fails.
-pub fn run(
-    settings: &Settings,
-    names: &[String],
-    step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
+/// Repeats the figures with these names. One fails if a disk or a control group cannot be made (this needs root), or a
+/// training fails.
+pub fn run(settings: &Settings, names: &[String], step: &mut dyn FnMut(&str)) -> Outcome {
     let is_wanted = |figure: &str| is_wanted(figure, names);
-    let mut figures = deep_memory::run(settings, is_wanted, step)?;
-    figures.extend(lobster::run(settings, is_wanted, step)?);
-    figures.extend(deli::run(settings, is_wanted, step)?);
-    figures.extend(dlcache::run(settings, is_wanted, step)?);
-    figures.extend(newer::run(settings, is_wanted, step)?);
+    let mut repeated = Repeated::default();
+    for run in [deep_memory::run, lobster::run, deli::run, dlcache::run, newer::run] {
+        run(settings, &is_wanted, step, &mut repeated);
+    }
+    let Repeated { mut figures, failed } = repeated;
     figures.extend(replays::run(settings, is_wanted, step));
-    Ok(Outcome { machine: machine(settings), figures })
+    Outcome { machine: machine(settings), figures, failed }
 }
 
 /// The machine, the version and the extent of a run, in one line.

@@ -16,19 +16,14 @@ mod total_time;
 
 use tierfeed_core::units::BytesPerSecond;
 
-use crate::{
-    figure::Figure,
-    stage::{Extent, Settings, Stage, on_stage},
-};
+use super::repetition::{Ground, Repeat, Repeated};
+use crate::stage::Settings;
 
 /// The disk of the node.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 
-/// Photographs at most: ratios need no more, and each figure has turns of many sides.
-const PHOTOGRAPHS: u32 = 600;
-const PHOTOGRAPHS_QUICK: u32 = 320;
-
-type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
+/// Ratios need no more photographs, and each figure has turns of many sides.
+const GROUND: Ground = Ground { disk: DISK, copies: 1, photographs: 600, photographs_quick: 320 };
 
 /// The figures, by name; those of one entry come from the same runs.
 const FIGURES: [(&[&str], Repeat); 7] = [
@@ -47,36 +42,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Repeats the figures of this paper that are wanted.
-///
-/// # Errors
-///
-/// If the disk cannot be made (this needs root), or a training fails.
 pub(super) fn run(
     settings: &Settings,
-    is_wanted: impl Fn(&str) -> bool,
+    is_wanted: &dyn Fn(&str) -> bool,
     step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
-    let wanted = FIGURES.iter().filter(|(names, _)| names.iter().any(|name| is_wanted(name)));
-    let wanted: Vec<_> = wanted.collect();
-    if wanted.is_empty() {
-        return Ok(Vec::new());
-    }
-    let most = match settings.extent {
-        Extent::Full => PHOTOGRAPHS,
-        Extent::Quick => PHOTOGRAPHS_QUICK,
-    };
-    let settings = Settings { photographs: settings.photographs.min(most), ..settings.clone() };
-    let mut figures = on_stage(&settings, DISK, 1, step, |stage, step| {
-        let mut figures = Vec::new();
-        for (_, repeat) in wanted {
-            let mut repeated = repeat(stage, step)?;
-            if let Some(first) = repeated.first_mut() {
-                first.predictions = stage.take_predictions();
-            }
-            figures.extend(repeated);
-        }
-        Ok(figures)
-    })?;
-    figures.retain(|figure| is_wanted(&figure.name));
-    Ok(figures)
+    repeated: &mut Repeated,
+) {
+    repeated.add_on_stage(settings, GROUND, &FIGURES, is_wanted, step);
 }

@@ -16,6 +16,7 @@ mod requests;
 
 use std::collections::BTreeSet;
 
+use super::repetition::Repeated;
 use crate::{
     figure::{Figure, Paper},
     stage::{Extent, Settings},
@@ -84,26 +85,24 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FIGURES.iter().map(|it| it.name)
 }
 
-/// Repeats the figures of this paper that are wanted; what several need runs once.
-///
-/// # Errors
-///
-/// If the disk cannot be made (this needs root), the bucket does not start, or a training fails.
+/// Repeats the figures of this paper that are wanted.
 pub(super) fn run(
     settings: &Settings,
-    is_wanted: impl Fn(&str) -> bool,
+    is_wanted: &dyn Fn(&str) -> bool,
     step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
+    repeated: &mut Repeated,
+) {
     let is_in = |it: &&Repeat| settings.extent == Extent::Full || it.extent == Extent::Quick;
     let wanted: Vec<_> = FIGURES.iter().filter(is_in).filter(|it| is_wanted(it.name)).collect();
     if wanted.is_empty() {
-        return Ok(Vec::new());
+        return;
     }
     let runs: BTreeSet<Run> = wanted.iter().flat_map(|it| (it.runs)()).collect();
-    on_node(settings, step, |node, step| {
+    let made = on_node(settings, step, |node, step| {
         let measured = node.measure(&runs, step)?;
         Ok(wanted.iter().map(|it| (it.draw)(&measured)).collect())
-    })
+    });
+    repeated.add(&wanted.iter().map(|it| it.name).collect::<Vec<_>>(), made);
 }
 
 /// A figure of this paper without what it shows.

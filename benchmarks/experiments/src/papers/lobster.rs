@@ -8,20 +8,16 @@ mod reuse;
 mod systems;
 mod threads;
 
-use crate::{
-    figure::Figure,
-    stage::{Settings, Stage, on_stage},
-};
+use super::repetition::{Ground, Repeat, Repeated};
+use crate::stage::Settings;
 
 use tierfeed_core::units::BytesPerSecond;
 
 /// The disk of a node.
 const DISK: BytesPerSecond = BytesPerSecond(20_000_000);
 
-/// A disk of [`DISK`] reads as many in 3 s.
-const PHOTOGRAPHS_MAX: u32 = 640;
-
-type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
+/// A disk of [`DISK`] reads as many photographs in 3 s.
+const GROUND: Ground = Ground { disk: DISK, copies: 1, photographs: 640, photographs_quick: 640 };
 
 /// The figures, by name; those of one entry come from the same runs.
 const FIGURES: [(&[&str], Repeat); 5] = [
@@ -40,27 +36,9 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// Repeats the figures of this paper that are wanted.
 pub(super) fn run(
     settings: &Settings,
-    is_wanted: impl Fn(&str) -> bool,
+    is_wanted: &dyn Fn(&str) -> bool,
     step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
-    let wanted = FIGURES.iter().filter(|(names, _)| names.iter().any(|name| is_wanted(name)));
-    let wanted: Vec<_> = wanted.collect();
-    if wanted.is_empty() {
-        return Ok(Vec::new());
-    }
-    let photographs = settings.photographs.min(PHOTOGRAPHS_MAX);
-    let settings = &Settings { photographs, ..settings.clone() };
-    let mut figures = on_stage(settings, DISK, 1, step, |stage, step| {
-        let mut figures = Vec::new();
-        for (_, repeat) in wanted {
-            let mut repeated = repeat(stage, step)?;
-            if let Some(first) = repeated.first_mut() {
-                first.predictions.extend(stage.take_predictions());
-            }
-            figures.extend(repeated);
-        }
-        Ok(figures)
-    })?;
-    figures.retain(|figure| is_wanted(&figure.name));
-    Ok(figures)
+    repeated: &mut Repeated,
+) {
+    repeated.add_on_stage(settings, GROUND, &FIGURES, is_wanted, step);
 }

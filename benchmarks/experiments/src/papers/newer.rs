@@ -7,58 +7,39 @@ mod slow;
 
 use tierfeed_core::units::BytesPerSecond;
 
+use super::repetition::{Ground, Repeat, Repeated};
 use crate::{
     figure::{Figure, Paper},
-    stage::{Extent, Settings, Stage, on_stage},
+    stage::Settings,
 };
 
 /// The disk that the photographs lie on.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 
-/// Photographs at most: ratios need no more, and each figure has turns of many sides.
-const PHOTOGRAPHS: u32 = 480;
-const PHOTOGRAPHS_QUICK: u32 = 240;
-
-/// Room on the disk, in copies of the photographs.
-const COPIES: u64 = 8;
-
-type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Figure>;
+/// Ratios need no more photographs, and each figure has turns of many sides.
+const GROUND: Ground = Ground { disk: DISK, copies: 8, photographs: 480, photographs_quick: 240 };
 
 /// The figures, by name.
-const FIGURES: [(&str, Repeat); 4] = [
-    (slow::NAME, slow::figure),
-    (form::NAME, form::figure),
-    (loss::NAME, loss::figure),
-    (clock::NAME, clock::figure),
+const FIGURES: [(&[&str], Repeat); 4] = [
+    (&[slow::NAME], |stage, step| Ok(vec![slow::figure(stage, step)?])),
+    (&[form::NAME], |stage, step| Ok(vec![form::figure(stage, step)?])),
+    (&[loss::NAME], |stage, step| Ok(vec![loss::figure(stage, step)?])),
+    (&[clock::NAME], |stage, step| Ok(vec![clock::figure(stage, step)?])),
 ];
 
 /// The names of the figures that [`run`] repeats.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    FIGURES.iter().map(|(name, _)| *name)
+    FIGURES.iter().flat_map(|(names, _)| names.iter().copied())
 }
 
-/// Answers the questions that are wanted.
-///
-/// # Errors
-///
-/// If the disk cannot be made (this needs root), or a training fails.
+/// Repeats the figures of this paper that are wanted.
 pub(super) fn run(
     settings: &Settings,
-    is_wanted: impl Fn(&str) -> bool,
+    is_wanted: &dyn Fn(&str) -> bool,
     step: &mut dyn FnMut(&str),
-) -> anyhow::Result<Vec<Figure>> {
-    let wanted: Vec<_> = FIGURES.iter().filter(|(name, _)| is_wanted(name)).collect();
-    if wanted.is_empty() {
-        return Ok(Vec::new());
-    }
-    let most = match settings.extent {
-        Extent::Full => PHOTOGRAPHS,
-        Extent::Quick => PHOTOGRAPHS_QUICK,
-    };
-    let settings = Settings { photographs: settings.photographs.min(most), ..settings.clone() };
-    on_stage(&settings, DISK, COPIES, step, |stage, step| {
-        wanted.iter().map(|(_, repeat)| stage.repeat(repeat, step)).collect()
-    })
+    repeated: &mut Repeated,
+) {
+    repeated.add_on_stage(settings, GROUND, &FIGURES, is_wanted, step);
 }
 
 /// A figure of this module without what it shows.

@@ -496,10 +496,11 @@ fn paper(arguments: BenchPaper) -> Result<(), Failure> {
         rounds,
     };
     let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
-    let outcome = outcome.map_err(Failure::Work)?;
     figures.write(&outcome.figures, &outcome.machine)?;
     output.print(&outcome, |outcome| page::table(&outcome.figures))?;
-    passed(floors::judged(&floors, &outcome.figures))
+    let failed = outcome.failed.into_iter();
+    let judged = floors::judged(&floors, &outcome.figures);
+    passed(failed.fold(judged, |judged, it| judged.verdict(it, "missed")))
 }
 
 impl FiguresOutput {

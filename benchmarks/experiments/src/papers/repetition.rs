@@ -1,0 +1,95 @@
+//! Repeats the figures of a paper that are wanted, on one stage. One that fails is named, and the others go on.
+
+use tierfeed_core::units::BytesPerSecond;
+
+use crate::{
+    figure::Figure,
+    stage::{Extent, Settings, Stage, on_stage},
+};
+
+/// Runs what one figure or several show.
+pub(super) type Repeat = fn(&mut Stage<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Figure>>;
+
+/// What figures are repeated on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ground {
+    pub(super) disk: BytesPerSecond,
+    /// Room on the disk, in copies of the photographs.
+    pub(super) copies: u64,
+    /// Photographs at most, and in a quick run.
+    pub(super) photographs: u32,
+    pub(super) photographs_quick: u32,
+}
+
+impl Ground {
+    /// The settings, with no more photographs than there shall be.
+    pub(super) fn settings(&self, settings: &Settings) -> Settings {
+        let most = match settings.extent {
+            Extent::Full => self.photographs,
+            Extent::Quick => self.photographs_quick,
+        };
+        Settings { photographs: settings.photographs.min(most), ..settings.clone() }
+    }
+}
+
+/// Figures, and those that failed.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    pub(super) figures: Vec<Figure>,
+    /// Each with its reason.
+    pub(super) failed: Vec<String>,
+}
+
+impl Repeated {
+    /// Adds the figures of `names`, or the reason why there are none.
+    pub(super) fn add(&mut self, names: &[&str], repeated: anyhow::Result<Vec<Figure>>) {
+        match repeated {
+            Ok(figures) => self.figures.extend(figures),
+            Err(error) => self.failed.push(format!("{}: {error:#}", names.join(", "))),
+        }
+    }
+
+    /// Repeats those of `figures` that are wanted; those of one entry come from the same runs.
+    pub(super) fn add_on_stage(
+        &mut self,
+        settings: &Settings,
+        ground: Ground,
+        figures: &[(&[&str], Repeat)],
+        is_wanted: &dyn Fn(&str) -> bool,
+        step: &mut dyn FnMut(&str),
+    ) {
+        let wanted: Vec<_> =
+            figures.iter().filter(|(names, _)| names.iter().any(|name| is_wanted(name))).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let settings = ground.settings(settings);
+        let made = on_stage(&settings, ground.disk, ground.copies, step, |stage, step| {
+            for (names, repeat) in &wanted {
+                let mut repeated = repeat(stage, step);
+                let predictions = stage.take_predictions();
+                if let Ok([first, ..]) = repeated.as_deref_mut() {
+                    first.predictions.extend(predictions);
+                }
+                self.add(names, repeated);
+            }
+            Ok(Vec::new())
+        });
+        let names: Vec<&str> = wanted.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+        self.add(&names, made);
+        self.figures.retain(|figure| is_wanted(&figure.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_fails_is_named_with_its_reason() {
+        let mut repeated = Repeated::default();
+        repeated.add(&["lobster-7", "lobster-8"], Err(anyhow::anyhow!("no disk")));
+        repeated.add(&["lobster-6"], Ok(Vec::new()));
+        assert_eq!(repeated.failed, ["lobster-7, lobster-8: no disk"]);
+    }
+}
