@@ -1,6 +1,8 @@
 //! The limits under which a training runs: memory, and the disk that it reads from.
 
 use std::{
+    error::Error,
+    fmt,
     path::Path,
     process::{Child, Command},
     time::Duration,
@@ -53,15 +55,20 @@ impl Machine<'_> {
     ///
     /// # Errors
     ///
-    /// If a group cannot be made (this needs root), or the program fails or hangs.
+    /// If a group cannot be made (this needs root), or the program fails or hangs; [`OutOfMemory`] if the kernel killed
+    /// one of its processes.
     pub(crate) fn run(
         &self,
         program: &Path,
         arrange: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Used> {
         let mut running = [self.start(program, arrange)?];
-        watch(&mut running)?;
+        let watched = watch(&mut running);
         let [ended] = running;
+        if ended.memory.has_killed() {
+            return Err(OutOfMemory.into());
+        }
+        watched?;
         ended.end()
     }
 
@@ -118,6 +125,18 @@ impl Machine<'_> {
         Ok(Running { child, memory, disk, before, most: Bytes(0), page_cache })
     }
 }
+
+/// The memory of a machine was too small for a program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutOfMemory;
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the kernel killed a process because its control group had no memory left")
+    }
+}
+
+impl Error for OutOfMemory {}
 
 /// A program on a machine.
 struct Running<'a> {

@@ -16,7 +16,7 @@ use tierfeed_harness::{
 
 use crate::{
     figure::{Along, Chart, Figure, Prediction, Series, Source, Value},
-    machine::Machine,
+    machine::{Machine, OutOfMemory},
     prediction::predict,
     training::{Trained, Trainer, Training},
 };
@@ -29,6 +29,11 @@ const SIDE: u32 = 500;
 pub(crate) const STAGING: Bytes = Bytes::mib(16);
 /// Room beside what was measured, for kernel memory and what varies. Page cache may fill the rest of it.
 pub(crate) const SPARE: Bytes = Bytes::mib(16);
+
+/// A step in which loaders fill what they buffer, in seconds.
+const SLOW_STEP_S: f64 = 0.03;
+/// How often a training is tried, with more memory each time.
+const ATTEMPTS: u32 = 4;
 
 /// A limited disk may be ahead of its limit for so long: the kernel limits slices of 100 ms, and may let one pass.
 const AHEAD: Nanoseconds = Nanoseconds(200_000_000);
@@ -155,19 +160,46 @@ impl Stage<'_> {
         Bytes(self.dataset.0 * percent / 100)
     }
 
-    /// Trains once with the memory of a side.
-    pub(crate) fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Trained> {
-        let memory = match side.room {
-            None => None,
-            Some(room) => Some(Bytes(self.held_by(side)?.0 + room.0 + SPARE.0)),
-        };
+    /// Trains once with the memory of a side and so much more, which `tierfeed hog` takes before.
+    pub(crate) fn train_beside_hog(
+        &mut self,
+        side: &Side<'_>,
+        take: Bytes,
+    ) -> anyhow::Result<Trained> {
+        let memory = self.memory(side)?.map(|memory| Bytes(memory.0 + take.0));
         let machine = Machine { disk: Some(self.disk), memory, ..Machine::default() };
-        let trained = self.trainer.train(&machine, &side.training);
-        let trained = trained.with_context(|| side.name.clone())?;
+        self.trainer.train_beside_hog(&machine, &side.training, take)
+    }
+
+    /// Trains once with the memory of a side. A loader that needs more than it was measured to hold gets more, and so do
+    /// its next turns.
+    pub(crate) fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Trained> {
+        let mut attempts = ATTEMPTS;
+        let trained = loop {
+            let memory = self.memory(side)?;
+            match self.train_with(side, memory) {
+                Err(error) if error.is::<OutOfMemory>() && attempts > 1 => {
+                    attempts -= 1;
+                    self.held_by(side)?.0 += SPARE.0;
+                }
+                trained => break trained.with_context(|| side.name.clone())?,
+            }
+        };
         let all = u64::from(self.settings.photographs);
         let short = trained.images.iter().find(|images| **images < all);
         ensure!(short.is_none(), "{}: an epoch of {short:?} images of {all}", side.name);
         Ok(trained)
+    }
+
+    fn train_with(&self, side: &Side<'_>, memory: Option<Bytes>) -> anyhow::Result<Trained> {
+        let machine = Machine { disk: Some(self.disk), memory, ..Machine::default() };
+        self.trainer.train(&machine, &side.training)
+    }
+
+    /// The memory of a side: what its processes hold, its room, and something to spare.
+    fn memory(&mut self, side: &Side<'_>) -> anyhow::Result<Option<Bytes>> {
+        let Some(room) = side.room else { return Ok(None) };
+        Ok(Some(Bytes(self.held_by(side)?.0 + room.0 + SPARE.0)))
     }
 
     /// The turns of all sides, which alternate.
@@ -237,23 +269,24 @@ impl Stage<'_> {
         Ok(Chart { title: String::new(), x: x.to_owned(), y: y.to_owned(), along, series })
     }
 
-    /// What the processes of a side hold without page cache and without tiers, by a run without a limit.
-    fn held_by(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
+    /// What the processes of a side hold without page cache and without tiers, by a run without a limit, in which steps
+    /// are so slow that buffers fill.
+    fn held_by(&mut self, side: &Side<'_>) -> anyhow::Result<&mut Bytes> {
         let Training { loader, workers, decode, .. } = side.training;
         let key = format!("{loader} {workers} {decode}");
-        if let Some(held) = self.held.get(&key) {
-            return Ok(*held);
+        if !self.held.contains_key(&key) {
+            let is_tierfeed = loader.starts_with("tierfeed");
+            let mut alone = Training { epochs: 1, step_s: SLOW_STEP_S, ..side.training.clone() };
+            if is_tierfeed {
+                alone.job = job(STAGING, &[]);
+            }
+            let alone = Side { training: alone, ..side.clone() };
+            let used = self.train_with(&alone, None)?.used;
+            let used = used.context("a training says what it used")?.memory;
+            let tiers = if is_tierfeed { STAGING } else { Bytes(0) };
+            self.held.insert(key.clone(), Bytes(used.0.saturating_sub(tiers.0)));
         }
-        let machine = Machine { disk: Some(self.disk), ..Machine::default() };
-        let one = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
-        let alone =
-            if loader == "tierfeed" { Training { job: job(STAGING, &[]), ..one } } else { one };
-        let used = self.trainer.train(&machine, &alone)?.used;
-        let used = used.context("a training says what it used")?.memory;
-        let tiers = if loader.starts_with("tierfeed") { STAGING } else { Bytes(0) };
-        let held = Bytes(used.0.saturating_sub(tiers.0));
-        self.held.insert(key, held);
-        Ok(held)
+        self.held.get_mut(&key).context("it was inserted")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -9,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
+use tierfeed_core::units::Bytes;
 
 use crate::machine::{Machine, Used};
 
@@ -232,9 +234,36 @@ impl Trainer {
     ///
     /// # Errors
     ///
-    /// If the training fails, with where its messages are.
+    /// If the training fails, with its last messages.
     pub(crate) fn train(
         &self,
+        machine: &Machine<'_>,
+        training: &Training<'_>,
+    ) -> anyhow::Result<Trained> {
+        self.train_by(&self.python, &[], machine, training)
+    }
+
+    /// Trains while `tierfeed hog` holds so much of the memory of the machine.
+    ///
+    /// # Errors
+    ///
+    /// If the training fails, with its last messages.
+    pub(crate) fn train_beside_hog(
+        &self,
+        machine: &Machine<'_>,
+        training: &Training<'_>,
+        take: Bytes,
+    ) -> anyhow::Result<Trained> {
+        let take = format!("{} B", take.0);
+        let arguments = ["hog", "--take", &take, "--"].map(OsStr::new);
+        let arguments: Vec<_> = arguments.into_iter().chain([self.python.as_os_str()]).collect();
+        self.train_by(&self.tierfeed, &arguments, machine, training)
+    }
+
+    fn train_by(
+        &self,
+        program: &Path,
+        arguments: &[&OsStr],
         machine: &Machine<'_>,
         training: &Training<'_>,
     ) -> anyhow::Result<Trained> {
@@ -242,8 +271,9 @@ impl Trainer {
             ["settings.json", "result.json", "messages"].map(|name| self.folder.join(name));
         fs::write(&settings, serde_json::to_string(training)?)?;
         let log = fs::File::create(&messages)?;
-        let ran = machine.run(&self.python, |command| {
-            self.arrange(command.arg(self.script()).arg("train").arg(&settings).arg(&result));
+        let ran = machine.run(program, |command| {
+            command.args(arguments).arg(self.script());
+            self.arrange(command.arg("train").arg(&settings).arg(&result));
             command.stdout(Stdio::null()).stderr(log);
         });
         let used = ran.with_context(|| {

@@ -34,6 +34,8 @@ pub struct MemoryGroup {
 struct Files {
     mount: &'static str,
     limit: &'static str,
+    /// Counts processes that were killed for want of memory, as `oom_kill`.
+    kills: &'static str,
     /// Figures of `memory.stat` that page cache is no part of.
     held: [&'static str; 2],
     /// The figures of all page cache, and of shared memory, which is a part of it.
@@ -53,6 +55,7 @@ enum Reclaim {
 const VERSION_1: Files = Files {
     mount: "/sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
+    kills: "memory.oom_control",
     held: ["total_rss", "total_shmem"],
     cache: ("total_cache", "total_shmem"),
     reclaim: Reclaim::Limit { usage: "memory.usage_in_bytes", limit: "memory.limit_in_bytes" },
@@ -60,6 +63,7 @@ const VERSION_1: Files = Files {
 const VERSION_2: Files = Files {
     mount: "/sys/fs/cgroup",
     limit: "memory.max",
+    kills: "memory.events",
     held: ["anon", "shmem"],
     cache: ("file", "shmem"),
     reclaim: Reclaim::File("memory.reclaim"),
@@ -167,6 +171,11 @@ impl MemoryGroup {
     fn processes(&self) -> Vec<i32> {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Whether the kernel killed a process because the group had no memory left.
+    pub fn has_killed(&self) -> bool {
+        self.figure(self.files.kills, "oom_kill ") > Bytes(0)
     }
 
     /// Memory of the group without page cache.

@@ -6,8 +6,8 @@ use tierfeed_core::units::Bytes;
 use super::DISK;
 use crate::{
     claim::falls,
-    figure::{Along, Figure, Paper},
-    stage::{BATCH, STAGING, Side, Stage, cxl_memory, job},
+    figure::{Along, Figure, Headline, Paper, Series},
+    stage::{BATCH, Extent, STAGING, Side, Stage, cxl_memory, job},
     training::{Trained, Training},
 };
 
@@ -18,26 +18,34 @@ const EPOCHS: u32 = 3;
 const STEP_S: f64 = 0.01;
 
 /// Sizes of tiers, in per cent of the dataset.
-const PERCENT: [u32; 4] = [10, 25, 50, 75];
+const PERCENT: [u32; 3] = [10, 40, 75];
 const BATCH_SIZES: [u32; 3] = [8, 16, 32];
+
+/// The sizes of tiers, and those of batches.
+fn sizes(extent: Extent) -> (Vec<u32>, Vec<u32>) {
+    match extent {
+        Extent::Full => (PERCENT.to_vec(), BATCH_SIZES.to_vec()),
+        Extent::Quick => (vec![PERCENT[0], PERCENT[2]], vec![BATCH]),
+    }
+}
 
 /// Time against CXL memory beside main memory for a tenth.
 pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let main = Bytes(stage.percent(10).0 + STAGING.0);
-    let sides = PERCENT.map(|percent| {
-        let tier = cxl_memory(stage.percent(u64::from(percent)));
+    let (percent, _) = sizes(stage.settings.extent);
+    let sides = percent.iter().map(|percent| {
+        let tier = cxl_memory(stage.percent(u64::from(*percent)));
         let job = job(main, &[("tiers", tier), ("page_cache", "off".into())]);
         let name = format!("CXL memory for {percent} %");
         Side { name, room: None, training: training(&data, BATCH, job) }
     });
-    let along = Along::Positions(PERCENT.map(f64::from).to_vec());
+    let sides = sides.collect();
+    let along = along(&percent);
     let axes = ("CXL memory, % of the dataset", "total time of 3 epochs, s");
-    let rows = vec![("tierfeed".to_owned(), sides.to_vec())];
+    let rows = vec![("tierfeed".to_owned(), sides)];
     let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
-    let values = &chart.series[0].values;
-    let what = "total time, CXL memory for 75 % against 10 %";
-    let headline = falls(what, values[0], values[3]);
+    let headline = claim("total time, CXL memory", &chart.series[0]);
     Ok(Figure {
         number: "Figure 10".to_owned(),
         title: "Total time against CXL memory".to_owned(),
@@ -54,22 +62,23 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
 /// Time against buffers, with three sizes of batches; as many samples a second are computed with all.
 pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
-    let rows = BATCH_SIZES.map(|batch_size| {
-        let sides = PERCENT.map(|percent| {
-            let main = Bytes(stage.percent(u64::from(percent)).0 + STAGING.0);
+    let (percent, batch_sizes) = sizes(stage.settings.extent);
+    let rows = batch_sizes.iter().map(|batch_size| {
+        let sides = percent.iter().map(|percent| {
+            let main = Bytes(stage.percent(u64::from(*percent)).0 + STAGING.0);
             let job = job(main, &[("page_cache", json!("off"))]);
             let name = format!("batches of {batch_size}, buffers for {percent} %");
-            Side { name, room: None, training: training(&data, batch_size, job) }
+            Side { name, room: None, training: training(&data, *batch_size, job) }
         });
-        (format!("batches of {batch_size}"), sides.to_vec())
+        (format!("batches of {batch_size}"), sides.collect())
     });
-    let along = Along::Positions(PERCENT.map(f64::from).to_vec());
+    let rows = rows.collect();
+    let along = along(&percent);
     let axes = ("main memory, % of the dataset", "total time of 3 epochs, s");
-    let chart = stage.chart(axes, along, rows.to_vec(), Trained::total_s, step)?;
-    let headlines = chart.series.iter().filter_map(|series| {
-        let what = format!("total time, {}, buffers for 75 % against 10 %", series.name);
-        falls(&what, series.values[0], series.values[3])
-    });
+    let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
+    let headlines = chart.series.iter();
+    let headlines =
+        headlines.filter_map(|it| claim(&format!("total time, {}, buffers", it.name), it));
     Ok(Figure {
         number: "Figure 11".to_owned(),
         title: "Total time against buffers and batches".to_owned(),
@@ -77,6 +86,16 @@ pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyh
         charts: vec![chart],
         ..described(stage, BATCHES)
     })
+}
+
+fn along(percent: &[u32]) -> Along {
+    Along::Positions(percent.iter().map(|it| f64::from(*it)).collect())
+}
+
+/// "Time falls" from the smallest to the largest size.
+fn claim(what: &str, series: &Series) -> Option<Headline> {
+    let [first, .., last] = series.values[..] else { return None };
+    falls(&format!("{what} for {} % against {} %", PERCENT[2], PERCENT[0]), first, last)
 }
 
 fn training(data: &std::path::Path, batch_size: u32, job: serde_json::Value) -> Training<'_> {

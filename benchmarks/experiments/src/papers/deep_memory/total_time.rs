@@ -305,3 +305,25 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
     }
     headlines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_of_the_model_that_gains_most_with_and_without_the_copy() {
+        let exactly = |seconds| Some(Value::exactly(seconds));
+        let times = Times {
+            loader: "DataLoader",
+            models: vec![Sleep(0.04), Sleep(0.005)],
+            seconds: vec![
+                vec![(CxlAsStorage, exactly(10.0)), (Tierfeed, exactly(9.0))],
+                vec![(CxlAsStorage, exactly(4.0)), (Tierfeed, exactly(2.0))],
+            ],
+        };
+        let [counted, not_counted] = &headlines(&SHOWN[0], &times, 1.5)[..] else { panic!() };
+        assert_eq!(counted.what, "up to, DataLoader, against CXL memory as storage");
+        assert_eq!(counted.here, "-50 % (-50 to -50), step of 5 ms");
+        assert_eq!(not_counted.here, "-20 % (-20 to -20), step of 5 ms");
+    }
+}
