@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loaders import LOADERS, Epochs, Settings, assert_from_agent, look_at
+from loaders import LOADERS, Epochs, Settings, look_at
 
 PATIENCE_S = 120.0
 
@@ -34,12 +34,17 @@ IMPORTED = {"dataloader": ["torch", "torchvision.transforms.v2"]}
 
 def from_agent(settings: Settings) -> Epochs:
     """Batches of the agent of this node, whose job file says the rest."""
+    import tierfeed
     import tierfeed.numpy
 
-    with tierfeed.numpy.TierLoader() as loader:
-        for _ in range(settings.epochs):
-            yield (samples for samples, _labels in loader)
-        assert_from_agent(loader)
+    feed = tierfeed.connect()
+    rows = tierfeed.numpy.TierLoader(feed) if settings.decode else None
+    for epoch in range(settings.epochs):
+        if rows is not None:
+            yield (samples for samples, _labels in rows)
+        else:
+            yield ([sample.numpy() for sample in batch] for batch in feed.epoch(epoch))
+    assert feed.mode == "agent", feed.mode
 
 
 class Ranks:
@@ -110,7 +115,8 @@ def train(settings: Settings, ranks: Ranks, began: Path) -> Iterator[dict[str, A
 
 
 def rank(keys: dict[str, Any], result: str, nodes: int, ranks_per_node: int) -> None:
-    number = int(os.environ["RANK"])
+    # A rank that is alone may have no number.
+    number = int(os.environ.get("RANK", "0"))
     settings = Settings(**keys, rank=number, world=nodes * ranks_per_node)
     epochs = list(train(settings, Ranks(settings), Path(f"{result}.began")))
     Path(f"{result}.{number}").write_text(json.dumps(epochs))

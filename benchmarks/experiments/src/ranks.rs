@@ -93,6 +93,7 @@ struct ReportedEpoch {
 
 #[derive(Debug, Clone, Deserialize)]
 struct ReportedTier {
+    name: String,
     cache_bytes: u64,
 }
 
@@ -181,7 +182,8 @@ impl Nodes<'_> {
             let (images, all) = (images.sum::<u64>(), u64::from(self.settings.photographs));
             ensure!(images >= all, "{}: an epoch of {images} images of {all}", side.name);
         }
-        let more = ranked.reports.iter().map(Report::cache_bytes).find(|it| *it > side.room);
+        let more =
+            ranked.reports.iter().map(Report::cached_in_main_memory).find(|it| *it > side.room);
         ensure!(more.is_none(), "{}: a cache of {more:?} instead of {}", side.name, side.room);
         Ok(ranked)
     }
@@ -200,7 +202,7 @@ impl Nodes<'_> {
         let main_memory = staged_at_most(side);
         let ran = self.run(&alone, main_memory).with_context(|| side.name.clone())?;
         let report = ran.reports.first().context("an agent reports")?;
-        let staged = Bytes(main_memory.0 - report.cache_bytes().0);
+        let staged = Bytes(main_memory.0 - report.cached_in_main_memory().0);
         self.staged.insert(key, staged);
         Ok(staged)
     }
@@ -263,17 +265,13 @@ impl Nodes<'_> {
     /// The job file of a side.
     fn job(&self, side: &Side<'_>, main_memory: Bytes) -> Json {
         let Training { batch_size, epochs, workers, .. } = side.training;
-        let crop =
-            [json!({ "random_resized_crop": 224 }), json!({ "random_horizontal_flip": 0.5 })];
         let mut job = json!({
             "name": "ranks",
             "batch_size": batch_size,
             "world": { "nodes": side.nodes, "ranks_per_node": side.ranks_per_node },
             "chunk": format!("{} B", CHUNK.0),
-            "threads": workers * side.ranks_per_node,
             "prefetch": { "batches": STAGED },
             "tiers": { "main-memory": { "size": format!("{} B", main_memory.0) } },
-            "transform": { "steps": crop },
             "dataset": {
                 "source": self.photographs(),
                 "format": "files",
@@ -282,6 +280,11 @@ impl Nodes<'_> {
             },
             "order": { "shuffle": "torch-distributed", "seed": 1, "epochs": epochs },
         });
+        if side.training.decode {
+            let steps = json!([{ "random_resized_crop": 224 }, { "random_horizontal_flip": 0.5 }]);
+            job["transform"] = json!({ "steps": steps });
+            job["threads"] = json!(workers * side.ranks_per_node);
+        }
         stage::extend(&mut job, &side.training.job);
         job
     }
@@ -312,12 +315,18 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<T> {
 }
 
 impl Report {
-    fn cache_bytes(&self) -> Bytes {
-        Bytes(self.tiers.iter().map(|tier| tier.cache_bytes).sum())
+    fn cached_in_main_memory(&self) -> Bytes {
+        let main = self.tiers.iter().find(|tier| tier.name == "main-memory");
+        Bytes(main.map_or(0, |tier| tier.cache_bytes))
     }
 }
 
 impl Ranked {
+    /// Seconds of all epochs.
+    pub(crate) fn total_s(&self) -> f64 {
+        self.ranks[0].iter().map(|epoch| epoch.seconds).sum()
+    }
+
     /// Seconds of the epochs from number `first` on, per epoch.
     pub(crate) fn epoch_s(&self, first: usize) -> f64 {
         mean(self.ranks[0].iter().skip(first).map(|epoch| epoch.seconds))

@@ -13,6 +13,7 @@ mod ram_disk;
 mod sizes;
 mod tiers;
 mod total_time;
+mod workers;
 
 use tierfeed_core::units::BytesPerSecond;
 
@@ -26,7 +27,7 @@ const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 const GROUND: Ground = Ground { disk: DISK, copies: 1, photographs: 600, photographs_quick: 320 };
 
 /// The figures, by name; those of one entry come from the same runs.
-const FIGURES: [(&[&str], Repeat); 7] = [
+const FIGURES: [(&[&str], Repeat); 8] = [
     (&[tiers::NAME], tiers::figures),
     (&[memory::NAME], |stage, step| Ok(vec![memory::figure(stage, step)?])),
     (&[caching::NAME], |stage, step| Ok(vec![caching::figure(stage, step)?])),
@@ -34,6 +35,7 @@ const FIGURES: [(&[&str], Repeat); 7] = [
     (&[preprocess::NAME], |stage, step| Ok(vec![preprocess::figure(stage, step)?])),
     (&[sizes::CXL], |stage, step| Ok(vec![sizes::cxl(stage, step)?])),
     (&[sizes::BATCHES], |stage, step| Ok(vec![sizes::batches(stage, step)?])),
+    (&[workers::NAME], |stage, step| Ok(vec![workers::figure(stage, step)?])),
 ];
 
 /// The names of the figures that [`run`] repeats.
