@@ -21,7 +21,6 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::{
-    cgroup,
     clock::{now, pause},
     files,
     judgement::Judgement,
@@ -177,7 +176,7 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
         }
         let job = folder.join("job.yaml");
         fs::write(&job, job_text(&data))?;
-        let group = MemoryGroup::make()?;
+        let group = MemoryGroup::make(None)?;
         group.limit(GROUP)?;
         let mut trainings = Vec::new();
         for hogging in Hogging::ALL {
@@ -210,7 +209,7 @@ fn train(
         Hogging::ComesAndGoes => None,
     };
     let begun = now();
-    let mut training = cgroup::command_in(group.path(), &programs.tierfeed);
+    let mut training = group.enter(&programs.tierfeed);
     training.args(["run", "--launch", "once", "--run-dir"]).arg(&run_dir).arg(job);
     training.arg("--").arg(&programs.own).args(["reader", "--step"]);
     training.arg(format!("{STEP_MS} ms")).arg("--record").arg(&times);
@@ -265,7 +264,7 @@ fn start_hog(
     group: &MemoryGroup,
     time: Option<Duration>,
 ) -> anyhow::Result<Hog> {
-    let mut hog: Command = cgroup::command_in(group.path(), &programs.tierfeed);
+    let mut hog: Command = group.enter(&programs.tierfeed);
     hog.args(["hog", "--leave", &LEFT.to_string()]);
     if let Some(time) = time {
         hog.args(["--for", &format!("{} s", time.as_secs())]);

@@ -23,7 +23,6 @@ use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 use tierfeed_harness::{
-    cgroup,
     clock::pause,
     files,
     judgement::Judgement,
@@ -207,7 +206,7 @@ impl Bench<'_> {
     fn run(&self, dataset: Bytes, step: &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> {
         let Settings { step: computes, .. } = self.settings;
         let roomy = self.compare("memory to spare", None, *computes, step)?;
-        let tight = match MemoryGroup::make() {
+        let tight = match MemoryGroup::make(Some(self.disk)) {
             Ok(group) => Some(self.in_group(&group, step)?),
             Err(error) => {
                 step(&format!("no memory group: {error:#}"));
@@ -292,9 +291,7 @@ impl Bench<'_> {
     }
 
     fn command(&self, group: Option<&MemoryGroup>, program: &Path) -> Command {
-        let groups: Vec<_> =
-            [self.disk.group()].into_iter().chain(group.map(MemoryGroup::path)).collect();
-        cgroup::command_in_all(&groups, program)
+        group.map_or_else(|| self.disk.enter(program), |group| group.enter(program))
     }
 
     fn side(&self, turns: &[Turn], step: Duration) -> anyhow::Result<Side> {

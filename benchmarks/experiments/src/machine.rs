@@ -11,7 +11,6 @@ use std::{
 use anyhow::ensure;
 use tierfeed_core::units::Bytes;
 use tierfeed_harness::{
-    cgroup,
     clock::{now, pause},
     memory_group::MemoryGroup,
     slow_disk::SlowDisk,
@@ -97,27 +96,25 @@ impl Machine<'_> {
         program: &Path,
         arrange: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Running<'_>> {
-        let memory = MemoryGroup::make()?;
+        let memory = MemoryGroup::make(self.disk)?;
         if let Some(limit) = self.memory {
             memory.limit(limit)?;
         }
-        let mut groups = vec![memory.path()];
         let mut before = Bytes(0);
         if let Some(disk) = self.disk {
             disk.forget_cached()?;
             before = disk.read()?;
-            groups.push(disk.group());
         }
         let mut command = match (self.disk, self.seen_at) {
             (Some(disk), Some(place)) => {
                 // A name space of its own, where the disk is mounted there too.
-                let mut command = cgroup::command_in_all(&groups, "unshare".as_ref());
+                let mut command = memory.enter("unshare".as_ref());
                 let mount = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
                 command.args(["--mount", "sh", "-c", mount]).arg(disk.path()).arg(place);
                 command.arg(program);
                 command
             }
-            _ => cgroup::command_in_all(&groups, program),
+            _ => memory.enter(program),
         };
         arrange(&mut command);
         let child = command.spawn()?;
@@ -166,6 +163,7 @@ impl Running<'_> {
     /// What a program used that has ended.
     fn end(self) -> anyhow::Result<Used> {
         ensure!(self.memory.wait_until_empty(REST), "its processes did not end within {REST:?}");
+        ensure!(self.most > Bytes(0), "its control group saw none of its memory");
         let read = self.disk.map(SlowDisk::read).transpose()?.unwrap_or(self.before);
         let read = Bytes(read.0 - self.before.0);
         Ok(Used { memory: self.most, read })

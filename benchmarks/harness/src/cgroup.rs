@@ -1,10 +1,13 @@
 //! Processes in a control group.
 
 use std::{
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
+
+use anyhow::Context as _;
 
 use crate::leftovers::own_name;
 
@@ -14,13 +17,23 @@ pub fn unused_name(kind: &str) -> String {
     format!("{}-{kind}-{}", own_name(), MADE.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A command whose process joins the control group at `group` before it executes `program`.
-pub fn command_in(group: &Path, program: &Path) -> Command {
-    command_in_all(&[group], program)
+/// Turns a controller on for the groups below one of version 2.
+///
+/// # Errors
+///
+/// If the kernel has no such controller, or refuses it: in a container, where processes are in the group itself.
+pub fn turn_on(group: &Path, controller: &str) -> anyhow::Result<()> {
+    fs::write(group.join("cgroup.subtree_control"), format!("+{controller}")).with_context(|| {
+        format!(
+            "cannot turn the {controller} controller on below {}; this needs root, and no processes in that group \
+             unless it is the host's first",
+            group.display()
+        )
+    })
 }
 
 /// A command whose process joins all of `groups`, of different controllers, before it executes `program`.
-pub fn command_in_all(groups: &[&Path], program: &Path) -> Command {
+pub fn command_in(groups: &[PathBuf], program: &Path) -> Command {
     let mut shell = Command::new("sh");
     let join = "for group in $0; do echo $$ > \"$group/cgroup.procs\" || exit 1; done; exec \"$@\"";
     let groups: Vec<_> = groups.iter().map(|group| group.display().to_string()).collect();

@@ -51,7 +51,11 @@ impl Watch {
     pub fn start(program: &Path, folders: &[PathBuf]) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(["remove-leftovers", "--process", &std::process::id().to_string()]);
-        command.args(folders).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        // As mounts and loop devices have them.
+        for folder in folders {
+            command.arg(folder.canonicalize().with_context(|| folder.display().to_string())?);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().with_context(|| program.display().to_string())?;
         Ok(Self { child })
     }
@@ -68,8 +72,8 @@ impl Drop for Watch {
 /// removed stays.
 pub fn remove(process: u32, folders: &[PathBuf]) {
     let name = name_of(process);
-    let groups: Vec<PathBuf> =
-        GROUPS.iter().flat_map(|mount| below(mount.as_ref(), &name)).collect();
+    let groups = GROUPS.iter().flat_map(|mount| below(mount.as_ref(), &name));
+    let groups: Vec<PathBuf> = groups.flat_map(with_groups_below).collect();
     let folders: Vec<PathBuf> = folders.iter().flat_map(|folder| below(folder, &name)).collect();
     for _ in 0..ATTEMPTS {
         let processes: Vec<i32> = groups.iter().flat_map(|group| processes_in(group)).collect();
@@ -102,6 +106,15 @@ fn below(parent: &Path, name: &str) -> Vec<PathBuf> {
     };
     let meant = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_meant));
     meant.map(|entry| entry.path()).collect()
+}
+
+/// A control group and those below it, the innermost first.
+fn with_groups_below(group: PathBuf) -> Vec<PathBuf> {
+    let entries = fs::read_dir(&group).into_iter().flatten().flatten();
+    let inner = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    let mut groups: Vec<PathBuf> = inner.flat_map(with_groups_below).collect();
+    groups.push(group);
+    groups
 }
 
 fn processes_in(group: &Path) -> Vec<i32> {
@@ -145,6 +158,16 @@ mod tests {
         let left = folders.map(|folder| parent.join(folder).exists());
         fs::remove_dir_all(&parent).unwrap();
         assert_eq!(left, [false, false, true, true]);
+    }
+
+    #[test]
+    fn groups_within_a_group_are_removed_before_it() {
+        let parent = std::env::temp_dir().join(format!("{}-groups-test", own_name()));
+        fs::create_dir_all(parent.join("inner/innermost")).unwrap();
+        let groups = with_groups_below(parent.clone());
+        fs::remove_dir_all(&parent).unwrap();
+        let all = ["inner/innermost", "inner"].map(|it| parent.join(it));
+        assert_eq!(groups, [all.as_slice(), &[parent]].concat());
     }
 
     #[test]

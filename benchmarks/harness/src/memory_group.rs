@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -17,6 +18,7 @@ use tierfeed_core::units::Bytes;
 use crate::{
     cgroup,
     clock::{now, pause},
+    slow_disk::SlowDisk,
 };
 
 /// Between two looks at the processes of a group.
@@ -27,6 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct MemoryGroup {
     path: PathBuf,
     files: Files,
+    /// What a process of this group joins.
+    joined: Vec<PathBuf>,
 }
 
 /// The names that a version uses.
@@ -70,28 +74,34 @@ const VERSION_2: Files = Files {
 };
 
 impl MemoryGroup {
-    /// Makes a group without a limit.
+    /// Makes a group without a limit. What limits the reads of `disk` holds for its processes too.
     ///
     /// # Errors
     ///
     /// If the kernel has no such groups; this needs root.
-    pub fn make() -> anyhow::Result<Self> {
+    pub fn make(disk: Option<&SlowDisk>) -> anyhow::Result<Self> {
         let is_v1 = Path::new(VERSION_1.mount).is_dir();
         let files = if is_v1 { VERSION_1 } else { VERSION_2 };
-        let mount = Path::new(files.mount);
+        let mut parent = Path::new(files.mount);
         if !is_v1 {
-            fs::write(mount.join("cgroup.subtree_control"), "+memory")
-                .context("cannot turn the memory controller on; this needs root")?;
+            // A process is in one group only, so this one is below that of the disk.
+            cgroup::turn_on(parent, "memory")?;
+            if let Some(disk) = disk {
+                parent = disk.group();
+                cgroup::turn_on(parent, "memory")?;
+            }
         }
-        let path = mount.join(cgroup::unused_name("memory"));
+        let path = parent.join(cgroup::unused_name("memory"));
         fs::create_dir(&path)
             .with_context(|| format!("cannot make {}; this needs root", path.display()))?;
-        Ok(Self { path, files })
+        let of_disk = disk.filter(|_| is_v1).map(|disk| disk.group().to_owned());
+        let joined = [path.clone()].into_iter().chain(of_disk).collect();
+        Ok(Self { path, files, joined })
     }
 
-    /// The group, for [`crate::cgroup::command_in_all`].
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// A command for `program` in this group, and in what limits the disk.
+    pub fn enter(&self, program: &Path) -> Command {
+        cgroup::command_in(&self.joined, program)
     }
 
     /// Limits the memory of the group, page cache included.

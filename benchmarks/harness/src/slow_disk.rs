@@ -38,7 +38,10 @@ pub struct SlowDisk {
 /// A control group of its own.
 #[derive(Debug)]
 struct Group {
+    /// The group that has the limit.
     path: PathBuf,
+    /// The group that processes join: this one, or one below it.
+    joined: PathBuf,
     /// The file that takes limits, and the text between device and rate in it.
     limits: (&'static str, &'static str),
 }
@@ -81,8 +84,13 @@ impl SlowDisk {
         run("umount", [&self.mount])?;
         run("losetup", ["--detach", &self.device])?;
         fs::remove_file(&self.image)?;
-        let group = &self.group.path;
-        fs::remove_dir(group).with_context(|| format!("{}: left behind", group.display()))
+        let Group { path, joined, .. } = &self.group;
+        let mut groups = vec![joined, path];
+        groups.dedup();
+        for group in groups {
+            fs::remove_dir(group).with_context(|| format!("{}: left behind", group.display()))?;
+        }
+        Ok(())
     }
 
     /// Where it is mounted.
@@ -154,7 +162,7 @@ impl SlowDisk {
         Ok(Bytes(sectors.with_context(|| format!("{path} is not as it should be"))? * 512))
     }
 
-    /// The control group whose reads are limited.
+    /// The control group that limits reads, its own and of groups below it.
     pub fn group(&self) -> &Path {
         &self.group.path
     }
@@ -166,7 +174,7 @@ impl SlowDisk {
 
     /// A command for `program` whose reads, and those of its children, are limited.
     pub fn enter(&self, program: &Path) -> Command {
-        cgroup::command_in(&self.group.path, program)
+        cgroup::command_in(std::slice::from_ref(&self.group.joined), program)
     }
 
     fn mount(&self) -> anyhow::Result<()> {
@@ -195,19 +203,21 @@ impl Group {
     fn make() -> anyhow::Result<Self> {
         let name = cgroup::unused_name("disk");
         let root = Path::new("/sys/fs/cgroup");
-        let (path, limits) = if root.join("blkio").is_dir() {
+        let is_v1 = root.join("blkio").is_dir();
+        let (path, limits) = if is_v1 {
             (root.join("blkio").join(name), ("blkio.throttle.read_bps_device", ""))
         } else {
             let controllers = fs::read_to_string(root.join("cgroup.controllers"));
             let controllers = controllers.context("no control groups below /sys/fs/cgroup")?;
             ensure!(controllers.contains("io"), "the kernel has no io controller");
-            fs::write(root.join("cgroup.subtree_control"), "+io")
-                .context("cannot turn the io controller on; this needs root")?;
+            cgroup::turn_on(root, "io")?;
             (root.join(name), ("io.max", "rbps="))
         };
-        fs::create_dir(&path)
-            .with_context(|| format!("cannot make {}; this needs root", path.display()))?;
-        Ok(Self { path, limits })
+        // Of version 2, groups below this one have limits of memory too, so that no process may be in this one.
+        let joined = if is_v1 { path.clone() } else { path.join("alone") };
+        fs::create_dir_all(&joined)
+            .with_context(|| format!("cannot make {}; this needs root", joined.display()))?;
+        Ok(Self { path, joined, limits })
     }
 }
 
