@@ -185,7 +185,7 @@ impl MemoryGroup {
 
     /// Whether the kernel killed a process because the group had no memory left.
     pub fn has_killed(&self) -> bool {
-        self.figure(self.files.kills, "oom_kill ") > Bytes(0)
+        self.figure(self.files.kills, "oom_kill") > Bytes(0)
     }
 
     /// Memory of the group without page cache.
