@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree as xml
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+READERS = 16
+"""Requests in flight of loaders that read on threads: Grain's own number."""
 
 KEY = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
 """Clients sign their requests; the server looks at no signature."""
@@ -38,7 +42,10 @@ class Place:
 
     @property
     def url(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
+        return self.url_of(self.prefix)
+
+    def url_of(self, key: str) -> str:
+        return f"s3://{self.bucket}/{key}"
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,9 @@ class Object:
 
     place: Place
     key: str
+
+    def __str__(self) -> str:
+        return self.place.url_of(self.key)
 
     def read_bytes(self) -> bytes:
         return get(self.place.host, f"/{self.place.bucket}/{quote(self.key)}")
@@ -66,9 +76,9 @@ def is_bucket(data: str) -> bool:
 
 
 def place_of(data: str) -> Place:
-    """Puts the key into the environment, too, where clients look for it."""
-    os.environ |= KEY
+    """Puts endpoint and key into the environment, too, where clients look for them."""
     parts = urlsplit(data)
+    os.environ |= {**KEY, "AWS_ENDPOINT_URL": f"http://{parts.netloc}"}
     _, bucket, prefix = parts.path.split("/", 2)
     return Place(parts.netloc, bucket, prefix)
 
@@ -77,6 +87,41 @@ def objects_in(data: str, suffix: str = "", kind: type[Object] = Object) -> list
     """The objects below a prefix, in the order of their keys."""
     place = place_of(data)
     return [kind(place, key) for key in keys_in(place) if key.endswith(suffix)]
+
+
+def mosaic_keys(data: str) -> dict[str, Any]:
+    """Where MosaicML Streaming finds its shards, and where it keeps them."""
+    if not is_bucket(data):
+        return {"local": data}
+    place = place_of(data)
+    os.environ["S3_ENDPOINT_URL"] = place.endpoint
+    return {"remote": place.url, "local": kept()}
+
+
+def litdata_keys(data: str) -> dict[str, Any]:
+    if not is_bucket(data):
+        return {"input_dir": data}
+    from litdata.streaming import downloader
+
+    # The server here has no TLS, and litData has no argument that says so.
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
+    place = place_of(data)
+    secrets = {name.lower(): value for name, value in KEY.items() if "KEY" in name}
+    options = {"endpoint_url": place.endpoint, "region_name": KEY["AWS_REGION"], **secrets}
+    return {"input_dir": place.url, "cache_dir": kept(), "storage_options": options}
+
+
+def shards_in(data: str) -> list[str]:
+    """Tars as WebDataset opens them, of a bucket by HTTP."""
+    if not is_bucket(data):
+        return sorted(str(shard) for shard in Path(data).glob("*.tar"))
+    place = place_of(data)
+    return [f"{place.endpoint}/{place.bucket}/{key}" for key in keys_in(place)]
+
+
+def kept() -> str:
+    """A new folder for what a loader keeps, in that of the experiment, which is removed."""
+    return tempfile.mkdtemp(dir=Path.cwd())
 
 
 def keys_in(place: Place) -> list[str]:

@@ -212,7 +212,8 @@ def mosaicml_streaming(settings: Settings) -> Epochs:
             return torchvision_crop(encoded) if settings.decode else encoded
 
     streaming.base.util.clean_stale_shared_memory()
-    dataset = Samples(local=settings.data, shuffle=True, batch_size=settings.batch_size)
+    keys = buckets.mosaic_keys(settings.data)
+    dataset = Samples(**keys, shuffle=True, batch_size=settings.batch_size)
     loader = DataLoader(
         dataset,
         settings.batch_size,
@@ -232,7 +233,7 @@ def lit_data(settings: Settings) -> Epochs:
             return torchvision_crop(encoded) if settings.decode else bytes(encoded)
 
     loader = litdata.StreamingDataLoader(
-        Samples(settings.data, shuffle=True, seed=settings.seed),
+        Samples(**buckets.litdata_keys(settings.data), shuffle=True, seed=settings.seed),
         batch_size=settings.batch_size,
         num_workers=settings.workers,
         persistent_workers=settings.workers > 0,
@@ -244,7 +245,7 @@ def lit_data(settings: Settings) -> Epochs:
 def web_dataset(settings: Settings) -> Epochs:
     import webdataset
 
-    shards = sorted(str(shard) for shard in Path(settings.data).glob("*.tar"))
+    shards = buckets.shards_in(settings.data)
     samples = webdataset.WebDataset(shards, shardshuffle=len(shards), seed=settings.seed)
     samples = samples.shuffle(500).to_tuple("jpg")
     take = torchvision_crop if settings.decode else bytes
@@ -275,18 +276,24 @@ def spdl(settings: Settings) -> Epochs:
         crop = f"crop=iw*{side:.4f}:ih*{side:.4f}:(iw-ow)*{left:.4f}:(ih-oh)*{top:.4f}"
         return f"{crop},scale={SIZE}:{SIZE}{flip},format=pix_fmts=rgb24"
 
-    def take(path: Path) -> Any:
-        if not settings.decode:
-            return path.read_bytes()
-        frames = spdl.io.decode_packets(spdl.io.demux_image(str(path)), filter_desc=described())
+    def decoded(source: Any) -> Any:
+        frames = spdl.io.decode_packets(spdl.io.demux_image(source), filter_desc=described())
         return spdl.io.to_numpy(spdl.io.convert_frames(frames))
+
+    threads = max(settings.workers, 1)
+    far = buckets.is_bucket(settings.data)
 
     def epoch() -> Iterator[Any]:
         order = chance.sample(paths, len(paths))
         builder = PipelineBuilder().add_source(order)
-        builder = builder.pipe(take, concurrency=max(settings.workers, 1))
+        # Files are decoded where they are read.
+        if far or not settings.decode:
+            readers = buckets.READERS if far else threads
+            builder = builder.pipe(lambda it: it.read_bytes(), concurrency=readers)
+        if settings.decode:
+            builder = builder.pipe(lambda it: decoded(it if far else str(it)), concurrency=threads)
         builder = builder.aggregate(settings.batch_size).add_sink(4)
-        pipeline = builder.build(num_threads=max(settings.workers, 1))
+        pipeline = builder.build(num_threads=threads + buckets.READERS * far)
         with pipeline.auto_stop():
             yield from pipeline
 
@@ -337,10 +344,11 @@ def grain(settings: Settings) -> Epochs:
 
     samples = library.MapDataset.source(Photographs(settings)).seed(settings.seed)
     stacked: dict[str, Any] = {} if settings.decode else {"batch_fn": list}
+    readers = buckets.READERS if buckets.is_bucket(settings.data) else max(settings.workers, 1)
     for epoch in range(settings.epochs):
         shuffled = samples.shuffle(seed=settings.seed + epoch)
         batches = shuffled.to_iter_dataset(
-            library.ReadOptions(num_threads=max(settings.workers, 1), prefetch_buffer_size=64)
+            library.ReadOptions(num_threads=readers, prefetch_buffer_size=64)
         )
         yield batches.batch(settings.batch_size, drop_remainder=False, **stacked)
 

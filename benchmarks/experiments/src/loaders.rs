@@ -3,7 +3,8 @@
 //! Each turn is a process of its own. A loader reads the photographs as files, or in the format that it brings
 //! along; writing that format is timed apart. Epochs that are measured: with warm data those after the first;
 //! from a slow disk the first, before which the page cache is empty; with memory for a part of the data those
-//! after the first, from the slow disk.
+//! after the first, from the slow disk; from a bucket the first, by what the loader has for buckets, or by a client of
+//! one where it has nothing.
 //!
 //! Where memory is short, each loader runs in a control group that has what its processes need by themselves (measured
 //! without a limit), and memory for a part of the dataset beside. It holds page cache, or tiers of tierfeed.
@@ -15,17 +16,20 @@
     reason = "figures for people"
 )]
 
+mod bucket;
 mod figure;
 mod table;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use anyhow::Context as _;
 use serde::Serialize;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 use tierfeed_harness::{judgement::Judgement, statistics::percentile};
 
 pub use table::table;
 
+use self::bucket::Far;
 use crate::{
     figure::Value,
     machine::Used,
@@ -98,6 +102,25 @@ pub enum Place {
     SlowDisk,
     /// On a slow disk, with memory for so many per cent of them.
     Memory(u32),
+    /// In a bucket that is far away, and nowhere else.
+    Bucket,
+}
+
+impl Place {
+    /// The names of all places.
+    pub const NAMES: [&str; 4] = ["warm", "disk", "memory", "bucket"];
+
+    /// The name, without how much memory there is.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        let [warm, disk, memory, bucket] = Self::NAMES;
+        match self {
+            Self::Warm => warm,
+            Self::SlowDisk => disk,
+            Self::Memory(_) => memory,
+            Self::Bucket => bucket,
+        }
+    }
 }
 
 /// One comparison.
@@ -111,7 +134,7 @@ pub struct Condition {
 
 impl Condition {
     /// All that is compared.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self { place: Place::Warm, decode: false },
         Self { place: Place::Warm, decode: true },
         Self { place: Place::SlowDisk, decode: false },
@@ -122,6 +145,8 @@ impl Condition {
         Self { place: Place::Memory(50), decode: true },
         Self { place: Place::Memory(25), decode: false },
         Self { place: Place::Memory(25), decode: true },
+        Self { place: Place::Bucket, decode: false },
+        Self { place: Place::Bucket, decode: true },
     ];
 
     /// What is compared quickly.
@@ -134,14 +159,14 @@ impl Condition {
     /// The first epoch that is measured.
     const fn first(self) -> usize {
         match self.place {
-            Place::SlowDisk => 0,
+            Place::SlowDisk | Place::Bucket => 0,
             Place::Warm | Place::Memory(_) => 1,
         }
     }
 
     const fn epochs(self) -> u32 {
         match self.place {
-            Place::SlowDisk => 1,
+            Place::SlowDisk | Place::Bucket => 1,
             Place::Warm | Place::Memory(_) => EPOCHS,
         }
     }
@@ -153,6 +178,7 @@ impl Condition {
             Place::Warm => "warm".to_owned(),
             Place::SlowDisk => format!("from a disk of {DISK}"),
             Place::Memory(percent) => format!("memory for {percent} %, disk of {DISK}"),
+            Place::Bucket => "from a bucket".to_owned(),
         };
         format!("{place}, {}", if self.decode { "decoded and cropped" } else { "bytes" })
     }
@@ -171,6 +197,8 @@ pub struct Outcome {
     pub conversions_s: BTreeMap<String, f64>,
     /// Loaders that could not be compared, and why.
     pub absent: BTreeMap<String, String>,
+    /// What the bucket is; empty if there was none.
+    pub bucket: String,
     /// The comparisons.
     pub comparisons: Vec<Comparison>,
 }
@@ -267,16 +295,38 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
             versions: stage.trainer.versions()?,
             conversions_s: BTreeMap::new(),
             absent: BTreeMap::new(),
+            bucket: String::new(),
             comparisons: Vec::new(),
         };
         let loaders = prepare(stage, &settings.only, &mut outcome, step);
-        let mut bench = Bench { stage, loaders };
+        let is_far = settings.conditions.iter().any(|it| it.place == Place::Bucket);
+        let far = is_far.then(|| far(stage, &loaders, &mut outcome, step)).transpose()?;
+        let mut bench = Bench { stage, loaders, far };
         for condition in &settings.conditions {
             let comparison = bench.compare(*condition, &mut outcome.absent, step)?;
             outcome.comparisons.push(comparison);
         }
         Ok(outcome)
     })
+}
+
+/// A bucket with the photographs.
+fn far(
+    stage: &Stage<'_>,
+    loaders: &[Loader],
+    outcome: &mut Outcome,
+    step: &mut dyn FnMut(&str),
+) -> anyhow::Result<Far> {
+    step("a bucket with photographs, in all formats");
+    for loader in loaders {
+        if let Some(reason) = bucket::reason(loader) {
+            outcome.absent.insert(bucket::absence(loader), reason.to_owned());
+        }
+    }
+    let folder = stage.made.with_file_name("bucket");
+    let far = Far::start(stage, &folder, loaders, &mut outcome.absent)?;
+    outcome.bucket = far.checked();
+    Ok(far)
 }
 
 /// The loaders that can be compared. Writes the photographs in the formats that they bring along.
@@ -314,6 +364,8 @@ fn prepare(
 struct Bench<'a, 'b> {
     stage: &'a mut Stage<'b>,
     loaders: Vec<Loader>,
+    /// Where a condition reads from it.
+    far: Option<Far>,
 }
 
 impl Bench<'_, '_> {
@@ -326,7 +378,11 @@ impl Bench<'_, '_> {
         let mut turns: BTreeMap<&str, Vec<Trained>> = BTreeMap::new();
         for round in 1..=self.stage.settings.rounds {
             for loader in self.loaders.clone() {
-                if absent.contains_key(loader.name) {
+                let absence = match condition.place {
+                    Place::Bucket => bucket::absence(&loader),
+                    _ => loader.name.to_owned(),
+                };
+                if absent.contains_key(&absence) {
                     continue;
                 }
                 let name = condition.name();
@@ -337,7 +393,7 @@ impl Bench<'_, '_> {
                 match self.turn(&loader, condition) {
                     Ok(trained) => turns.entry(loader.name).or_default().push(trained),
                     Err(error) if loader.is_ours() => return Err(error),
-                    Err(error) => _ = absent.insert(loader.name.to_owned(), format!("{error:#}")),
+                    Err(error) => _ = absent.insert(absence, format!("{error:#}")),
                 }
             }
         }
@@ -357,6 +413,10 @@ impl Bench<'_, '_> {
                 let share = self.stage.percent(u64::from(percent));
                 (share, Some(Bytes(share.0 + if loader.is_ours() { STAGING.0 } else { 0 })))
             }
+            Place::Bucket => {
+                let far = self.far.as_ref().context("there is a bucket for this condition")?;
+                return far.train(self.stage, loader, condition.decode);
+            }
         };
         let training = Training {
             loader: loader.script,
@@ -373,7 +433,11 @@ impl Bench<'_, '_> {
 
     fn row(&self, loader: &Loader, condition: Condition, turns: &[Trained]) -> Row {
         let first = condition.first();
-        let images = f64::from(self.stage.settings.photographs);
+        let images = match (&self.far, condition.place) {
+            (Some(far), Place::Bucket) => far.photographs,
+            _ => self.stage.settings.photographs,
+        };
+        let images = f64::from(images);
         let median = |figure: &dyn Fn(&Trained) -> f64| {
             percentile(&turns.iter().map(figure).collect::<Vec<_>>(), 50).unwrap_or(f64::NAN)
         };

@@ -126,7 +126,7 @@ pub struct Server {
 pub enum Access {
     /// Requests signed with [`KEY`] and [`SECRET`].
     Signed,
-    /// Unsigned and signed requests.
+    /// Unsigned requests, and signed ones, whose signature is not looked at.
     Everybody,
 }
 
@@ -153,6 +153,7 @@ impl Server {
         let in_flight = Arc::new(InFlight::default());
         let far = Arc::default();
         let desk = Desk {
+            access,
             service,
             judge: Arc::new(judge),
             seen: Arc::clone(&seen),
@@ -285,6 +286,7 @@ pub fn refuse_first(
 
 #[derive(Clone)]
 struct Desk {
+    access: Access,
     service: S3Service,
     judge: Judge,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -330,7 +332,7 @@ async fn serve(stream: TcpStream, desk: Desk) {
 }
 
 impl Desk {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         let _counted = Counted::new(&self.in_flight);
         // Before the verdict: a test that the verdict notifies of a request finds it here.
         locked(&self.seen).push(Seen::of(&request));
@@ -350,6 +352,9 @@ impl Desk {
             | Verdict::StallAfter { .. }
             | Verdict::Drip { .. }
             | Verdict::EndAfter { .. } => (),
+        }
+        if self.access == Access::Everybody {
+            request.headers_mut().remove(AUTHORIZATION);
         }
         let failed = |_| empty(StatusCode::INTERNAL_SERVER_ERROR);
         let answer = self.service.call(request.map(Body::from)).await.unwrap_or_else(failed);
@@ -393,4 +398,26 @@ fn empty(status: StatusCode) -> Response<Body> {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    #[test]
+    fn where_everybody_may_read_a_signature_is_not_looked_at() {
+        let server = Server::serving(Access::Everybody);
+        server.put("key", 3);
+        let mut connection = std::net::TcpStream::connect(server.address).unwrap();
+        let request = "GET /bucket/key HTTP/1.1\r\nhost: bucket\r\nconnection: close\r\n\
+                       authorization: AWS4-HMAC-SHA256 Credential=A/20261126/us-east-1/s3/aws4_request, \
+                       SignedHeaders=host, Signature=0\r\n\r\n";
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
 }

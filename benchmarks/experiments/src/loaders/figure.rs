@@ -27,7 +27,11 @@ impl Outcome {
             charts: self.comparisons.iter().map(chart).collect(),
             headlines: self.comparisons.iter().filter_map(headline).collect(),
             predictions: Vec::new(),
-            emulated: vec!["the disk is a loop device whose reads the kernel limits".to_owned()],
+            emulated: ["the disk is a loop device whose reads the kernel limits", &self.bucket]
+                .into_iter()
+                .filter(|it| !it.is_empty())
+                .map(str::to_owned)
+                .collect(),
             command: "tierfeed-bench loaders".to_owned(),
         }
     }

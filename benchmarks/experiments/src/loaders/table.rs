@@ -20,6 +20,9 @@ pub fn table(outcome: &Outcome) -> String {
     for (loader, reason) in &outcome.absent {
         _ = writeln!(text, "{loader}: not compared: {reason}");
     }
+    if !outcome.bucket.is_empty() {
+        _ = writeln!(text, "{}", outcome.bucket);
+    }
     for comparison in &outcome.comparisons {
         _ = writeln!(
             text,

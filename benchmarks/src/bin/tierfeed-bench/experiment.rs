@@ -448,12 +448,14 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
 }
 
 fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
-    let BenchLoaders { python, photographs, rounds, only, quick, figures, output } = arguments;
+    let BenchLoaders { python, photographs, rounds, only, place, quick, figures, output } =
+        arguments;
     let _watch = watch(&output.folder())?;
     let floors = figures.floors()?;
     let (extent, photographs, rounds) =
         if quick { (Extent::Quick, 1000, 1) } else { (Extent::Full, photographs, rounds) };
-    let conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
+    let mut conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
+    conditions.retain(|it| place.is_empty() || place.iter().any(|name| name == it.place.name()));
     let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
     let s3_server = programs::s3_server(None)?;
     let stage = stage::Settings {

@@ -28,25 +28,22 @@ const fn deli(cache: u32, fetch: u32, threshold: u32) -> Reader {
 /// # Source
 ///
 /// The measurements of MNIST that the authors of DELI published, as below.
-const FETCH_SIZES: [Point; 4] = [
+const FETCH_SIZES: [Point; 3] = [
     (256, deli(UNLIMITED, 256, 0), 331.8),
-    (512, deli(UNLIMITED, 512, 0), 230.1),
     (1024, deli(UNLIMITED, 1024, 0), 160.5),
     (2048, deli(UNLIMITED, 2048, 0), 109.7),
 ];
 
-const CACHE_SIZES: [Point; 4] = [
+const CACHE_SIZES: [Point; 3] = [
     (512, deli(512, 1024, 0), 362.8),
     (1024, deli(1024, 1024, 0), 169.5),
     (2048, deli(2048, 1024, 0), 172.4),
-    (3072, deli(3072, 1024, 0), 167.7),
 ];
 
-const THRESHOLDS: [Point; 4] = [
+const THRESHOLDS: [Point; 3] = [
     (0, deli(CACHE, 1024, 0), 172.4),
     (512, deli(CACHE, 1024, 512), 154.7),
     (1024, FIFTY_FIFTY, 108.6),
-    (1536, deli(CACHE, 1024, 1536), 107.1),
 ];
 
 /// Thresholds of 0 and 1,024 with CIFAR-10.
@@ -89,7 +86,7 @@ pub(super) fn fetch_size(measured: &Measured) -> Figure {
     let claim = |at: usize| against_bucket(measured, Workload::Mnist, "a fetch", FETCH_SIZES[at]);
     Figure {
         charts: vec![swept(measured, "samples of a fetch", Workload::Mnist, &FETCH_SIZES)],
-        headlines: [claim(0), claim(3)].into_iter().flatten().collect(),
+        headlines: [claim(0), claim(2)].into_iter().flatten().collect(),
         ..blank(measured, FETCH_SIZE, "Figure 6", "Fetch size, cache without a limit")
     }
 }
@@ -98,7 +95,7 @@ pub(super) fn cache_size(measured: &Measured) -> Figure {
     let claim = |at: usize| against_bucket(measured, Workload::Mnist, "a cache", CACHE_SIZES[at]);
     Figure {
         charts: vec![swept(measured, "samples of the cache", Workload::Mnist, &CACHE_SIZES)],
-        headlines: [claim(0), claim(1), claim(3)].into_iter().flatten().collect(),
+        headlines: [claim(0), claim(1), claim(2)].into_iter().flatten().collect(),
         ..blank(measured, CACHE_SIZE, "Figure 7", "Cache size, fetches of 1,024 samples")
     }
 }

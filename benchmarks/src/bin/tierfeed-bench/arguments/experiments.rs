@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tierfeed_experiments::papers;
+use tierfeed_experiments::{loaders::Place, papers};
 use tierfeed_harness::output::{FolderAndFormat, Format};
 
 #[derive(Debug, Args)]
@@ -81,6 +81,9 @@ pub(crate) struct BenchLoaders {
     /// The loaders beside tierfeed that are compared, separated by commas; all unless given.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Where the photographs are, separated by commas; everywhere unless given.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = Place::NAMES)]
+    pub(crate) place: Vec<String>,
     /// Fewer photographs, turns and conditions.
     #[arg(long, conflicts_with_all = ["photographs", "rounds"])]
     pub(crate) quick: bool,
