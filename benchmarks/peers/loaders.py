@@ -411,6 +411,7 @@ VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "tierfeed-center": lambda it: tierfeed(replace(it, crop="center")),
     "dataloader-network": data_loader,
     "tierfeed-network": tierfeed,
+    "tierfeed-run": staged.tierfeed_run,
     "dataloader-speech": speech.data_loader,
     "tierfeed-speech": speech.tierfeed,
     "one-node-dataloader": one_node.data_loader,
@@ -576,6 +577,8 @@ def main() -> None:
         print(json.dumps({"seconds": time.perf_counter() - began}))
     else:
         settings = Settings(**json.loads(Path(rest[0]).read_text()))
+        if settings.loader == "tierfeed-run":
+            staged.become_tierfeed_run(settings)
         Path(rest[1]).write_text(json.dumps(train(settings)))
 
 

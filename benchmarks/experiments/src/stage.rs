@@ -277,8 +277,10 @@ impl Stage<'_> {
         if !self.held.contains_key(&key) {
             let is_tierfeed = loader.starts_with("tierfeed");
             let mut alone = Training { epochs: 1, step_s: SLOW_STEP_S, ..side.training.clone() };
-            if is_tierfeed {
+            if loader == "tierfeed" {
                 alone.job = job(STAGING, &[]);
+            } else if is_tierfeed {
+                alone.job["tiers"] = job(STAGING, &[])["tiers"].clone();
             }
             let alone = Side { training: alone, ..side.clone() };
             let used = self.train_with(&alone, None)?.used;

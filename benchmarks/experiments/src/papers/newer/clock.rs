@@ -30,7 +30,7 @@ const LOCAL_PERCENT: u64 = 125;
 const LOADERS: [(&str, &str); 3] = [
     ("dataloader", "DataLoader from shared storage"),
     ("copy-first", "cp to the local disk, then DataLoader"),
-    ("tierfeed", "tierfeed"),
+    ("tierfeed-run", "tierfeed run"),
 ];
 const OURS: usize = 2;
 
@@ -53,7 +53,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         setting: format!(
             "Bytes of {} photographs ({}) on shared storage of {DISK}; memory for {MEMORY_PERCENT} % of them in a \
              control group, and a local disk for all; steps of {:.0} ms. The clock starts with the process, so that \
-             the time until the first epoch has the imports and all copies.",
+             the time until the first epoch has the imports and all copies; `tierfeed run` starts the agent before the \
+             script, which imports PyTorch.",
             stage.settings.photographs * TIMES,
             dataset,
             STEP_S * 1e3,
@@ -83,8 +84,11 @@ fn side<'a>(
     let with_staging = Bytes(share.0 + STAGING.0);
     let size = format!("{} B", dataset.0 * LOCAL_PERCENT / 100);
     let tiers = json!({ "storage": { "path": local, "size": size } });
+    let run_dir = local.with_file_name("run");
     let (room, job) = match loader {
-        "tierfeed" => (with_staging, job(with_staging, &[("tiers", tiers)])),
+        "tierfeed-run" => {
+            (with_staging, job(with_staging, &[("tiers", tiers), ("run_dir", json!(run_dir))]))
+        }
         "copy-first" => (share, json!({ "copy_to": copy })),
         _ => (share, json!({})),
     };
