@@ -120,7 +120,7 @@ experiments-quick: setup ## the same in ten minutes, against what they reached b
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
 	  $(TIERFEED_BIN)-bench paper all --quick --python "$$python" --page experiments.html \
 	    --floors benchmarks/experiments/floors.json && \
-	  $(TIERFEED_BIN)-bench loaders --quick --python "$$python"
+	  $(TIERFEED_BIN)-bench loaders --quick --python "$$python" --floors benchmarks/experiments/floors.json
 
 demo: build ## train on photographs: plain DataLoader, then tierfeed, then a table of both
 	@scripts/demo.sh

@@ -104,7 +104,8 @@ pub(crate) fn at_most(what: &str, published: f64, ours: Option<Value>) -> Option
 /// Of a figure that is better if it is more, with the range of its turns.
 fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
     match published {
-        published if low > published => Verdict::Beaten,
+        // One turn has no range, and shows no more than that.
+        published if low > published && high > low => Verdict::Beaten,
         published if here >= published => Verdict::Reproduced,
         published if high >= published => Verdict::Inconclusive,
         _ => Verdict::NotReached,
@@ -125,6 +126,13 @@ mod tests {
         assert_eq!(claim(value(60.0, 75.0, 90.0), theirs), Some(Verdict::Inconclusive));
         assert_eq!(claim(value(75.0, 80.0, 90.0), theirs), Some(Verdict::NotReached));
         assert_eq!(claim(None, theirs), None);
+    }
+
+    #[test]
+    fn one_turn_beats_no_claim() {
+        let claim =
+            less_time("time", 30.0, Some(Value::exactly(50.0)), Some(Value::exactly(100.0)));
+        assert_eq!(claim.map(|it| it.verdict), Some(Verdict::Reproduced));
     }
 
     #[test]

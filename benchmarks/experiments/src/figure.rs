@@ -151,6 +151,12 @@ pub struct Prediction {
     pub predicted_s: f64,
     /// Seconds of all epochs.
     pub seconds: f64,
+    /// Seconds of these in which the training waits, as predicted: the rest is what steps took in the run.
+    #[serde(default)]
+    pub predicted_stall_s: f64,
+    /// Seconds in which the training waited.
+    #[serde(default)]
+    pub stall_s: f64,
 }
 
 impl Value {

@@ -122,7 +122,7 @@ const fn word(verdict: Verdict) -> &'static str {
 const fn meaning(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Beaten => "better here than published, by more than the turns lie apart",
-        Verdict::Reproduced => "as published, within what the turns lie apart",
+        Verdict::Reproduced => "as published or better, but not in all turns, or in the only one",
         Verdict::NotReached => "less than published",
         Verdict::Inconclusive => "the turns lie too far apart to tell",
         Verdict::NotComparable => "the emulation does not allow the comparison",

@@ -27,12 +27,15 @@ pub struct Outcome {
     pub failed: Vec<String>,
 }
 
+/// Names of several figures.
+const PAPERS: [&str; 6] = ["all", "deep-memory", "lobster", "deli", "dlcache", "newer"];
+
 /// All names that [`run`] takes: `all`, papers, figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let papers = ["all", "deep-memory", "lobster", "deli", "dlcache", "newer"].into_iter();
     let figures = deep_memory::names().chain(lobster::names()).chain(deli::names());
-    papers
+    PAPERS
+        .into_iter()
         .chain(figures)
         .chain(dlcache::names())
         .chain(newer::names())
@@ -48,8 +51,16 @@ pub fn run(settings: &Settings, names: &[String], step: &mut dyn FnMut(&str)) ->
     for run in [deep_memory::run, lobster::run, deli::run, dlcache::run, newer::run] {
         run(settings, &is_wanted, step, &mut repeated);
     }
-    let Repeated { mut figures, failed } = repeated;
+    let Repeated { mut figures, mut failed } = repeated;
     figures.extend(replays::run(settings, is_wanted, step));
+    let names_one =
+        |name: &&String| self::names().contains(&name.as_str()) && !PAPERS.contains(&name.as_str());
+    for name in names.iter().filter(names_one) {
+        let is_there = figures.iter().any(|it| it.name == *name);
+        if !is_there && !failed.iter().any(|it| it.contains(name.as_str())) {
+            failed.push(format!("{name}: it has no quick run; leave --quick out"));
+        }
+    }
     Outcome { machine: machine(settings), figures, failed }
 }
 

@@ -41,10 +41,11 @@ struct Plan {
 struct Total {
     cold_read_bytes: u64,
     duration_s: f64,
+    stall_s: f64,
 }
 
 /// Simulates the job of a run of one node. The simulator is told how fast the cold store is, and how long a step and
-/// the transform of a sample took in the run; nothing else of it.
+/// the transform of a sample took in the run. So of the time it predicts the part in which the training waits.
 ///
 /// # Errors
 ///
@@ -75,6 +76,8 @@ pub(crate) fn predict(
         cold_bytes: report.cold_read_bytes + report.self_read_bytes,
         predicted_s: total.duration_s,
         seconds: report.wall_s,
+        predicted_stall_s: total.stall_s,
+        stall_s: report.stall_s,
     })
 }
 

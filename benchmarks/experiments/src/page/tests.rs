@@ -21,7 +21,16 @@ fn claim(what: &str, verdict: Verdict) -> Headline {
 
 fn prediction(predicted_cold_bytes: u64, cold_bytes: u64) -> Prediction {
     let run = "a quarter of the memory".to_owned();
-    Prediction { run, predicted_cold_bytes, cold_bytes, predicted_s: 9.0, seconds: 10.0 }
+    let (predicted_s, seconds, predicted_stall_s, stall_s) = (9.0, 10.0, 2.0, 3.0);
+    Prediction {
+        run,
+        predicted_cold_bytes,
+        cold_bytes,
+        predicted_s,
+        seconds,
+        predicted_stall_s,
+        stall_s,
+    }
 }
 
 fn figure(name: &str, paper: Paper, headlines: Vec<Headline>) -> Figure {
@@ -212,11 +221,11 @@ fn predictions_stand_beside_runs_with_their_difference() {
     let cells = texts(&page(&[figure], "2 cores"), "td");
     let at = cells.iter().position(|it| it == "a quarter of the memory").unwrap();
     assert_eq!(
-        cells[at + 1..at + 7],
-        ["3 KiB", "2 KiB", "+50.0 %", "9.00 s", "10.00 s", "-10.0 %"]
+        cells[at + 1..at + 9],
+        ["3 KiB", "2 KiB", "+50.0 %", "9.00 s", "10.00 s", "-10.0 %", "2.00 s", "3.00 s"]
     );
-    assert_eq!(cells[at + 8..at + 11], ["2 KiB", "0 B", "not defined"]);
-    assert_eq!(cells[at + 15..at + 18], ["0 B", "0 B", "0.0 %"]);
+    assert_eq!(cells[at + 10..at + 13], ["2 KiB", "0 B", "not defined"]);
+    assert_eq!(cells[at + 19..at + 22], ["0 B", "0 B", "0.0 %"]);
 }
 
 #[test]

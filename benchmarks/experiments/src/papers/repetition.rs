@@ -68,6 +68,9 @@ impl Repeated {
             for (names, repeat) in &wanted {
                 let mut repeated = repeat(stage, step);
                 let predictions = stage.take_predictions();
+                if let Ok(figures) = &mut repeated {
+                    figures.retain(|figure| is_wanted(&figure.name));
+                }
                 if let Ok([first, ..]) = repeated.as_deref_mut() {
                     first.predictions.extend(predictions);
                 }
@@ -77,7 +80,6 @@ impl Repeated {
         });
         let names: Vec<&str> = wanted.iter().flat_map(|(names, _)| names.iter().copied()).collect();
         self.add(&names, made);
-        self.figures.retain(|figure| is_wanted(&figure.name));
     }
 }
 

@@ -505,13 +505,16 @@ fn paper(arguments: BenchPaper) -> Result<(), Failure> {
     passed(failed.fold(judged, |judged, it| judged.verdict(it, "missed")))
 }
 
+fn read_floors(file: &Path) -> Result<Floors, Failure> {
+    let read = fs::read_to_string(file).map_err(anyhow::Error::new);
+    let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
+    floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
+}
+
 impl FiguresOutput {
     /// What the file says; nothing without one.
     fn floors(&self) -> Result<Floors, Failure> {
-        let Some(file) = &self.floors else { return Ok(Floors::new()) };
-        let read = fs::read_to_string(file).map_err(anyhow::Error::new);
-        let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
-        floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
+        self.floors.as_deref().map_or_else(|| Ok(Floors::new()), read_floors)
     }
 
     /// The page and the floors, where they are wanted.
@@ -526,7 +529,9 @@ impl FiguresOutput {
             written(file, page::page(figures, machine))?;
         }
         if let Some(file) = &self.record_floors {
-            let text = serde_json::to_string_pretty(&floors::floors(figures));
+            let mut all = if file.exists() { read_floors(file)? } else { Floors::new() };
+            all.extend(floors::floors(figures));
+            let text = serde_json::to_string_pretty(&all);
             written(file, text.context("floors are no JSON").map_err(Failure::Work)? + "\n")?;
         }
         Ok(())

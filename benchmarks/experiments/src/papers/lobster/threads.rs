@@ -31,7 +31,7 @@ pub(super) fn figures(
     let images = f64::from(stage.settings.photographs);
     // Samples are kept as they are stored, so that each epoch decodes them.
     let room = Bytes(stage.percent(125).0 + STAGING.0);
-    stage.disk.limit(DISK)?;
+    stage.limit_disk(DISK)?;
     let threads = match stage.settings.extent {
         Extent::Full => &THREADS[..],
         Extent::Quick => &THREADS_QUICK[..],

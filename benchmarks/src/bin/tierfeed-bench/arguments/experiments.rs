@@ -99,7 +99,7 @@ pub(crate) struct FiguresOutput {
     /// Fails if a claim falls below what this file says that it reached.
     #[arg(long, value_name = "FILE")]
     pub(crate) floors: Option<PathBuf>,
-    /// Writes what claims reach, as floors of later runs.
+    /// Writes what claims reach, as floors of later runs; those of other figures stay.
     #[arg(long, value_name = "FILE", conflicts_with = "floors")]
     pub(crate) record_floors: Option<PathBuf>,
     /// Writes the figures as a page.
