@@ -158,7 +158,7 @@ mod tests {
             let ours = Value { median: least, least, most };
             at_most("imbalance", 0.2, Some(ours)).map(|it| (it.verdict, it.here))
         };
-        assert_eq!(claim(0.1, 0.1), Some((Verdict::Beaten, "10.0 % (10.0 to 10.0)".to_owned())));
+        assert_eq!(claim(0.1, 0.15), Some((Verdict::Beaten, "10.0 % (10.0 to 15.0)".to_owned())));
         assert_eq!(claim(0.1, 0.3).map(|it| it.0), Some(Verdict::Reproduced));
         assert_eq!(claim(0.3, 0.4).map(|it| it.0), Some(Verdict::NotReached));
     }
