@@ -3,6 +3,8 @@
 //! `NoPFS` and Lobster are their policies in tierfeed, with all else equal. As in the paper, ranks of `NoPFS` divide
 //! the threads of their node as those of PyTorch do, and those of Lobster by its Algorithm 1.
 
+use std::ops::Range;
+
 use serde_json::json;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
@@ -14,8 +16,9 @@ use crate::{
 
 /// Samples of a batch of a rank.
 pub(super) const BATCH: u32 = 8;
-/// The first is cold, and not counted.
-pub(super) const EPOCHS: u32 = 3;
+const EPOCHS: u32 = 4;
+/// The first is cold, and in the last nothing is read ahead for a next one.
+const COUNTED: Range<usize> = 1..3;
 /// Workers or threads of each rank.
 const WORKERS: u32 = 2;
 
@@ -88,7 +91,8 @@ impl Setting {
             "{} photographs ({}), batches of {BATCH}, {} steps of {:.0} ms in an epoch, which is {:.0} % of the time \
              in which the disks give all of them; {of_nodes} {} {ranks}, a disk of {} and memory for {} % of the \
              photographs; decoded and cropped by {WORKERS} workers or threads of each \
-             rank; all ranks wait for each other after each step; the first of {EPOCHS} epochs is not counted.",
+             rank; all ranks wait for each other after each step; of {EPOCHS} epochs the first and the last are not \
+             counted.",
             nodes.photographs_count(),
             nodes.dataset,
             self.steps(nodes),
@@ -174,17 +178,17 @@ fn figures(nodes: &Nodes<'_>, setting: &Setting, system: System, turns: Vec<Rank
     };
     let at = |percent: usize| {
         of(&|ranked: &Ranked| {
-            let times = ranked.step_seconds(1, step_s);
+            let times = ranked.step_seconds(COUNTED, step_s);
             tierfeed_harness::statistics::percentile(&times, percent).unwrap_or(f64::NAN)
         })
     };
-    let ready_bytes: Option<Vec<f64>> = turns.iter().map(|it| it.ready_bytes(1)).collect();
+    let ready_bytes: Option<Vec<f64>> = turns.iter().map(|it| it.ready_bytes(COUNTED)).collect();
     Measured {
         system,
-        epoch_s: of(&|ranked| ranked.epoch_s(1)),
-        utilisation: of(&|ranked| computed_s / ranked.epoch_s(1)),
-        imbalanced: of(&|ranked| ranked.imbalanced(1, IMBALANCE * step_s)),
-        ready: of(&|ranked| ranked.ready(1, READY_S)),
+        epoch_s: of(&|ranked| ranked.epoch_s(COUNTED)),
+        utilisation: of(&|ranked| computed_s / ranked.epoch_s(COUNTED)),
+        imbalanced: of(&|ranked| ranked.imbalanced(COUNTED, IMBALANCE * step_s)),
+        ready: of(&|ranked| ranked.ready(COUNTED, READY_S)),
         kept: of(&kept),
         ready_bytes: ready_bytes.and_then(|turns| Value::of(&turns)),
         step_s: PERCENTILES.map(at).to_vec(),
@@ -199,34 +203,34 @@ impl Measured {
     }
 }
 
-/// A figure for each system, beside what the paper has.
+/// A figure for each system, beside what the paper has; a series for each of `rows`, whose first has all systems.
 pub(super) fn chart(
     y: &str,
-    measured: &[Measured],
-    figure: impl Fn(&Measured) -> Option<Value>,
+    rows: &[(&str, &[Measured])],
+    figure: impl Fn(&[Measured], &Measured) -> Option<Value>,
     published: &[(System, f64)],
 ) -> Chart {
-    let names = measured.iter().map(|it| it.system.name.to_owned()).collect();
-    let paper = |it: &Measured| {
-        let found = published.iter().find(|(system, _)| *system == it.system);
+    let systems: Vec<_> = rows[0].1.iter().map(|it| it.system).collect();
+    let paper = |system: &System| {
+        let found = published.iter().find(|(it, _)| it == system);
         found.map(|(_, value)| Value::exactly(*value))
     };
     let of_paper = (!published.is_empty()).then(|| Series {
         name: "published".to_owned(),
         source: Source::Published,
-        values: measured.iter().map(paper).collect(),
+        values: systems.iter().map(paper).collect(),
     });
-    let here = Series {
-        name: "here".to_owned(),
+    let here = rows.iter().map(|(name, all)| Series {
+        name: (*name).to_owned(),
         source: Source::Measured,
-        values: measured.iter().map(figure).collect(),
-    };
+        values: systems.iter().map(|it| figure(all, Measured::of(all, it)?)).collect(),
+    });
     Chart {
         title: String::new(),
         x: String::new(),
         y: y.to_owned(),
-        along: Along::Groups(names),
-        series: of_paper.into_iter().chain([here]).collect(),
+        along: Along::Groups(systems.iter().map(|it| it.name.to_owned()).collect()),
+        series: of_paper.into_iter().chain(here).collect(),
     }
 }
 
