@@ -64,7 +64,8 @@ const PARTS: [(System, f64); 3] = [(DALI, 1.0), (LOBSTER_THREADS, 1.3), (LOBSTER
 
 /// Why a claim of speed is not reached.
 const WHY: &str = "from the second epoch on any cache of this size saves at most 29.6 % of the reads, NoPFS's policy as \
-                   many as ours, and all read from one disk at its full rate: 1.42 times as fast is the most";
+                   many as ours, and all read from one disk: a loader that reads everything at its full rate takes 1.42 \
+                   times as long";
 
 /// What the systems did with a model.
 struct Model {
