@@ -197,6 +197,8 @@ pub struct Outcome {
     pub conversions_s: BTreeMap<String, f64>,
     /// Loaders that could not be compared, and why.
     pub absent: BTreeMap<String, String>,
+    /// How the disk is emulated, and what a stopwatch says of it.
+    pub disk: String,
     /// What the bucket is; empty if there was none.
     pub bucket: String,
     /// The comparisons.
@@ -295,6 +297,7 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
             versions: stage.trainer.versions()?,
             conversions_s: BTreeMap::new(),
             absent: BTreeMap::new(),
+            disk: stage.emulated.clone(),
             bucket: String::new(),
             comparisons: Vec::new(),
         };

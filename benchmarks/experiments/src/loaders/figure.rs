@@ -27,10 +27,10 @@ impl Outcome {
             charts: self.comparisons.iter().map(chart).collect(),
             headlines: self.comparisons.iter().filter_map(headline).collect(),
             predictions: Vec::new(),
-            emulated: ["the disk is a loop device whose reads the kernel limits", &self.bucket]
+            emulated: [&self.disk, &self.bucket]
                 .into_iter()
                 .filter(|it| !it.is_empty())
-                .map(str::to_owned)
+                .cloned()
                 .collect(),
             command: "tierfeed-bench loaders".to_owned(),
         }
