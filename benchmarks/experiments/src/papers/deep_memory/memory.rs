@@ -13,21 +13,22 @@ use crate::{
 pub(super) const NAME: &str = "deep-memory-2";
 
 /// Memory for data, in per cent of the dataset.
-const MEMORY: [u32; 3] = [25, 50, 100];
+const MEMORY: [u32; 3] = [25, 50, 125];
 /// What a hog takes of twice as much, in per cent of the dataset.
 const HOG: u32 = 50;
 const EPOCHS: u32 = 3;
-const STEP_S: f64 = 0.015;
+/// Less than what reading and decoding a batch take.
+const STEP_S: f64 = 0.005;
 
 /// Loaders, by their names in the script and for people.
-const LOADERS: [(&str, &str); 3] =
-    [("dataloader", "DataLoader"), ("tf.data", "tf.data"), ("tierfeed", "tierfeed")];
-const OURS: (&str, &str) = LOADERS[2];
+const TF_DATA: (&str, &str) = ("tf.data", "tf.data");
+const DATA_LOADER: (&str, &str) = ("dataloader", "DataLoader");
+const OURS: (&str, &str) = ("tierfeed", "tierfeed");
 
 pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let (loaders, memory) = match stage.settings.extent {
-        Extent::Full => (LOADERS.to_vec(), MEMORY.to_vec()),
+        Extent::Full => (vec![TF_DATA, OURS], MEMORY.to_vec()),
         Extent::Quick => (vec![OURS], vec![MEMORY[0], MEMORY[2]]),
     };
     let side = |stage: &Stage<'_>, (loader, name): (&'static str, &str), percent: u32| {
@@ -59,7 +60,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     let mut headlines: Vec<_> = chart.series.iter().filter_map(claim).collect();
     let mut charts = vec![chart];
     if stage.settings.extent == Extent::Full {
-        let sides = [LOADERS[0], OURS].map(|loader| side(stage, loader, HOG));
+        let sides = [DATA_LOADER, OURS].map(|loader| side(stage, loader, HOG));
         let hogged = beside_hog(stage, &sides, step)?;
         headlines.extend(no_slower(
             "total time beside a hog, against DataLoader",
@@ -73,11 +74,10 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
 
 /// "Time falls with memory", of a loader.
 fn claim(series: &Series) -> Option<Headline> {
-    let what = format!("total time with {}, memory for 100 % against 25 %", series.name);
+    let [little, .., much] = MEMORY;
+    let what = format!("total time with {}, memory for {much} % against {little} %", series.name);
     let [first, .., last] = series.values[..] else { return None };
-    Some(falls(&what, first, last)?.because(
-        "what does not fit is read while steps and decoding take longer than the disk, so less memory costs it no time",
-    ))
+    falls(&what, first, last)
 }
 
 /// The total time of each side beside a hog, in turns.
@@ -111,7 +111,7 @@ fn hogged_chart(hogged: &[Option<Value>; 2]) -> Chart {
         x: String::new(),
         y: format!("total time of {EPOCHS} epochs, s"),
         along: Along::Groups(vec![format!("memory for {} %, {HOG} % taken", 2 * HOG)]),
-        series: [LOADERS[0].1, OURS.1].into_iter().zip(hogged).map(series).collect(),
+        series: [DATA_LOADER.1, OURS.1].into_iter().zip(hogged).map(series).collect(),
     }
 }
 

@@ -33,8 +33,8 @@ const PUBLISHED: [(Environment, f64); 3] =
     [(Constrained, 56.0), (CxlAsMemory, 43.0), (CxlAsStorage, 23.0)];
 
 /// Loaders of today, by their names in the script and for people.
-const LOADERS: [(&str, &str); 2] =
-    [("tf.data-center", "tf.data"), ("dataloader-center", "DataLoader")];
+const TF_DATA: (&str, &str) = ("tf.data-center", "tf.data");
+const DATA_LOADER: (&str, &str) = ("dataloader-center", "DataLoader");
 const OURS: (&str, &str) = ("tierfeed-center", "tierfeed");
 
 /// What is measured of a side.
@@ -47,8 +47,11 @@ struct Row {
 
 pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let wanted = match stage.settings.extent {
-        Extent::Full => wanted(&LOADERS, &[Constrained, CxlAsMemory, CxlAsStorage]),
-        Extent::Quick => wanted(&LOADERS[1..], &[Constrained]),
+        Extent::Full => {
+            let peers = [Constrained, CxlAsMemory, CxlAsStorage].map(|it| (DATA_LOADER, it));
+            [vec![(TF_DATA, Constrained)], peers.to_vec(), vec![(OURS, Tierfeed)]].concat()
+        }
+        Extent::Quick => vec![(DATA_LOADER, Constrained), (OURS, Tierfeed)],
     };
     let on_disk = stage.photographs();
     on_ram_disk(stage, |stage, ram_disk| {
@@ -104,14 +107,6 @@ fn job(stage: &Stage<'_>, environment: Environment) -> Json {
 fn prepared(stage: &Stage<'_>) -> Bytes {
     let images = u64::from(stage.settings.photographs) * PREPARED.0;
     Bytes(images + images / 10)
-}
-
-type Wanted = ((&'static str, &'static str), Environment);
-
-fn wanted(loaders: &[(&'static str, &'static str)], environments: &[Environment]) -> Vec<Wanted> {
-    let each = |loader| environments.iter().map(move |environment| (loader, *environment));
-    let peers = loaders.iter().copied().flat_map(each);
-    peers.chain([(OURS, Tierfeed)]).collect()
 }
 
 fn described(stage: &Stage<'_>, copy_s: f64, rows: &[Row]) -> Figure {

@@ -19,7 +19,7 @@ const STEP_S: f64 = 0.01;
 
 /// Sizes of tiers, in per cent of the dataset.
 const PERCENT: [u32; 3] = [10, 40, 75];
-const BATCH_SIZES: [u32; 3] = [8, 16, 32];
+const BATCH_SIZES: [u32; 2] = [8, 32];
 
 /// The sizes of tiers, and those of batches.
 fn sizes(extent: Extent) -> (Vec<u32>, Vec<u32>) {
