@@ -49,8 +49,13 @@ impl Bucket {
         Ok(Self { server: S3Server::start(server, arguments)? })
     }
 
+    /// Where a loader finds all that is served.
+    pub(crate) fn all(&self) -> PathBuf {
+        format!("{}/bucket/{PREFIX}", self.server.endpoint).into()
+    }
+
     /// Where a loader finds what was below `folder` in the served one.
     pub(crate) fn at(&self, folder: &str) -> PathBuf {
-        format!("{}/bucket/{PREFIX}/{folder}", self.server.endpoint).into()
+        self.all().join(folder)
     }
 }

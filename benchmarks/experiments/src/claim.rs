@@ -101,6 +101,7 @@ pub(crate) fn at_most(what: &str, published: f64, ours: Option<Value>) -> Option
     let Headline { verdict, measured, .. } = at_least(what, 1.0 - published, Some(of_rest))?;
     Some(Headline { measured, verdict, ..at_least(what, published, ours)? })
 }
+
 /// Of a figure that is better if it is more, with the range of its turns.
 fn verdict(published: f64, here: f64, low: f64, high: f64) -> Verdict {
     match published {

@@ -3,6 +3,7 @@
 mod clock;
 mod form;
 mod loss;
+mod round_trips;
 mod slow;
 
 use tierfeed_core::units::BytesPerSecond;
@@ -20,11 +21,12 @@ const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 const GROUND: Ground = Ground { disk: DISK, copies: 8, photographs: 480, photographs_quick: 240 };
 
 /// The figures, by name.
-const FIGURES: [(&[&str], Repeat); 4] = [
+const FIGURES: [(&[&str], Repeat); 5] = [
     (&[slow::NAME], |stage, step| Ok(vec![slow::figure(stage, step)?])),
     (&[form::NAME], |stage, step| Ok(vec![form::figure(stage, step)?])),
     (&[loss::NAME], |stage, step| Ok(vec![loss::figure(stage, step)?])),
     (&[clock::NAME], |stage, step| Ok(vec![clock::figure(stage, step)?])),
+    (&[round_trips::NAME], |stage, step| Ok(vec![round_trips::figure(stage, step)?])),
 ];
 
 /// The names of the figures that [`run`] repeats.

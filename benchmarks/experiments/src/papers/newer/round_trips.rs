@@ -1,0 +1,144 @@
+//! Round trips of 0.05, 10 and 30 ms to where the data are: does an epoch take longer?
+
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
+
+use super::blank;
+use crate::{
+    bucket::{Bucket, Pace},
+    claim::times_as_much,
+    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    machine::Machine,
+    stage::{BATCH, Extent, STAGING, Stage, job},
+    training::Training,
+};
+
+pub(super) const NAME: &str = "newer-round-trips";
+
+/// How much faster EMLIO loads than others, at most, over these round trips.
+const PUBLISHED: f64 = 8.6;
+/// In milliseconds.
+const ROUND_TRIPS_MS: [f64; 3] = [0.05, 10.0, 30.0];
+/// What all connections share: a network of 1 Gb/s.
+const NETWORK: BytesPerSecond = BytesPerSecond(125_000_000);
+/// What the stopwatch reads: a tenth of the photographs.
+const WATCHED: &str = "class0";
+
+/// Loaders by name, in the script, and their workers.
+const LOADERS: [(&str, &str, u32); 2] =
+    [("tierfeed", "tierfeed", 2), ("DataLoader, 4 workers, obstore", "dataloader", 4)];
+
+pub(super) fn figure(stage: &Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
+    let round_trips = match stage.settings.extent {
+        Extent::Full => ROUND_TRIPS_MS.to_vec(),
+        Extent::Quick => vec![ROUND_TRIPS_MS[0], ROUND_TRIPS_MS[2]],
+    };
+    let far: Vec<Bucket> =
+        round_trips.iter().map(|ms| bucket(stage, *ms)).collect::<Result<_, _>>()?;
+    let mut checked = Vec::new();
+    for bucket in &far {
+        let read = stage.trainer.times(&Machine::default(), &bucket.at(WATCHED), 1)?;
+        let request_ms = 1e3 * read.seconds / f64::from(stage.settings.photographs.div_ceil(10));
+        checked.push(format!("{request_ms:.2} ms"));
+    }
+    let mut seconds = vec![vec![Vec::new(); far.len()]; LOADERS.len()];
+    for round in 1..=stage.settings.rounds {
+        for (at, bucket) in far.iter().enumerate() {
+            for (loader, seconds) in LOADERS.iter().zip(&mut seconds) {
+                let of = format!("{round} of {}", stage.settings.rounds);
+                step(&format!("{} over {} ms: turn {of}", loader.0, round_trips[at]));
+                seconds[at].push(epoch_s(stage, bucket, *loader)?);
+            }
+        }
+    }
+    let values: Vec<Vec<Option<Value>>> =
+        seconds.iter().map(|turns| turns.iter().map(|it| Value::of(it)).collect()).collect();
+    let series = LOADERS.iter().zip(&values).map(|(loader, values)| Series {
+        name: loader.0.to_owned(),
+        source: Source::Measured,
+        values: values.clone(),
+    });
+    let chart = Chart {
+        title: String::new(),
+        x: "round trip, ms".to_owned(),
+        y: "epoch, s".to_owned(),
+        along: Along::Positions(round_trips),
+        series: series.collect(),
+    };
+    Ok(Figure {
+        setting: format!(
+            "Bytes of {} photographs ({}) in a bucket, one epoch without steps; a network of {NETWORK}.",
+            stage.settings.photographs, stage.dataset
+        ),
+        headlines: headlines(&chart),
+        charts: vec![chart],
+        emulated: vec![format!(
+            "the round trip is how late an S3 server on loopback answers; a stopwatch of requests one by one read a \
+             photograph in {}",
+            checked.join(", ")
+        )],
+        ..blank(NAME, "Round trips", "An epoch from far away")
+    })
+}
+
+/// How many times as long the other loader takes at the longest round trip, and how tierfeed takes it.
+fn headlines(chart: &Chart) -> Vec<Headline> {
+    let [ours, theirs] = [0, 1].map(|at| chart.series[at].values.last().copied().flatten());
+    let near = chart.series[0].values.first().copied().flatten();
+    let faster = times_as_much("speed over 30 ms, against DataLoader", PUBLISHED, theirs, ours);
+    let why = "this is the most that the paper found of any loader and network";
+    let flat = times_as_much("speed of tierfeed over 30 ms, against 0.05 ms", 0.8, near, ours);
+    let flat = flat.map(|it| Headline { published: "as fast".to_owned(), ..it });
+    let longer =
+        "the first batch waits for the longer round trip, and an epoch takes less than a second";
+    faster.map(|it| it.because(why)).into_iter().chain(flat.map(|it| it.because(longer))).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some milliseconds")]
+fn bucket(stage: &Stage<'_>, round_trip_ms: f64) -> anyhow::Result<Bucket> {
+    let latency = Nanoseconds((round_trip_ms * 1e6) as u64);
+    let pace = Pace { latency, connection: None, together: Some(NETWORK) };
+    Bucket::start(&stage.settings.s3_server, &stage.made, pace)
+}
+
+fn epoch_s(
+    stage: &Stage<'_>,
+    bucket: &Bucket,
+    (_, loader, workers): (&str, &str, u32),
+) -> anyhow::Result<f64> {
+    let training = Training {
+        loader,
+        data: &bucket.all(),
+        batch_size: BATCH,
+        epochs: 1,
+        step_s: 0.0,
+        workers,
+        decode: false,
+        job: job(Bytes(2 * STAGING.0), &[]),
+    };
+    let trained = stage.trainer.train(&Machine::default(), &training)?;
+    Ok(trained.total_s())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Verdict;
+
+    #[test]
+    fn the_longest_round_trip_is_the_one_that_claims_are_about() {
+        let series = |values: [f64; 2]| Series {
+            name: String::new(),
+            source: Source::Measured,
+            values: values.map(|it| Some(Value::exactly(it))).to_vec(),
+        };
+        let chart = Chart {
+            title: String::new(),
+            x: String::new(),
+            y: String::new(),
+            along: Along::Positions(vec![0.05, 30.0]),
+            series: vec![series([1.0, 2.0]), series([1.0, 18.0])],
+        };
+        let verdicts: Vec<_> = headlines(&chart).iter().map(|it| it.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Reproduced, Verdict::NotReached]);
+    }
+}
