@@ -53,7 +53,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
                 step_s: 0.0,
                 workers: 2,
                 decode: true,
-                job: job(with_staging, &more),
+                // Less than its room: an agent refuses what is not free when it starts.
+                job: job(Bytes(with_staging.0 * 19 / 20), &more),
             },
         }
     };
