@@ -38,7 +38,7 @@ const SAMPLE: u64 = 784;
 const BATCH_PUBLISHED: u32 = 512;
 pub(super) const EPOCHS: u32 = 2;
 /// Samples of the stopwatch.
-const STOPWATCH: u32 = 320;
+const STOPWATCH: u32 = 160;
 /// Threads of the parallel reader of Table I.
 const THREADS: u32 = 16;
 /// The unit of the cache.
