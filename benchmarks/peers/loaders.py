@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import buckets
+import dataset_formats
 import network
 import node_loss
 import one_node
@@ -91,7 +92,7 @@ def paths_in(data: str) -> list[Any]:
     """Files, or objects that are read like files."""
     if buckets.is_bucket(data):
         return list(buckets.objects_in(data, ".jpg", buckets.StoredObject))
-    return sorted(Path(data).rglob("*.jpg"))
+    return list(dataset_formats.photographs_in(data))
 
 
 def torchvision_crop(encoded: bytes, crop: str = "random") -> Any:
@@ -425,60 +426,6 @@ def epochs_of(settings: Settings) -> Epochs:
     return (variant or LOADERS[settings.loader][1])(settings)
 
 
-# The formats that loaders bring with them.
-
-
-def to_mds(data: str, to: str) -> None:
-    from streaming import MDSWriter
-
-    with MDSWriter(out=to, columns={"image": "bytes"}) as writer:
-        for path in paths_in(data):
-            writer.write({"image": path.read_bytes()})
-
-
-def to_litdata(data: str, to: str) -> None:
-    import litdata
-
-    litdata.optimize(
-        fn=read_bytes,
-        inputs=[str(path) for path in paths_in(data)],
-        output_dir=to,
-        chunk_bytes="16MB",
-        num_workers=1,
-    )
-
-
-def read_bytes(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
-def to_tar(data: str, to: str) -> None:
-    import webdataset
-
-    Path(to).mkdir(parents=True)
-    with webdataset.ShardWriter(f"{to}/%04d.tar", maxsize=16 << 20, verbose=0) as writer:
-        for path in paths_in(data):
-            writer.write({"__key__": path.stem, "jpg": path.read_bytes()})
-
-
-CONVERTERS = {"streaming": to_mds, "litdata": to_litdata, "webdataset": to_tar}
-
-
-def write_photographs(folder: str, count: int, side: int) -> None:
-    """Smooth waves with some noise: `side` by three quarters of it, about 100 KB at 500."""
-    import numpy
-    from PIL import Image
-
-    y, x = numpy.mgrid[0 : side * 3 // 4, 0:side]
-    for number in range(count):
-        random = numpy.random.default_rng(number)
-        waves = [numpy.sin((x * random.normal() + y * random.normal()) / 40) for _ in range(3)]
-        levels = 127 + 90 * numpy.stack(waves, -1) + random.normal(0, 14, (*x.shape, 3))
-        path = Path(folder, f"class{number % 10}", f"{number:05}.jpg")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(levels.clip(0, 255).astype("uint8")).save(path, quality=90)
-
-
 def look_at(batch: Any) -> int:
     """Looks at both ends of each sample; returns how many there are."""
     if not isinstance(batch, list) and getattr(batch, "ndim", 0) > 1:
@@ -566,14 +513,14 @@ def main() -> None:
     if command == "versions":
         print(json.dumps(versions()))
     elif command == "photographs":
-        write_photographs(rest[0], int(rest[1]), int(rest[2]))
+        dataset_formats.write_photographs(rest[0], int(rest[1]), int(rest[2]))
     elif command == "slow-photographs":
         slow_samples.write(rest[0], int(rest[1]), int(rest[2]))
     elif command == "recordings":
         speech.write(rest[0], int(rest[1]))
     elif command == "convert":
         began = time.perf_counter()
-        CONVERTERS[rest[0]](rest[1], rest[2])
+        dataset_formats.CONVERTERS[rest[0]](rest[1], rest[2])
         print(json.dumps({"seconds": time.perf_counter() - began}))
     else:
         settings = Settings(**json.loads(Path(rest[0]).read_text()))

@@ -20,6 +20,7 @@ const MODULES: &[(&str, &str)] = &[
     ("accuracy.py", include_str!("../../peers/accuracy.py")),
     ("buckets.py", include_str!("../../peers/buckets.py")),
     ("cpu_time.py", include_str!("../../peers/cpu_time.py")),
+    ("dataset_formats.py", include_str!("../../peers/dataset_formats.py")),
     ("network.py", include_str!("../../peers/network.py")),
     ("node_loss.py", include_str!("../../peers/node_loss.py")),
     ("one_node.py", include_str!("../../peers/one_node.py")),
