@@ -14,6 +14,7 @@ pub mod loaders;
 pub mod lobster;
 pub mod page;
 pub mod papers;
+pub mod record;
 pub mod stage;
 
 mod bucket;

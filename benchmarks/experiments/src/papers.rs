@@ -44,15 +44,22 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Repeats the figures with these names. One fails if a disk or a control group cannot be made (this needs root), or a
-/// training fails.
-pub fn run(settings: &Settings, names: &[String], step: &mut dyn FnMut(&str)) -> Outcome {
+/// training fails. `so_far` hears of the figures after each paper.
+pub fn run(
+    settings: &Settings,
+    names: &[String],
+    step: &mut dyn FnMut(&str),
+    so_far: &mut dyn FnMut(&[Figure]),
+) -> Outcome {
     let is_wanted = |figure: &str| is_wanted(figure, names);
     let mut repeated = Repeated::default();
     for run in [deep_memory::run, lobster::run, deli::run, dlcache::run, newer::run] {
         run(settings, &is_wanted, step, &mut repeated);
+        so_far(&repeated.figures);
     }
     let Repeated { mut figures, mut failed } = repeated;
     figures.extend(replays::run(settings, is_wanted, step));
+    so_far(&figures);
     let names_one =
         |name: &&String| self::names().contains(&name.as_str()) && !PAPERS.contains(&name.as_str());
     for name in names.iter().filter(names_one) {

@@ -17,6 +17,7 @@ use tierfeed_experiments::{
     limits,
     loaders::{self, Condition},
     lobster, page, papers,
+    record::Record,
     stage::{self, Extent},
 };
 use tierfeed_harness::{
@@ -497,8 +498,14 @@ fn paper(arguments: BenchPaper) -> Result<(), Failure> {
         photographs,
         rounds,
     };
-    let outcome = papers::run(&stage, &names, &mut |step| tracing::info!("{step}"));
-    figures.write(&outcome.figures, &outcome.machine)?;
+    let machine = papers::machine(&stage);
+    // After each paper: a run takes an hour.
+    let mut written = Ok(());
+    let outcome =
+        papers::run(&stage, &names, &mut |step| tracing::info!("{step}"), &mut |so_far| {
+            written = figures.write(so_far, &machine);
+        });
+    written?;
     output.print(&outcome, |outcome| page::table(&outcome.figures))?;
     let failed = outcome.failed.into_iter();
     let judged = floors::judged(&floors, &outcome.figures);
@@ -526,7 +533,12 @@ impl FiguresOutput {
                 .map_err(Failure::Work)
         };
         if let Some(file) = &self.page {
-            written(file, page::page(figures, machine))?;
+            let beside = file.with_extension("json");
+            let mut record = Record::read(&beside).map_err(Failure::Input)?;
+            record.add(figures, machine);
+            let text = serde_json::to_string_pretty(&record);
+            written(&beside, text.context("figures are no JSON").map_err(Failure::Work)? + "\n")?;
+            written(file, page::page(&record.figures(), &record.machine()))?;
         }
         if let Some(file) = &self.record_floors {
             let mut all = if file.exists() { read_floors(file)? } else { Floors::new() };

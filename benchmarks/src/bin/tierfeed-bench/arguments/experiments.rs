@@ -102,7 +102,7 @@ pub(crate) struct FiguresOutput {
     /// Writes what claims reach, as floors of later runs; those of other figures stay.
     #[arg(long, value_name = "FILE", conflicts_with = "floors")]
     pub(crate) record_floors: Option<PathBuf>,
-    /// Writes the figures as a page.
+    /// Writes the figures as a page, and as JSON beside it; figures there that do not run again stay.
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 }
