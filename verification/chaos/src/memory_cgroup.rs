@@ -117,7 +117,7 @@ impl MemoryCgroup {
 
     /// A command whose process joins the group before it executes `program`.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        cgroup::command_in(&self.path, program)
+        cgroup::command_in(std::slice::from_ref(&self.path), program)
     }
 
     /// Processes that the kernel's out-of-memory killer ended.
