@@ -1,7 +1,7 @@
 //! What a node has beside its disk: the six environments.
 
 use serde_json::{Value as Json, json};
-use tierfeed_core::units::Bytes;
+use tierfeed_core::units::{Bytes, BytesPerSecond};
 
 use super::DISK;
 use crate::stage::{SPARE, STAGING, Stage, cxl_memory, job};
@@ -20,6 +20,8 @@ pub(super) enum Environment {
     Tierfeed,
     /// tierfeed without fast storage.
     TierfeedInMemory,
+    /// tierfeed without CXL memory.
+    TierfeedOnStorage,
 }
 
 impl Environment {
@@ -31,12 +33,9 @@ impl Environment {
             Self::CxlAsStorage => "CXL memory as storage",
             Self::CxlAsBoth => "CXL as memory and storage",
             Self::Tierfeed => "tierfeed",
-            Self::TierfeedInMemory => "tierfeed without scratch",
+            Self::TierfeedInMemory => "tierfeed without fast storage",
+            Self::TierfeedOnStorage => "tierfeed without CXL memory",
         }
-    }
-
-    pub(super) fn is_tierfeed(self) -> bool {
-        matches!(self, Self::Tierfeed | Self::TierfeedInMemory)
     }
 
     pub(super) fn is_on_ram_disk(self) -> bool {
@@ -51,16 +50,19 @@ impl Environment {
             Self::Constrained | Self::CxlAsStorage => Some(for_page_cache(main)),
             Self::CxlAsMemory | Self::CxlAsBoth => Some(for_page_cache(Bytes(main.0 + cxl.0))),
             Self::TierfeedInMemory => Some(Bytes(main.0 + cxl.0 + STAGING.0)),
+            Self::TierfeedOnStorage => Some(Bytes(main.0 + STAGING.0 + scratch(stage).0)),
             Self::Tierfeed => Some(Bytes(main.0 + cxl.0 + STAGING.0 + scratch(stage).0)),
         }
     }
 
     /// The tiers of tierfeed.
     pub(super) fn job(self, stage: &Stage<'_>) -> Json {
-        let cxl = cxl_memory(stage.percent(CXL));
-        let mut more = vec![("tiers", cxl), ("page_cache", "off".into())];
-        if self == Self::Tierfeed {
-            more.push(("tiers", cxl_storage(scratch(stage))));
+        let mut more = vec![("page_cache", "off".into())];
+        if self != Self::TierfeedOnStorage {
+            more.push(("tiers", cxl_memory(stage.percent(CXL))));
+        }
+        if self != Self::TierfeedInMemory {
+            more.push(("tiers", cxl_storage(scratch(stage), STORAGE)));
         }
         job(Bytes(stage.percent(MAIN).0 + STAGING.0), &more)
     }
@@ -76,9 +78,12 @@ fn scratch(stage: &Stage<'_>) -> Bytes {
     stage.percent(110)
 }
 
+/// How fast fast storage is.
+const STORAGE: BytesPerSecond = BytesPerSecond(5_000_000_000);
+
 /// Emulated storage behind CXL, as a tier of a job.
-fn cxl_storage(size: Bytes) -> Json {
-    let emulate = json!({ "latency": "1 us", "bandwidth": "5 GB/s" });
+pub(super) fn cxl_storage(size: Bytes, rate: BytesPerSecond) -> Json {
+    let emulate = json!({ "latency": "1 us", "bandwidth": format!("{} B/s", rate.0) });
     json!({ "scratch": { "size": format!("{} B", size.0), "emulate": emulate } })
 }
 

@@ -8,23 +8,43 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tierfeed_harness::clock::now;
 
-use crate::stage::Stage;
+use crate::{figure::Value, stage::Stage, training::Trained};
 
 /// The photographs on a RAM disk.
 pub(super) struct RamDisk<'a> {
     pub(super) path: &'a Path,
-    /// Seconds that the copy from the slow disk took.
-    pub(super) copy_s: f64,
+    /// Seconds that the copy from the slow disk took, once for each turn.
+    copies_s: Vec<f64>,
 }
 
-/// Copies the photographs from the slow disk to a RAM disk, runs `experiment`, and removes the copy.
+impl RamDisk<'_> {
+    /// The median of the seconds that the copy took.
+    pub(super) fn copy_s(&self) -> f64 {
+        Value::of(&self.copies_s).map_or(0.0, |it| it.median)
+    }
+
+    /// Seconds of all turns, each with those of a copy.
+    pub(super) fn with_copy(
+        &self,
+        turns: &[Trained],
+        seconds: impl Fn(&Trained) -> f64,
+    ) -> Option<Value> {
+        let both = turns.iter().zip(&self.copies_s).map(|(turn, copy_s)| copy_s + seconds(turn));
+        Value::of(&both.collect::<Vec<_>>())
+    }
+}
+
+/// Copies the photographs from the slow disk to a RAM disk as often as there are turns, runs `experiment`, and removes
+/// the copy.
 pub(super) fn on_ram_disk<T>(
     stage: &mut Stage<'_>,
     experiment: impl FnOnce(&mut Stage<'_>, &RamDisk<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let path = place();
-    let outcome =
-        copy(stage, &path).and_then(|copy_s| experiment(stage, &RamDisk { path: &path, copy_s }));
+    let copies = (0..stage.settings.rounds).map(|_| copy(stage, &path));
+    let outcome = copies
+        .collect::<anyhow::Result<_>>()
+        .and_then(|copies_s| experiment(stage, &RamDisk { path: &path, copies_s }));
     let removed = fs::remove_dir_all(&path);
     let value = outcome?;
     removed.with_context(|| format!("{}: left behind", path.display()))?;
@@ -39,7 +59,7 @@ fn copy(stage: &Stage<'_>, to: &Path) -> anyhow::Result<f64> {
     stage.disk.forget_cached()?;
     let start = now();
     let mut copy = stage.disk.enter(Path::new("cp"));
-    let status = copy.arg("-r").arg(stage.photographs()).arg(to).status()?;
+    let status = copy.args(["-r", "-T"]).arg(stage.photographs()).arg(to).status()?;
     ensure!(status.success(), "cp to {} failed ({status})", to.display());
     Ok((now() - start).as_secs_f64())
 }

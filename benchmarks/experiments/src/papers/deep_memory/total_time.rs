@@ -3,18 +3,15 @@
 //! One set of runs serves all three: figure 12 shows those with the dataset in fast storage, figure 13 those with more
 //! memory.
 
-use std::path::Path;
-
 use super::{
-    caching,
     environment::{
         Environment::{
             self, Constrained, CxlAsBoth, CxlAsMemory, CxlAsStorage, Tierfeed, TierfeedInMemory,
-            Unconstrained,
+            TierfeedOnStorage, Unconstrained,
         },
         emulated, setting,
     },
-    ram_disk::on_ram_disk,
+    ram_disk::{RamDisk, on_ram_disk},
 };
 use crate::{
     claim::less_time,
@@ -47,41 +44,46 @@ impl Model {
     }
 }
 
-/// A loader of today, with the models that it feeds: steps below, near and above what reading a batch takes.
+/// A loader of today.
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Loader {
     script: &'static str,
     network: &'static str,
     name: &'static str,
-    models: &'static [Model],
-    environments: &'static [Environment],
 }
 
-/// The model of which tierfeed trains without fast storage, too.
-const OF_SCRATCH: Model = Sleep(0.005);
+const TF_DATA: Loader = Loader { script: "tf.data", network: "", name: "tf.data" };
+const DATA_LOADER: Loader =
+    Loader { script: "dataloader", network: "dataloader-network", name: "DataLoader" };
 
-const LOADERS: [Loader; 2] = [
-    Loader {
-        script: "tf.data",
-        network: "",
-        name: "tf.data",
-        models: &[OF_SCRATCH, Sleep(0.04)],
-        environments: &[Unconstrained, Constrained, CxlAsMemory, CxlAsStorage],
-    },
-    Loader {
-        script: "dataloader",
-        network: "dataloader-network",
-        name: "DataLoader",
-        models: &[Sleep(0.015), Network],
-        environments: &[Unconstrained, Constrained, CxlAsMemory, CxlAsStorage, CxlAsBoth],
-    },
+/// Steps below and near what reading a batch takes, and those of a network, with the loaders that feed each.
+const MODELS: [(Model, &[Loader]); 3] = [
+    (Sleep(0.005), &[TF_DATA, DATA_LOADER]),
+    (Sleep(0.025), &[TF_DATA, DATA_LOADER]),
+    (Network, &[DATA_LOADER]),
 ];
 
-/// A figure: its environments, tierfeed last, and by how many per cent `DeepMemoryDL` shortens the total time at most,
+/// The environments of loaders of today, and what tierfeed has in their place.
+const THEIRS: [Environment; 4] = [Unconstrained, Constrained, CxlAsMemory, CxlAsStorage];
+const OURS: [Environment; 3] = [Tierfeed, TierfeedOnStorage, TierfeedInMemory];
+
+/// Of which of the models a claim is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Of {
+    /// "Up to": of the one that gains most.
+    Best,
+    /// Of all of them in the mean.
+    Mean,
+}
+
+/// A figure: its environments, what tierfeed has in it, and by how many per cent `DeepMemoryDL` shortens the total time
 /// against some of them.
 struct Shown {
     number: &'static str,
     title: &'static str,
     environments: &'static [Environment],
+    ours: Environment,
+    of: Of,
     published: &'static [(Environment, f64)],
 }
 
@@ -93,6 +95,8 @@ const SHOWN: [Shown; 3] = [
         number: "Figure 8",
         title: "Total time in six environments",
         environments: &[Unconstrained, Constrained, CxlAsMemory, CxlAsStorage, CxlAsBoth, Tierfeed],
+        ours: Tierfeed,
+        of: Of::Best,
         published: &[
             (Constrained, 34.0),
             (CxlAsMemory, 27.0),
@@ -103,32 +107,37 @@ const SHOWN: [Shown; 3] = [
     Shown {
         number: "Figure 12",
         title: "Total time with the dataset staged in fast storage",
-        environments: &[Constrained, CxlAsStorage, Unconstrained, TierfeedInMemory, Tierfeed],
+        environments: &[Constrained, CxlAsStorage, Unconstrained, TierfeedOnStorage],
+        ours: TierfeedOnStorage,
+        of: Of::Best,
         published: &[(Constrained, 32.0), (CxlAsStorage, 24.0), (Unconstrained, 20.0)],
     },
     Shown {
         number: "Figure 13",
         title: "Total time with prefetching and caching in more memory",
-        environments: &[Unconstrained, Constrained, CxlAsMemory, TierfeedInMemory, Tierfeed],
+        environments: &[Unconstrained, Constrained, CxlAsMemory, TierfeedInMemory],
+        ours: TierfeedInMemory,
+        of: Of::Mean,
         published: &[(Constrained, 30.0), (CxlAsMemory, 25.0), (Unconstrained, 15.0)],
     },
 ];
 
-/// Total times in environments.
-type Seconds = Vec<(Environment, Option<Value>)>;
+/// The total times of an environment, with the copy to fast storage and without it.
+#[derive(Debug, Clone, Copy)]
+struct Total {
+    environment: Environment,
+    with_copy: Option<Value>,
+    without_copy: Option<Value>,
+}
 
 /// Total times of a loader of today and of tierfeed.
 struct Times {
     loader: &'static str,
-    models: Vec<Model>,
-    /// Of each model.
-    seconds: Vec<Seconds>,
+    models: Vec<(Model, Vec<Total>)>,
 }
 
-impl Times {
-    fn of(&self, model: usize, environment: Environment) -> Option<Value> {
-        self.seconds[model].iter().find(|(it, _)| *it == environment)?.1
-    }
+fn of(totals: &[Total], environment: Environment) -> Option<Total> {
+    totals.iter().find(|it| it.environment == environment).copied()
 }
 
 pub(super) fn figures(
@@ -136,105 +145,90 @@ pub(super) fn figures(
     step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Figure>> {
     on_ram_disk(stage, |stage, ram_disk| {
-        let copy_s = ram_disk.copy_s;
-        let times = measure(stage, ram_disk.path, copy_s, step)?;
+        let times = measure(stage, ram_disk, step)?;
         let shown = NAMES.iter().zip(&SHOWN);
-        let mut figures: Vec<_> =
-            shown.map(|(name, it)| figure(stage, name, it, &times, copy_s)).collect();
-        if stage.settings.extent == Extent::Full {
-            figures[2].charts.push(caching::time(stage, step)?);
-        }
-        Ok(figures)
+        let copy_s = ram_disk.copy_s();
+        Ok(shown.map(|(name, it)| figure(stage, name, it, &times, copy_s)).collect())
     })
 }
 
-/// All environments with all loaders and models. tierfeed trains once for all loaders.
+/// All models, one after the other: the turns of all loaders and environments of one alternate.
 fn measure(
     stage: &mut Stage<'_>,
-    ram_disk: &Path,
-    copy_s: f64,
+    ram_disk: &RamDisk<'_>,
     step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Times>> {
     let on_disk = stage.photographs();
-    let mut ours: Vec<(Model, Seconds)> = Vec::new();
-    let mut all = Vec::new();
-    for loader in loaders(stage.settings.extent) {
-        let mut times =
-            Times { loader: loader.name, models: loader.models.to_vec(), seconds: Vec::new() };
-        for &model in &times.models {
-            let mut environments = loader.environments.to_vec();
-            let known = ours.iter().find(|(it, _)| *it == model);
-            if known.is_none() {
-                environments.push(Tierfeed);
-                let is_of_scratch = model == OF_SCRATCH && stage.settings.extent == Extent::Full;
-                environments.extend(is_of_scratch.then_some(TierfeedInMemory));
-            }
-            let sides: Vec<Side<'_>> = environments
-                .iter()
-                .map(|it| {
-                    side(
-                        stage,
-                        &loader,
-                        model,
-                        *it,
-                        if it.is_on_ram_disk() { ram_disk } else { &on_disk },
-                    )
-                })
-                .collect();
-            let turns = stage.turns(&sides, step)?;
-            let total = |environment: Environment, turns: &[Trained]| {
-                let before = if environment.is_on_ram_disk() { copy_s } else { 0.0 };
-                value(turns, |it| before + it.total_s())
-            };
-            let mut seconds: Vec<_> = environments
-                .iter()
-                .zip(&turns)
-                .map(|(it, turns)| (*it, total(*it, turns)))
-                .collect();
-            if let Some((_, values)) = known {
-                seconds.extend(values.iter().copied());
+    let mut times: Vec<Times> = Vec::new();
+    for (model, loaders) in models(stage.settings.extent) {
+        let places = places(stage.settings.extent, model, loaders);
+        let sides = places.iter().map(|(loader, environment)| {
+            let data = if environment.is_on_ram_disk() { ram_disk.path } else { &on_disk };
+            side(stage, *loader, model, *environment, data)
+        });
+        let turns = stage.turns(&sides.collect::<Vec<_>>(), step)?;
+        let totals = places.iter().zip(&turns).map(|((loader, environment), turns)| {
+            let without_copy = value(turns, Trained::total_s);
+            let with_copy = if environment.is_on_ram_disk() {
+                ram_disk.with_copy(turns, Trained::total_s)
             } else {
-                let of_ours = seconds.iter().filter(|(it, _)| it.is_tierfeed()).copied();
-                ours.push((model, of_ours.collect()));
+                without_copy
+            };
+            (*loader, Total { environment: *environment, with_copy, without_copy })
+        });
+        let totals: Vec<_> = totals.collect();
+        for loader in loaders {
+            let of_both = totals.iter().filter(|(of, _)| of.is_none_or(|of| of == *loader));
+            let totals = of_both.map(|(_, total)| *total).collect();
+            match times.iter_mut().find(|it| it.loader == loader.name) {
+                Some(times) => times.models.push((model, totals)),
+                None => times.push(Times { loader: loader.name, models: vec![(model, totals)] }),
             }
-            times.seconds.push(seconds);
         }
-        all.push(times);
     }
-    Ok(all)
+    Ok(times)
 }
 
-/// The loaders of today, of quick runs with the models that tell most.
-fn loaders(extent: Extent) -> Vec<Loader> {
+/// The models with their loaders, of quick runs those that tell most.
+fn models(extent: Extent) -> Vec<(Model, &'static [Loader])> {
     match extent {
-        Extent::Full => LOADERS.into(),
-        Extent::Quick => {
-            let [_, torch] = LOADERS;
-            let environments = &[Unconstrained, Constrained];
-            vec![Loader { models: &[Sleep(0.005)], environments, ..torch }]
-        }
+        Extent::Full => MODELS.to_vec(),
+        Extent::Quick => vec![(MODELS[0].0, &[DATA_LOADER])],
     }
+}
+
+/// What trains a model, `None` for tierfeed, and where.
+fn places(extent: Extent, model: Model, loaders: &[Loader]) -> Vec<(Option<Loader>, Environment)> {
+    let theirs = match extent {
+        Extent::Full => &THEIRS[..],
+        Extent::Quick => &THEIRS[..2],
+    };
+    let mut places: Vec<_> =
+        loaders.iter().flat_map(|loader| theirs.iter().map(|it| (Some(*loader), *it))).collect();
+    // It has no published figure, and one model shows it.
+    if extent == Extent::Full && model == MODELS[0].0 {
+        places.push((Some(DATA_LOADER), CxlAsBoth));
+    }
+    places.extend(OURS.map(|it| (None, it)));
+    places
 }
 
 fn side<'a>(
     stage: &Stage<'_>,
-    loader: &Loader,
+    loader: Option<Loader>,
     model: Model,
     environment: Environment,
-    data: &'a Path,
+    data: &'a std::path::Path,
 ) -> Side<'a> {
-    let script = match (environment.is_tierfeed(), model) {
-        (true, Sleep(_)) => "tierfeed",
-        (true, Network) => "tierfeed-network",
-        (false, Sleep(_)) => loader.script,
-        (false, Network) => loader.network,
-    };
-    let name = if environment.is_tierfeed() { "tierfeed" } else { loader.name };
+    let (script, network, name) = loader
+        .map_or(("tierfeed", "tierfeed-network", "tierfeed"), |it| {
+            (it.script, it.network, it.name)
+        });
     Side {
         name: format!("{name}, {}, {}", model.name(), environment.name()),
         room: environment.room(stage),
         training: Training {
-            loader: script,
+            loader: if model == Network { network } else { script },
             data,
             batch_size: BATCH,
             epochs: EPOCHS,
@@ -266,10 +260,10 @@ fn figure(stage: &Stage<'_>, name: &str, shown: &Shown, times: &[Times], copy_s:
 }
 
 fn chart(shown: &Shown, times: &Times) -> Chart {
-    let series = times.models.iter().enumerate().map(|(number, model)| Series {
+    let series = times.models.iter().map(|(model, totals)| Series {
         name: model.name(),
         source: Source::Measured,
-        values: shown.environments.iter().map(|it| times.of(number, *it)).collect(),
+        values: shown.environments.iter().map(|it| of(totals, *it)?.with_copy).collect(),
     });
     Chart {
         title: times.loader.to_owned(),
@@ -280,56 +274,104 @@ fn chart(shown: &Shown, times: &Times) -> Chart {
     }
 }
 
-/// What the paper claims "up to": of the model that gains most.
+/// What the paper claims, of the model that gains most or of all in the mean; from fast storage, with the copy and
+/// without.
 fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
     let mut headlines = Vec::new();
     for &(environment, published) in shown.published {
-        let best = |before_s: f64| {
-            let claims = times.models.iter().enumerate().filter_map(|(number, model)| {
-                let theirs = times.of(number, environment)?.less(before_s);
-                let ours = times.of(number, Tierfeed)?;
-                Some((ours.median / theirs.median, model, ours, theirs))
+        let claim = |beside: &str, theirs: fn(Total) -> Option<Value>| {
+            let pairs = times.models.iter().filter_map(|(model, totals)| {
+                let ours = of(totals, shown.ours)?.with_copy?;
+                Some((model.name(), relative(ours, of(totals, environment).and_then(theirs)?)))
             });
-            claims.min_by(|a, b| a.0.total_cmp(&b.0))
+            let pairs: Vec<_> = pairs.collect();
+            let (models, relative) = match shown.of {
+                Of::Best => pairs.into_iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))?,
+                Of::Mean => (format!("mean of {} models", pairs.len()), mean(&pairs)?),
+            };
+            let up_to = if shown.of == Of::Best { "up to, " } else { "" };
+            let what = format!("{up_to}{}, against {}{beside}", times.loader, environment.name());
+            let claim = less_time(&what, published, Some(relative), Some(Value::exactly(1.0)))?;
+            Some(Headline { here: format!("{}, {models}", claim.here), ..claim })
         };
-        let claim = |before_s: f64, beside: &str| {
-            let (_, model, ours, theirs) = best(before_s)?;
-            let (loader, name, model) = (times.loader, environment.name(), model.name());
-            let what = format!("up to, {loader}, against {name}{beside}");
-            let claim = less_time(&what, published, Some(ours), Some(theirs))?;
-            Some(Headline { here: format!("{}, {model}", claim.here), ..claim })
-        };
-        let why = format!(
-            "without the {copy_s:.1} s of its copy it reads nothing from the disk, and tierfeed reads all in its first \
-             epoch"
-        );
-        headlines.extend(claim(0.0, ""));
+        headlines.extend(claim("", |it| it.with_copy));
         if environment.is_on_ram_disk() {
-            let claim = claim(copy_s, ", whose copy is not counted");
+            let why = format!(
+                "without the {copy_s:.1} s of its copy it reads nothing from the disk, and tierfeed reads all in its \
+                 first epoch"
+            );
+            let claim = claim(", whose copy is not counted", |it| it.without_copy);
             headlines.extend(claim.map(|it| it.because(&why)));
         }
     }
     headlines
 }
 
+/// A time as a part of another.
+fn relative(ours: Value, theirs: Value) -> Value {
+    Value {
+        median: ours.median / theirs.median,
+        least: ours.least / theirs.most,
+        most: ours.most / theirs.least,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "few models")]
+fn mean(of_models: &[(String, Value)]) -> Option<Value> {
+    let mean = |figure: fn(&Value) -> f64| {
+        of_models.iter().map(|(_, it)| figure(it)).sum::<f64>() / of_models.len() as f64
+    };
+    let value = Value {
+        median: mean(|it| it.median),
+        least: mean(|it| it.least),
+        most: mean(|it| it.most),
+    };
+    (!of_models.is_empty()).then_some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// With 1.5 s of a copy where there is one.
+    fn total(environment: Environment, seconds: f64) -> Total {
+        let copy_s = if environment.is_on_ram_disk() { 1.5 } else { 0.0 };
+        let [with_copy, without_copy] =
+            [seconds, seconds - copy_s].map(|it| Some(Value::exactly(it)));
+        Total { environment, with_copy, without_copy }
+    }
+
+    fn times(environments: [(Environment, f64, f64); 2]) -> Times {
+        let [slow, fast] =
+            [0, 1].map(|at| environments.map(|(it, slow, fast)| total(it, [slow, fast][at])));
+        let models = vec![(Sleep(0.04), slow.to_vec()), (Sleep(0.005), fast.to_vec())];
+        Times { loader: "DataLoader", models }
+    }
+
     #[test]
-    fn a_claim_is_of_the_model_that_gains_most_with_and_without_the_copy() {
-        let exactly = |seconds| Some(Value::exactly(seconds));
-        let times = Times {
-            loader: "DataLoader",
-            models: vec![Sleep(0.04), Sleep(0.005)],
-            seconds: vec![
-                vec![(CxlAsStorage, exactly(10.0)), (Tierfeed, exactly(9.0))],
-                vec![(CxlAsStorage, exactly(4.0)), (Tierfeed, exactly(2.0))],
-            ],
-        };
+    fn a_claim_up_to_is_of_the_model_that_gains_most_with_and_without_the_copy() {
+        let times = times([(CxlAsStorage, 10.0, 4.0), (Tierfeed, 9.0, 2.0)]);
         let [counted, not_counted] = &headlines(&SHOWN[0], &times, 1.5)[..] else { panic!() };
         assert_eq!(counted.what, "up to, DataLoader, against CXL memory as storage");
         assert_eq!(counted.here, "-50 % (-50 to -50), step of 5 ms");
         assert_eq!(not_counted.here, "-20 % (-20 to -20), step of 5 ms");
+    }
+
+    #[test]
+    fn a_claim_of_all_models_is_of_their_mean_and_of_tierfeed_without_fast_storage() {
+        let mut times = times([(Constrained, 10.0, 4.0), (TierfeedInMemory, 9.0, 2.0)]);
+        times.models[0].1.push(total(Tierfeed, 1.0));
+        let [claim] = &headlines(&SHOWN[2], &times, 1.5)[..] else { panic!() };
+        assert_eq!(claim.what, "DataLoader, against constrained memory");
+        assert_eq!(claim.here, "-30 % (-30 to -30), mean of 2 models");
+    }
+
+    #[test]
+    fn all_that_trains_a_model_takes_turns_in_one_list() {
+        for (model, loaders) in MODELS {
+            let places = places(Extent::Full, model, loaders);
+            assert!(OURS.iter().all(|it| places.contains(&(None, *it))));
+            assert!(loaders.iter().all(|it| places.contains(&(Some(*it), Constrained))));
+        }
     }
 }
