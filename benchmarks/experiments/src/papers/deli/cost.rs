@@ -6,7 +6,8 @@
 use super::{
     blank,
     loading::{FIFTY_FIFTY, OURS},
-    node::{EPOCHS, Measured, NODES, Reader, Run, SCALE, Workload},
+    measured::Measured,
+    setting::{EPOCHS, NODES, Reader, Run, SCALE, Workload},
 };
 use crate::{
     claim::less_time,
@@ -18,18 +19,24 @@ pub(super) const NAME: &str = "deli-t2";
 /// Dollars of an hour of a node, as the prices of [`super::requests`] say.
 const VM: f64 = 0.545;
 
-/// Requests, and computing with loading, in dollars: bucket, 50/50.
+/// What a bucket and the disks of the systems cost in two epochs, in dollars: the same for all ways.
 ///
 /// # Source
 ///
 /// DELI, Table II.
-const PUBLISHED: [[[f64; 2]; 2]; 2] = [[[0.03, 0.72], [0.08, 0.11]], [[0.03, 0.72], [0.07, 0.17]]];
+const STORAGE: f64 = 1.93;
+
+/// Total dollars of two epochs: bucket, 50/50.
+///
+/// # Source
+///
+/// DELI, Table II.
+const PUBLISHED: [[f64; 2]; 2] = [[2.68, 2.12], [2.68, 2.17]];
 
 pub(super) fn figure(measured: &Measured) -> Figure {
     let (mut series, mut headlines) = (Vec::new(), Vec::new());
     for (workload, published) in Workload::ALL.into_iter().zip(PUBLISHED) {
         let name = workload.name();
-        let published = published.map(|it| it.iter().sum::<f64>());
         series.push(Series {
             name: format!("{name}, published"),
             source: Source::Published,
@@ -43,8 +50,8 @@ pub(super) fn figure(measured: &Measured) -> Figure {
         let here = [FIFTY_FIFTY, OURS].map(|reader| dollars(measured, workload, reader));
         let percent = 100.0 * (1.0 - published[1] / published[0]);
         for (side, ours) in [("deli, 50/50", here[0]), ("tierfeed", here[1])] {
-            let what = format!("cost of requests and machines against the bucket, {name}, {side}");
-            let why = "the paper's time of computing and loading does not add up to that of its own measurements";
+            let what = format!("total cost against the bucket, {name}, {side}");
+            let why = "waiting for the bucket costs less than the storage, which no loader changes";
             headlines.extend(less_time(&what, percent, ours, bucket).map(|it| it.because(why)));
         }
         series.push(Series {
@@ -55,19 +62,21 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     }
     let groups = ["bucket", "deli, 50/50", "tierfeed (gap)"];
     let along = Along::Groups(groups.map(str::to_owned).to_vec());
-    let y = "requests and machines of two epochs, $".to_owned();
+    let y = "two epochs, $".to_owned();
     let chart = Chart { title: String::new(), x: String::new(), y, along, series };
     let blank = blank(measured, NAME, "Table II", "What two epochs cost");
     let setting = format!(
-        "{} The requests are those that `tierfeed plan --cost` counts for the job; nodes cost {VM} $ an hour. Time and \
-         requests count as many times as the paper has more of them. The storage of all ways costs the same as \
-         published: 1.93 $ of a bucket and the disks of the systems.",
+        "{} The requests are those that `tierfeed plan --cost` counts for the job; time and requests count as many \
+         times as the paper has more of them. Prices are not all published: these are fitted, as those with which the \
+         most cells of the paper's table come out. A node costs {VM} $ an hour, and 10,000 reads 0.004 $ (the paper's \
+         text says 0.002 $). Storage is not measured: all ways have the published {STORAGE} $. The rows of the disk and of \
+         full fetches are not repeated.",
         blank.setting
     );
     Figure { setting, charts: vec![chart], headlines, ..blank }
 }
 
-/// Requests and machines of all nodes, with as many samples and as much time as in the paper.
+/// Requests, storage and machines of all nodes, with as many samples and as much time as in the paper.
 fn dollars(measured: &Measured, workload: Workload, reader: Reader) -> Option<Value> {
     let bucket_s = measured.loading(Run::baseline(Reader::Bucket))?.median / f64::from(EPOCHS);
     let longer = workload.published_bucket_s() / bucket_s;
@@ -86,6 +95,6 @@ fn dollars(measured: &Measured, workload: Workload, reader: Reader) -> Option<Va
     };
     measured.value(run, |turn| {
         let hours = computing_s(turn.loading_s(), turn.total_s) * longer / 3600.0;
-        f64::from(SCALE) * requests + f64::from(NODES) * VM * hours
+        STORAGE + f64::from(SCALE) * requests + f64::from(NODES) * VM * hours
     })
 }
