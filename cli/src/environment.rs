@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     env,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -169,6 +169,26 @@ pub(crate) fn image_sizes() -> ImageSizeCache {
 /// What agents measured of transforms, beside the indexes.
 pub(crate) fn measured_transforms() -> MeasuredTransforms {
     MeasuredTransforms::new(Path::new(INDEXES))
+}
+
+/// The sizes of images for planning the job of a file.
+pub(crate) fn image_sizes_for(job: &Path) -> ImageSizeCache {
+    ImageSizeCache::new(&indexes_for(job))
+}
+
+/// What agents measured of transforms, for planning the job of a file.
+pub(crate) fn measured_transforms_for(job: &Path) -> MeasuredTransforms {
+    MeasuredTransforms::new(&indexes_for(job))
+}
+
+/// Where the agent of a run kept what it found, if `job` is the file of its directory; else that of agents that start
+/// here.
+fn indexes_for(job: &Path) -> PathBuf {
+    let beside = path::absolute(job).ok().and_then(|job| {
+        let folder = job.ancestors().find(|folder| folder.ends_with(".tierfeed"))?;
+        Some(folder.join("indexes"))
+    });
+    beside.filter(|folder| folder.is_dir()).unwrap_or_else(|| INDEXES.into())
 }
 
 /// The cache of dataset indexes for later runs.

@@ -38,7 +38,7 @@ const LOST_AFTER: Nanoseconds = Nanoseconds(10_000_000_000);
 pub(crate) struct JobFile {
     pub(crate) job: Arc<Job>,
     /// As the user typed it.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     text: String,
 }
 
@@ -138,7 +138,7 @@ impl SizedJob {
         };
         let pipeline = self.job().transform.as_ref().map(|transform| &transform.pipeline);
         let known = self.index().zip(pipeline).and_then(|(index, pipeline)| {
-            let sizes = environment::image_sizes().get(index)?;
+            let sizes = environment::image_sizes_for(&self.file.path).get(index)?;
             Some(sizes.prepared(pipeline))
         });
         Lengths { prepared: known, stored }

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zlib
 from collections import Counter
@@ -25,6 +26,7 @@ from test_transforms import CROPPED, photographed, spoil
 from tierfeed.feed import PATIENCE_S
 
 WORKER = b"tierfeed-transform-worker"
+EMBEDDED = str(Path(__file__).with_name("embedded_trainer.py"))
 
 
 def assert_rows_without_agent(world: World, logs: list[node.Log]) -> None:
@@ -129,6 +131,32 @@ def test_tiers_may_hold_decoded_images_that_have_their_own_size(tmp_path, monkey
     sizes.unlink()
     done = subprocess.run(replay, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert "each is taken to" in json.loads(done.stdout)["assumed"]
+
+
+def test_the_job_of_a_run_is_planned_from_anywhere_with_the_lengths_that_its_agent_found(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = photographed(tmp_path, {**CROPPED, "cache": "prepared"})
+    keys = {
+        "batch_size": world.batch_size,
+        "epochs": world.epochs,
+        "chunk": "64 KiB",
+        "tiers": {"main-memory": {"size": "704 KiB"}},
+        "transform": {**CROPPED, "cache": "prepared"},
+    }
+    source = str(tmp_path / "data")
+    given = [node.log_path(world), "feed", "0", source, json.dumps(keys)]
+    subprocess.run([sys.executable, EMBEDDED, *map(str, given)], check=True, timeout=node.TIMEOUT_S)
+    (run_dir,) = (tmp_path / ".tierfeed" / "runs").iterdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    plan = node.command("plan", run_dir / "job.yaml", "--simulate", "--json")
+    predicted = json.loads(subprocess.run(plan, capture_output=True, check=True).stdout)
+    read = [epoch["cold_read_bytes"] for epoch in node.report(run_dir)["epochs"]]
+    assert predicted["assumed"] is None
+    assert [epoch["cold_read_bytes"] for epoch in predicted["epochs"]] == read
+    assert 0 < min(read) < max(read), "some are read again"
 
 
 def test_an_image_that_was_rewritten_in_another_size_costs_its_place_in_the_tiers(

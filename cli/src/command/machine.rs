@@ -118,7 +118,7 @@ impl Machine {
         let transform = file.job.transform.as_ref().filter(|_| self.name.is_none());
         let Some((transform, index)) = transform.zip(index) else { return self };
         let bare = TransformOffer::of_threads(NonZeroU32::MIN);
-        let records = environment::measured_transforms();
+        let records = environment::measured_transforms_for(&file.path);
         let transform = records.complete(bare, self.node.host(), index, &transform.pipeline);
         Self { transform: Some(transform), ..self }
     }

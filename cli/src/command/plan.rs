@@ -178,14 +178,17 @@ impl PlanInputs {
         }
     }
 
+    fn assumed_lengths(&self) -> Option<String> {
+        self.site.assumed_lengths(self.sized.job(), &self.sized.lengths())
+    }
+
     /// Notes on emulated tiers and assumed speeds.
     fn notes(&self) -> Vec<String> {
         let machine = self.machine.iter().map(|name| name.text().to_owned());
         let emulated = self.emulated.iter().map(|name| format!("{name} is emulated"));
         let measured_cold = self.measured_cold.clone();
-        let assumed = self.site.assumed_lengths(self.sized.job(), &self.sized.lengths());
         let mut notes: Vec<_> =
-            machine.chain(emulated).chain(measured_cold).chain(assumed).collect();
+            machine.chain(emulated).chain(measured_cold).chain(self.assumed_lengths()).collect();
         if self.site.cold == predict::UNLIMITED {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());

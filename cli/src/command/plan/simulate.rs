@@ -53,7 +53,9 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
         return output::lines(&table::comparison(&predictions, &notes));
     }
     let machine = inputs.machine.as_ref();
-    let documents = predictions.iter().map(|prediction| Document { machine, prediction });
+    let assumed = inputs.assumed_lengths();
+    let assumed = assumed.as_deref();
+    let documents = predictions.iter().map(|prediction| Document { machine, assumed, prediction });
     match documents.collect::<Vec<_>>().as_slice() {
         [only] => output::json(only),
         all => output::json(&all),
@@ -65,6 +67,8 @@ struct Document<'a> {
     /// The machine that it is predicted for, if not this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<&'a MachineName>,
+    /// What is taken for the lengths of prepared samples that are not known here.
+    assumed: Option<&'a str>,
     #[serde(flatten)]
     prediction: &'a Prediction,
 }
