@@ -107,6 +107,23 @@ fn ranks_learn_who_they_are() {
 }
 
 #[test]
+fn a_rank_that_is_alone_learns_who_it_is_only_if_it_shall() {
+    let fixture = Fixture::new();
+    let text = fs::read_to_string(fixture.job()).unwrap();
+    fs::write(fixture.job(), text.replace("ranks_per_node: 2", "ranks_per_node: 1")).unwrap();
+    let said = |options: &[&str]| {
+        let mut command = fixture.tierfeed(&["run"]);
+        command.arg(fixture.job()).args(options).arg("--run-dir").arg(fixture.run_dir());
+        let script = "echo \"$RANK $WORLD_SIZE $MASTER_ADDR\"";
+        let output = command.args(["--", "sh", "-c", script]).output().unwrap();
+        assert_ended(&output, 0);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(said(&[]).trim(), "");
+    assert_eq!(said(&["--launch", "per-rank"]).trim(), "0 1 127.0.0.1");
+}
+
+#[test]
 fn a_run_that_is_stopped_stops_its_trainers_and_still_reports() {
     let fixture = Fixture::new();
     let mut run = Running::start(&mut fixture.run(20_000));
