@@ -54,6 +54,41 @@ pub(crate) fn times_as_much(
     })
 }
 
+/// "So many times as fast": published, and of `ours` over `theirs` here, in what is better if it is less, such as time.
+pub(crate) fn times_as_fast(
+    what: &str,
+    published: f64,
+    ours: Option<Value>,
+    theirs: Option<Value>,
+) -> Option<Headline> {
+    times_as_much(what, published, theirs, ours)
+}
+
+/// "So much less of what is unwanted": a difference of shares, published and of `ours` against `theirs` here.
+pub(crate) fn fewer_points(
+    what: &str,
+    published: f64,
+    ours: Option<Value>,
+    theirs: Option<Value>,
+) -> Option<Headline> {
+    let (ours, theirs) = (ours?, theirs?);
+    let less = Value {
+        median: theirs.median - ours.median,
+        least: theirs.least - ours.most,
+        most: theirs.most - ours.least,
+    };
+    let points = |share: f64| format!("{:+.1}", -100.0 * share);
+    let Value { median, least, most } = less;
+    Some(Headline {
+        what: what.to_owned(),
+        published: format!("{} points", points(published)),
+        here: format!("{} points ({} to {})", points(median), points(least), points(most)),
+        measured: Some(less),
+        verdict: verdict(published, median, least, most),
+        why: String::new(),
+    })
+}
+
 /// "No slower than another side", of which the paper has no figure: within what the turns lie apart.
 pub(crate) fn no_slower(
     what: &str,
@@ -66,7 +101,7 @@ pub(crate) fn no_slower(
         _ => Verdict::Reproduced,
     };
     // Not per cent of about nothing, of which floors would allow a part of about nothing.
-    let Headline { measured, .. } = times_as_much(what, 1.0, theirs, ours)?;
+    let Headline { measured, .. } = times_as_fast(what, 1.0, ours, theirs)?;
     Some(Headline { published: "no slower".to_owned(), measured, verdict, ..claim })
 }
 
@@ -91,6 +126,16 @@ impl Headline {
             Verdict::Beaten | Verdict::Reproduced => self,
             _ => Self { why: why.to_owned(), ..self },
         }
+    }
+
+    /// Whose published value is not printed, but follows from values that are.
+    pub(crate) fn derived(self) -> Self {
+        Self { published: format!("{} (derived)", self.published), ..self }
+    }
+
+    /// Which is shown, and not judged.
+    pub(crate) fn not_comparable(self, why: &str) -> Self {
+        Self { verdict: Verdict::NotComparable, why: why.to_owned(), ..self }
     }
 }
 
@@ -151,6 +196,18 @@ mod tests {
         let why = |ours| less_time("time", 30.0, ours, value(100.0)).map(|it| it.because("so").why);
         assert_eq!(why(value(60.0)).as_deref(), Some(""));
         assert_eq!(why(value(80.0)).as_deref(), Some("so"));
+    }
+
+    #[test]
+    fn fewer_points_are_a_difference_of_shares() {
+        let value = |least, median, most| Some(Value { median, least, most });
+        let theirs = value(0.5, 0.5, 0.55);
+        let claim = |ours| fewer_points("imbalance", 0.25, ours, theirs);
+        let beaten = claim(value(0.1, 0.2, 0.22)).map(|it| (it.verdict, it.published, it.here));
+        let here = "-30.0 points (-28.0 to -45.0)".to_owned();
+        assert_eq!(beaten, Some((Verdict::Beaten, "-25.0 points".to_owned(), here)));
+        let less = claim(value(0.4, 0.4, 0.4)).map(|it| it.verdict);
+        assert_eq!(less, Some(Verdict::NotReached));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -13,8 +13,8 @@ use tierfeed_core::units::BytesPerSecond;
 use crate::figure::Prediction;
 
 /// What a run tells of itself.
-#[derive(Debug, Deserialize)]
-struct Report {
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Report {
     steps: u64,
     wall_s: f64,
     stall_s: f64,
@@ -24,7 +24,7 @@ struct Report {
     transform: Option<Transform>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Transform {
     samples: u64,
     /// Processor time of all workers.
@@ -37,11 +37,48 @@ struct Plan {
     total: Total,
 }
 
+/// What a job does, as predicted.
 #[derive(Debug, Deserialize)]
-struct Total {
-    cold_read_bytes: u64,
-    duration_s: f64,
-    stall_s: f64,
+pub(crate) struct Total {
+    pub(crate) cold_read_bytes: u64,
+    pub(crate) duration_s: f64,
+    pub(crate) stall_s: f64,
+}
+
+/// What `tierfeed plan --simulate` is asked.
+#[derive(Debug)]
+pub(crate) struct Simulation<'a> {
+    pub(crate) job: &'a Path,
+    /// How fast the cold store is for each node.
+    pub(crate) cold: BytesPerSecond,
+    /// How long a step computes.
+    pub(crate) step_s: f64,
+    /// Processor seconds for the transform of a sample.
+    pub(crate) transform_s: Option<f64>,
+    /// Which nodes are predicted: the first without an option.
+    pub(crate) nodes: Option<&'static str>,
+}
+
+impl Simulation<'_> {
+    /// Simulates the job.
+    ///
+    /// # Errors
+    ///
+    /// If the simulator refuses the job.
+    pub(crate) fn total(&self, tierfeed: &Path) -> anyhow::Result<Total> {
+        let mut plan = Command::new(tierfeed);
+        plan.arg("plan").arg(self.job).args(["--simulate", "--json"]).args(self.nodes);
+        plan.args(["--cold-bandwidth", &format!("{} B/s", self.cold.0)]);
+        plan.args(["--step-time", &nanoseconds(self.step_s)]);
+        if let Some(transform_s) = self.transform_s {
+            plan.args(["--transform-time", &nanoseconds(transform_s)]);
+        }
+        let output = plan.stdin(Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`tierfeed plan --simulate` failed: {said}");
+        let Plan { total } = parse(&output.stdout, Path::new("tierfeed plan --simulate"))?;
+        Ok(total)
+    }
 }
 
 /// Simulates the job of a run of one node. The simulator is told how fast the cold store is, and how long a step and
@@ -59,21 +96,14 @@ pub(crate) fn predict(
     let path = run_dir.join("report.json");
     let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let report: Report = parse(report.as_bytes(), &path)?;
-    let mut plan = Command::new(tierfeed);
-    plan.arg("plan").arg(run_dir.join("job.yaml")).args(["--simulate", "--json"]);
-    plan.args(["--cold-bandwidth", &format!("{} B/s", cold.0)]);
-    plan.args(["--step-time", &nanoseconds(report.step_s())]);
-    if let Some(transform_s) = report.transform_s() {
-        plan.args(["--transform-time", &nanoseconds(transform_s)]);
-    }
-    let output = plan.stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{run}: `tierfeed plan --simulate` failed: {said}");
-    let Plan { total } = parse(&output.stdout, &PathBuf::from("tierfeed plan --simulate"))?;
+    let job = run_dir.join("job.yaml");
+    let (step_s, transform_s) = (report.step_s(), report.transform_s());
+    let simulation = Simulation { job: &job, cold, step_s, transform_s, nodes: None };
+    let total = simulation.total(tierfeed).with_context(|| run.to_owned())?;
     Ok(Prediction {
         run: run.to_owned(),
         predicted_cold_bytes: total.cold_read_bytes,
-        cold_bytes: report.cold_read_bytes + report.self_read_bytes,
+        cold_bytes: report.cold_bytes(),
         predicted_s: total.duration_s,
         seconds: report.wall_s,
         predicted_stall_s: total.stall_s,
@@ -88,9 +118,14 @@ impl Report {
         (self.wall_s - self.stall_s) / self.steps as f64
     }
 
+    /// Bytes that the agent and its trainers read from the cold store.
+    pub(crate) fn cold_bytes(&self) -> u64 {
+        self.cold_read_bytes + self.self_read_bytes
+    }
+
     /// Processor seconds that a sample took.
     #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
-    fn transform_s(&self) -> Option<f64> {
+    pub(crate) fn transform_s(&self) -> Option<f64> {
         let Transform { samples, thread_s } = self.transform.as_ref()?;
         (*samples > 0).then(|| thread_s / *samples as f64)
     }

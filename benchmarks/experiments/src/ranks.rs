@@ -10,24 +10,29 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 use tierfeed_harness::slow_disk::{SlowDisk, on_slow_disk};
 
 use crate::{
+    figure::Prediction,
     machine::{Machine, Used},
+    prediction::{self, Simulation},
     stage::{self, Settings, Stage},
     training::{Trainer, Training},
 };
 
 /// Batches that are staged ahead of each rank: as many as two workers of a `DataLoader` have in work.
 const STAGED: u32 = 4;
-/// In which tiers grow.
+/// The unit in which tiers grow.
 const CHUNK: Bytes = Bytes::mib(1);
+/// The folder of a tenth of the photographs.
+const TIMED: &str = "class0";
 /// Bytes of a row: what a sample is after the crop.
 const ROW: u64 = 3 * 224 * 224;
 
@@ -40,6 +45,11 @@ pub(crate) struct Nodes<'a> {
     place: PathBuf,
     /// Bytes of the dataset.
     pub(crate) dataset: Bytes,
+    rate: BytesPerSecond,
+    /// What a stopwatch said of the disks.
+    pub(crate) stopwatch: String,
+    /// What the simulator says of the turns.
+    predictions: Vec<Prediction>,
     /// What tierfeed stages on a node, by the ranks of the job.
     staged: BTreeMap<(u32, u32), Bytes>,
 }
@@ -83,6 +93,8 @@ pub(crate) struct Epoch {
 /// Of the report of an agent.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Report {
+    #[serde(flatten)]
+    run: prediction::Report,
     epochs: Vec<ReportedEpoch>,
     tiers: Vec<ReportedTier>,
 }
@@ -100,7 +112,7 @@ struct ReportedTier {
 
 /// Makes `count` nodes whose disks have `rate`, runs `experiment`, and removes all disks but the first.
 pub(crate) fn on_nodes<T>(
-    stage: &Stage<'_>,
+    stage: &mut Stage<'_>,
     count: usize,
     rate: BytesPerSecond,
     experiment: impl FnOnce(&mut Nodes<'_>) -> anyhow::Result<T>,
@@ -108,17 +120,43 @@ pub(crate) fn on_nodes<T>(
     let folder = stage.trainer.folder();
     let place = folder.join("dataset");
     fs::create_dir_all(&place)?;
-    with_disks(stage, count, &[stage.disk], |disks| {
-        disks.iter().try_for_each(|disk| disk.limit(rate))?;
-        experiment(&mut Nodes {
+    let (outcome, predictions) = with_disks(stage, count, &[stage.disk], |disks| {
+        let mut nodes = Nodes {
             settings: stage.settings,
             trainer: &stage.trainer,
             disks,
             place,
             dataset: stage.dataset,
+            rate,
+            stopwatch: limit(disks, rate)?,
+            predictions: Vec::new(),
             staged: BTreeMap::new(),
-        })
-    })
+        };
+        Ok((experiment(&mut nodes)?, nodes.predictions))
+    })?;
+    stage.add_predictions(predictions);
+    Ok(outcome)
+}
+
+/// Limits the disks of all nodes, and reads a part of the photographs from all at a time, by a stopwatch.
+fn limit(disks: &[&SlowDisk], rate: BytesPerSecond) -> anyhow::Result<String> {
+    let limited = |disk: &SlowDisk| {
+        let part = disk.path().join("photographs").join(TIMED);
+        let bytes = Bytes(stage::bytes_below(&part)?);
+        stage::limited(disk, rate, &part, bytes)
+    };
+    let rates = thread::scope(|scope| {
+        let timed: Vec<_> = disks.iter().map(|disk| scope.spawn(|| limited(disk))).collect();
+        let ended =
+            timed.into_iter().map(|it| it.join().map_err(|_| anyhow!("a stopwatch failed"))?);
+        ended.collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let of_disk = |[through, past]: &[BytesPerSecond; 2]| format!("{through} and {past}");
+    let all = rates.iter().map(of_disk).collect::<Vec<_>>().join(", ");
+    Ok(format!(
+        "the disk of a node is a loop device whose reads the kernel limits to {rate}; a stopwatch read a tenth of the \
+         photographs from all of them at a time, through the page cache, which was empty, and past it, at {all}"
+    ))
 }
 
 fn with_disks<T, F: FnOnce(&[&SlowDisk]) -> anyhow::Result<T>>(
@@ -164,14 +202,62 @@ impl Nodes<'_> {
                 turns.push(self.train(side)?);
             }
         }
+        for (side, turns) in sides.iter().zip(&turns) {
+            if side.training.loader == "tierfeed" {
+                let prediction = self.predict(side, turns)?;
+                self.predictions.push(prediction);
+            }
+        }
         Ok(turns)
     }
 
+    /// What the simulator says of the turn with the median time. It is told how long a step computes, as it was set, and
+    /// how long the transform of a sample took.
+    fn predict(&mut self, side: &Side<'_>, turns: &[Ranked]) -> anyhow::Result<Prediction> {
+        let mut turns: Vec<&Ranked> = turns.iter().collect();
+        turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));
+        let ran = turns.get(turns.len() / 2).context("a side has turns")?;
+        let main_memory = self.main_memory(side)?;
+        let mut job = self.job(side, main_memory);
+        // Where this process sees it.
+        job["dataset"]["source"] = json!(self.disks[0].path().join("photographs"));
+        let path = self.trainer.folder().join("predicted.json");
+        fs::write(&path, serde_json::to_string_pretty(&job)?)?;
+        let transforms: Option<Vec<f64>> =
+            ran.reports.iter().map(|report| report.run.transform_s()).collect();
+        let step_s = side.training.step_s;
+        let simulation = Simulation {
+            job: &path,
+            cold: self.rate,
+            step_s,
+            transform_s: transforms.map(|of_nodes| mean(of_nodes.into_iter())),
+            nodes: match (side.nodes, job["policy"].as_str()) {
+                (1, _) => None,
+                (_, Some("partitioned")) => Some("--whole-job"),
+                _ => Some("--all-nodes"),
+            },
+        };
+        let total = simulation.total(&self.settings.tierfeed);
+        let total = total.with_context(|| side.name.clone())?;
+        Ok(Prediction {
+            run: side.name.clone(),
+            predicted_cold_bytes: total.cold_read_bytes,
+            cold_bytes: ran.reports.iter().map(|report| report.run.cold_bytes()).sum(),
+            predicted_s: total.duration_s,
+            seconds: ran.total_s(),
+            predicted_stall_s: total.stall_s,
+            stall_s: ran.total_s() - step_s * ran.steps_count(),
+        })
+    }
+
+    /// Main memory of tierfeed on a node: the room of a side in whole chunks, and what is staged.
+    fn main_memory(&mut self, side: &Side<'_>) -> anyhow::Result<Bytes> {
+        Ok(Bytes(side.room.0 / CHUNK.0 * CHUNK.0 + self.staged_by(side)?.0))
+    }
+
     fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Ranked> {
-        let staged = self.staged_by(side)?;
-        // A tier has whole chunks.
-        let cached = side.room.0 / CHUNK.0 * CHUNK.0;
-        let ranked = self.run(side, Bytes(cached + staged.0));
+        let main_memory = self.main_memory(side)?;
+        let ranked = self.run(side, main_memory);
         let ranked = ranked.with_context(|| side.name.clone())?;
         for number in 0..usize::try_from(side.training.epochs)? {
             let images = ranked.ranks.iter().map(|rank| rank.get(number).map_or(0, |it| it.images));
@@ -321,6 +407,12 @@ impl Ranked {
     /// Seconds of all epochs.
     pub(crate) fn total_s(&self) -> f64 {
         self.ranks[0].iter().map(|epoch| epoch.seconds).sum()
+    }
+
+    /// Steps of all epochs.
+    #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
+    fn steps_count(&self) -> f64 {
+        self.ranks[0].iter().map(|epoch| epoch.waits.len()).sum::<usize>() as f64
     }
 
     /// Seconds of an epoch, of these.

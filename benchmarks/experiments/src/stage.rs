@@ -129,13 +129,7 @@ impl Stage<'_> {
     ///
     /// If the disk is faster than its limit: nothing that is measured on it would be true.
     pub(crate) fn limit_disk(&mut self, rate: BytesPerSecond) -> anyhow::Result<()> {
-        self.disk.limit(rate)?;
-        let [through, past] = self.disk.stopwatch(&self.photographs())?;
-        for read in [through, past] {
-            let took = read.time_for(self.dataset);
-            let is_true = took.0 + AHEAD.0 >= rate.time_for(self.dataset).0;
-            ensure!(is_true, "a disk that is limited to {rate} delivers {read}");
-        }
+        let [through, past] = limited(self.disk, rate, &self.photographs(), self.dataset)?;
         self.rate = rate;
         self.emulated = format!(
             "the disk is a loop device whose reads the kernel limits to {rate}; a stopwatch read all photographs at \
@@ -244,6 +238,11 @@ impl Stage<'_> {
         Ok(Figure { predictions: self.take_predictions(), ..figure })
     }
 
+    /// Adds what the simulator says of turns.
+    pub(crate) fn add_predictions(&mut self, predictions: Vec<Prediction>) {
+        self.predictions.extend(predictions);
+    }
+
     /// What the simulator said of the turns since this was asked last.
     pub(crate) fn take_predictions(&mut self) -> Vec<Prediction> {
         std::mem::take(&mut self.predictions)
@@ -290,6 +289,27 @@ impl Stage<'_> {
         }
         self.held.get_mut(&key).context("it was inserted")
     }
+}
+
+/// Limits the reads of a disk, and reads files of so many bytes by a stopwatch; returns the rates through the page cache
+/// and past it.
+///
+/// # Errors
+///
+/// If the disk is faster than its limit: nothing that is measured on it would be true.
+pub(crate) fn limited(
+    disk: &SlowDisk,
+    rate: BytesPerSecond,
+    files: &Path,
+    bytes: Bytes,
+) -> anyhow::Result<[BytesPerSecond; 2]> {
+    disk.limit(rate)?;
+    let rates = disk.stopwatch(files)?;
+    for read in rates {
+        let is_true = read.time_for(bytes).0 + AHEAD.0 >= rate.time_for(bytes).0;
+        ensure!(is_true, "a disk that is limited to {rate} delivers {read}");
+    }
+    Ok(rates)
 }
 
 /// What tierfeed needs to know beside the data: main memory with what is staged, and further keys.

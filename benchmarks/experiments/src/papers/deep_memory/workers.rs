@@ -83,7 +83,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
 
 /// Total times, of each loader with all numbers of workers.
 fn measure(
-    stage: &Stage<'_>,
+    stage: &mut Stage<'_>,
     workers: &[u32],
     step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Option<Value>>> {

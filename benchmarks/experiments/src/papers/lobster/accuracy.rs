@@ -26,7 +26,7 @@ const LOADERS: [(&str, &str); 2] = [("dataloader", "DataLoader"), ("tierfeed", "
 struct Learned {
     /// Of each step of each epoch.
     losses: Vec<Vec<f64>>,
-    /// The share of test images that are told right after each epoch.
+    /// The share of test images that are classified correctly after each epoch.
     accuracies: Vec<f64>,
 }
 
@@ -81,7 +81,12 @@ fn figure(settings: &Settings, images: u32, theirs: &Learned, ours: &Learned) ->
              seed, batches of {BATCH} in the order of PyTorch's `DistributedSampler`; tierfeed with {MEMORY} of memory."
         ),
         charts: vec![
-            chart("test images that are told right", "share", &theirs.accuracies, &ours.accuracies),
+            chart(
+                "test images that are classified correctly",
+                "share",
+                &theirs.accuracies,
+                &ours.accuracies,
+            ),
             chart("loss", "mean of the epoch", &theirs_by_epoch, &ours_by_epoch),
         ],
         headlines: vec![same_losses(theirs, ours)],

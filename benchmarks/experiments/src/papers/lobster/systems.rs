@@ -3,7 +3,7 @@
 //! `NoPFS` and Lobster are their policies in tierfeed, with all else equal. As in the paper, ranks of `NoPFS` divide
 //! the threads of their node as those of PyTorch do, and those of Lobster by its Algorithm 1.
 
-use std::ops::Range;
+use std::{ops::Range, thread};
 
 use serde_json::json;
 use tierfeed_core::units::{Bytes, BytesPerSecond};
@@ -45,6 +45,15 @@ pub(super) const LOBSTER: System = tierfeed("Lobster's policy", "lobster", "lobs
 pub(super) const OURS: System = tierfeed("tierfeed", "gap", "shared");
 /// Each node reads from the others what they keep.
 pub(super) const SHARING: System = tierfeed("tierfeed, shared cache", "partitioned", "shared");
+
+/// The way of tierfeed that is compared on so many nodes; not the one that was faster.
+pub(super) const fn ours(nodes: u32) -> System {
+    match nodes {
+        1 => OURS,
+        _ => SHARING,
+    }
+}
+
 /// Parts of Lobster alone.
 pub(super) const LOBSTER_THREADS: System = tierfeed("Lobster's threads", "nopfs", "lobster");
 pub(super) const LOBSTER_EVICTION: System =
@@ -197,10 +206,45 @@ fn figures(nodes: &Nodes<'_>, setting: &Setting, system: System, turns: Vec<Rank
 }
 
 impl Measured {
+    #[cfg(test)]
+    pub(super) fn nothing(system: System) -> Self {
+        Self {
+            system,
+            epoch_s: None,
+            utilisation: None,
+            imbalanced: None,
+            ready: None,
+            kept: None,
+            ready_bytes: None,
+            step_s: Vec::new(),
+            turns: Vec::new(),
+        }
+    }
+
     /// The figures of a system.
     pub(super) fn of<'a>(all: &'a [Self], system: &System) -> Option<&'a Self> {
         all.iter().find(|it| it.system == *system)
     }
+}
+
+/// What the paper has of systems.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Published<'a> {
+    name: &'static str,
+    of_systems: &'a [(System, f64)],
+}
+
+/// As the paper prints it.
+pub(super) const fn printed(of_systems: &[(System, f64)]) -> Published<'_> {
+    Published { name: "published", of_systems }
+}
+
+/// As it follows from what the paper prints, in words.
+pub(super) const fn derived<'a>(
+    name: &'static str,
+    of_systems: &'a [(System, f64)],
+) -> Published<'a> {
+    Published { name, of_systems }
 }
 
 /// A figure for each system, beside what the paper has; a series for each of `rows`, whose first has all systems.
@@ -208,15 +252,15 @@ pub(super) fn chart(
     y: &str,
     rows: &[(&str, &[Measured])],
     figure: impl Fn(&[Measured], &Measured) -> Option<Value>,
-    published: &[(System, f64)],
+    published: Option<Published<'_>>,
 ) -> Chart {
     let systems: Vec<_> = rows[0].1.iter().map(|it| it.system).collect();
     let paper = |system: &System| {
-        let found = published.iter().find(|(it, _)| it == system);
+        let found = published?.of_systems.iter().find(|(it, _)| it == system);
         found.map(|(_, value)| Value::exactly(*value))
     };
-    let of_paper = (!published.is_empty()).then(|| Series {
-        name: "published".to_owned(),
+    let of_paper = published.map(|published| Series {
+        name: published.name.to_owned(),
         source: Source::Published,
         values: systems.iter().map(paper).collect(),
     });
@@ -234,8 +278,34 @@ pub(super) fn chart(
     }
 }
 
+/// The processors of this machine, for people.
+pub(super) fn processors() -> String {
+    match thread::available_parallelism().map_or(1, usize::from) {
+        1 => "1 processor".to_owned(),
+        several => format!("{several} processors"),
+    }
+}
+
+/// Why a share of steps with imbalance is not judged by itself.
+pub(super) const NO_THRESHOLD: &str = "the paper does not say from which difference on a step has imbalance; the differences between systems are judged";
+
 /// A figure without charts and headlines.
-pub(super) fn described(name: &str, setting: String) -> Figure {
+pub(super) fn described(name: &str, setting: String, emulated: Vec<String>) -> Figure {
+    let of_all = [
+        "the GPU is a sleep, and the exchange of gradients a byte to the first rank and back".to_owned(),
+        format!(
+            "nodes are control groups of one host, each with memory and a disk of its own; they share the {} and the \
+             network of the host",
+            processors()
+        ),
+        format!(
+            "a step has imbalance here if a rank waits for its batch for {:.0} % of the time of a step longer than \
+             another; this was chosen, since the paper names no difference",
+            IMBALANCE * 100.0
+        ),
+        "NoPFS and Lobster are their policies in tierfeed, not their programs; with either, no node reads from another"
+            .to_owned(),
+    ];
     Figure {
         name: name.to_owned(),
         paper: Paper::Lobster,
@@ -245,15 +315,7 @@ pub(super) fn described(name: &str, setting: String) -> Figure {
         charts: Vec::new(),
         headlines: Vec::new(),
         predictions: Vec::new(),
-        emulated: vec![
-            "the GPU is a sleep, and the exchange of gradients a byte to the first rank and back".to_owned(),
-            "nodes are control groups of one host, each with memory and a disk of its own, whose reads the kernel \
-             limits; they share the two cores and the network of the host"
-                .to_owned(),
-            "NoPFS and Lobster are their policies in tierfeed, not their programs; with either, no node reads from \
-             another"
-                .to_owned(),
-        ],
+        emulated: of_all.into_iter().chain(emulated).collect(),
         command: format!("tierfeed-bench paper {name}"),
     }
 }

@@ -2,6 +2,7 @@
 
 use tierfeed_core::units::{Bytes, BytesPerSecond};
 
+use super::systems::processors;
 use crate::{
     figure::{Along, Figure, Paper},
     stage::{BATCH, Extent, STAGING, Side, Stage, job},
@@ -64,15 +65,15 @@ pub(super) fn figures(
         title: "Preprocessing throughput by threads".to_owned(),
         setting: format!(
             "{} photographs ({}) in memory, decoded and cropped; nothing is computed. The paper has its peak at 6 \
-             threads beside loading; this machine has 2 cores.",
-            stage.settings.photographs, stage.dataset
+             threads beside loading; this machine has {}.",
+            stage.settings.photographs,
+            stage.dataset,
+            processors()
         ),
         charts: vec![chart],
         headlines: Vec::new(),
         predictions: Vec::new(),
-        emulated: vec![format!(
-            "the first epoch reads from a loop device that is limited to {DISK}"
-        )],
+        emulated: vec![format!("in the first epoch, {}", stage.emulated)],
         command: format!("tierfeed-bench paper {NAME}"),
     }])
 }
