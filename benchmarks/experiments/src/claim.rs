@@ -13,10 +13,11 @@ pub(crate) fn less_time(
     let less = |ours: f64, theirs: f64| 100.0 * (1.0 - ours / theirs);
     let here = less(ours.median, theirs.median);
     let (low, high) = (less(ours.most, theirs.least), less(ours.least, theirs.most));
+    let digits = usize::from(published_percent.fract() > 0.0);
     Some(Headline {
         what: what.to_owned(),
-        published: format!("-{published_percent:.0} %"),
-        here: format!("{:+.0} % ({:+.0} to {:+.0})", -here, -low, -high),
+        published: format!("-{published_percent:.digits$} %"),
+        here: format!("{:+.digits$} % ({:+.digits$} to {:+.digits$})", -here, -low, -high),
         measured: Some(Value { median: here, least: low, most: high }),
         verdict: verdict(published_percent, here, low, high),
         why: String::new(),
@@ -172,6 +173,18 @@ mod tests {
         assert_eq!(claim(value(60.0, 75.0, 90.0), theirs), Some(Verdict::Inconclusive));
         assert_eq!(claim(value(75.0, 80.0, 90.0), theirs), Some(Verdict::NotReached));
         assert_eq!(claim(None, theirs), None);
+    }
+
+    #[test]
+    fn a_claim_is_told_as_exactly_as_it_was_published() {
+        let value = |seconds| Some(Value::exactly(seconds));
+        let told = |percent| {
+            let claim = less_time("time", percent, value(14.41), value(100.0))?;
+            Some((claim.published, claim.here))
+        };
+        let both = |published: &str, here: &str| Some((published.to_owned(), here.to_owned()));
+        assert_eq!(told(85.6), both("-85.6 %", "-85.6 % (-85.6 to -85.6)"));
+        assert_eq!(told(86.0), both("-86 %", "-86 % (-86 to -86)"));
     }
 
     #[test]

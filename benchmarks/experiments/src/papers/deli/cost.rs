@@ -69,8 +69,8 @@ pub(super) fn figure(measured: &Measured) -> Figure {
         "{} The requests are those that `tierfeed plan --cost` counts for the job; time and requests count as many \
          times as the paper has more of them. Prices are not all published: these are fitted, as those with which the \
          most cells of the paper's table come out. A node costs {VM} $ an hour, and 10,000 reads 0.004 $ (the paper's \
-         text says 0.002 $). Storage is not measured: all ways have the published {STORAGE} $. The rows of the disk and of \
-         full fetches are not repeated.",
+         text says 0.002 $). Storage is not measured: all ways have the published {STORAGE} $. The rows of the \
+         disk and of full fetches are not repeated.",
         blank.setting
     );
     Figure { setting, charts: vec![chart], headlines, ..blank }

@@ -68,10 +68,10 @@ impl Measured {
         format!(
             "One of {NODES} nodes reads {SAMPLES} of {} samples of {SAMPLE} B in each of {EPOCHS} epochs, in batches \
              of {}; steps of {}, as in the paper in proportion to loading one by one. Samples of CIFAR-10 have \
-             {SAMPLE} B too, so that one run one by one stands for both. Caches, fetches and thresholds are told in samples \
-             of the paper, {SCALE} of which are one here. The cache of tierfeed is on a local disk, as DELI's, and has \
-             whole chunks of {CHUNK}, of {} such samples; what it stages ahead, four batches at most, is in memory. \
-             Loading time is what training waits for.",
+             {SAMPLE} B too, so that one run one by one stands for both. Caches, fetches and thresholds are told in \
+             samples of the paper, {SCALE} of which are one here. The cache of tierfeed is on a local disk, as DELI's, \
+             and has whole chunks of {CHUNK}, of {} such samples; what it stages ahead, four batches at most, is in \
+             memory. Loading time is what training waits for.",
             NODES * SAMPLES,
             scaled(BATCH_PUBLISHED),
             steps.join(" and "),
