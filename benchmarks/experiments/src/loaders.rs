@@ -301,7 +301,7 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
             bucket: String::new(),
             comparisons: Vec::new(),
         };
-        let loaders = prepare(stage, &settings.only, &mut outcome, step);
+        let loaders = prepare(stage, settings, &mut outcome, step);
         let is_far = settings.conditions.iter().any(|it| it.place == Place::Bucket);
         let far = is_far.then(|| far(stage, &loaders, &mut outcome, step)).transpose()?;
         let mut bench = Bench { stage, loaders, far };
@@ -335,20 +335,23 @@ fn far(
 /// The loaders that can be compared. Writes the photographs in the formats that they bring along.
 fn prepare(
     stage: &Stage<'_>,
-    only: &[String],
+    settings: &Settings,
     outcome: &mut Outcome,
     step: &mut dyn FnMut(&str),
 ) -> Vec<Loader> {
     let wanted = |loader: &&Loader| {
+        let only = &settings.only;
         only.is_empty() || loader.is_ours() || only.iter().any(|name| name == loader.script)
     };
+    // The bucket has formats of its own photographs.
+    let is_near = settings.conditions.iter().any(|it| it.place != Place::Bucket);
     let mut loaders = Vec::new();
     for loader in LOADERS.iter().filter(wanted) {
         if outcome.versions.get(loader.script).is_some_and(|version| version == "absent") {
             outcome.absent.insert(loader.name.to_owned(), "not installed".to_owned());
             continue;
         }
-        if loader.converts {
+        if loader.converts && is_near {
             step(&format!("{}: its own format", loader.name));
             let made = stage.trainer.convert(loader.script, &stage.made, &loader.data(stage));
             match made {

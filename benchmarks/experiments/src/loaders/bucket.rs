@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// At most so many photographs.
-const PHOTOGRAPHS: u32 = 320;
+const PHOTOGRAPHS: u32 = 160;
 /// A bucket of a cloud, seen from the same region.
 const PACE: Pace = Pace {
     latency: Nanoseconds(20_000_000),
