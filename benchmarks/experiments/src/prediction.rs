@@ -34,10 +34,11 @@ struct Transform {
 /// What `tierfeed plan --simulate` prints.
 #[derive(Debug, Deserialize)]
 struct Plan {
+    epochs: Vec<Total>,
     total: Total,
 }
 
-/// What a job does, as predicted.
+/// What a job does, or an epoch of it, as predicted.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Total {
     pub(crate) cold_read_bytes: u64,
@@ -60,12 +61,16 @@ pub(crate) struct Simulation<'a> {
 }
 
 impl Simulation<'_> {
-    /// Simulates the job.
+    /// Each epoch, as predicted.
     ///
     /// # Errors
     ///
     /// If the simulator refuses the job.
-    pub(crate) fn total(&self, tierfeed: &Path) -> anyhow::Result<Total> {
+    pub(crate) fn epochs(&self, tierfeed: &Path) -> anyhow::Result<Vec<Total>> {
+        Ok(self.plan(tierfeed)?.epochs)
+    }
+
+    fn plan(&self, tierfeed: &Path) -> anyhow::Result<Plan> {
         let mut plan = Command::new(tierfeed);
         plan.arg("plan").arg(self.job).args(["--simulate", "--json"]).args(self.nodes);
         plan.args(["--cold-bandwidth", &format!("{} B/s", self.cold.0)]);
@@ -76,8 +81,7 @@ impl Simulation<'_> {
         let output = plan.stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`tierfeed plan --simulate` failed: {said}");
-        let Plan { total } = parse(&output.stdout, Path::new("tierfeed plan --simulate"))?;
-        Ok(total)
+        parse(&output.stdout, Path::new("tierfeed plan --simulate"))
     }
 }
 
@@ -99,7 +103,7 @@ pub(crate) fn predict(
     let job = run_dir.join("job.yaml");
     let (step_s, transform_s) = (report.step_s(), report.transform_s());
     let simulation = Simulation { job: &job, cold, step_s, transform_s, nodes: None };
-    let total = simulation.total(tierfeed).with_context(|| run.to_owned())?;
+    let Plan { total, .. } = simulation.plan(tierfeed).with_context(|| run.to_owned())?;
     Ok(Prediction {
         run: run.to_owned(),
         predicted_cold_bytes: total.cold_read_bytes,
@@ -119,7 +123,7 @@ impl Report {
     }
 
     /// Bytes that the agent and its trainers read from the cold store.
-    pub(crate) fn cold_bytes(&self) -> u64 {
+    fn cold_bytes(&self) -> u64 {
         self.cold_read_bytes + self.self_read_bytes
     }
 
