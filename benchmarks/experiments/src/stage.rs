@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
@@ -25,8 +26,12 @@ use crate::{
 pub(crate) const BATCH: u32 = 16;
 /// The longer side of a photograph, in pixels.
 const SIDE: u32 = 500;
-/// What tierfeed stages beside its tiers.
+/// What tierfeed stages of decoded images beside its tiers, to a whole chunk; less of bytes, see [`Stage::memory_for`].
 pub(crate) const STAGING: Bytes = Bytes::mib(16);
+/// More than any job of an experiment stages.
+const MORE_THAN_STAGED: Bytes = Bytes::mib(64);
+/// Tiers have whole chunks.
+const CHUNK: Bytes = Bytes::mib(1);
 /// Room beside what was measured, for kernel memory and what varies. Page cache may fill the rest of it.
 pub(crate) const SPARE: Bytes = Bytes::mib(16);
 
@@ -83,8 +88,22 @@ pub(crate) struct Stage<'a> {
     pub(crate) emulated: String,
     /// What the processes of a loader hold by themselves.
     held: BTreeMap<String, Bytes>,
+    /// What a job of tierfeed stages, by its batches and whether it decodes.
+    staged: BTreeMap<(u32, bool), Bytes>,
     /// Of the turns since they were taken.
     predictions: Vec<Prediction>,
+}
+
+/// Of the report of a run.
+#[derive(Debug, Deserialize)]
+struct Report {
+    tiers: Vec<Tier>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tier {
+    name: String,
+    cache_bytes: u64,
 }
 
 /// One side of a comparison.
@@ -113,9 +132,18 @@ pub(crate) fn on_stage<T>(
         let dataset = Bytes(bytes_below(&made)?);
         on_slow_disk(folder, Bytes(dataset.0 * copies), |disk| {
             copy_below(&made, &disk.path().join("photographs"))?;
-            let (emulated, held, predictions) = (String::new(), BTreeMap::new(), Vec::new());
-            let mut stage =
-                Stage { settings, trainer, disk, made, dataset, rate, emulated, held, predictions };
+            let mut stage = Stage {
+                settings,
+                trainer,
+                disk,
+                made,
+                dataset,
+                rate,
+                emulated: String::new(),
+                held: BTreeMap::new(),
+                staged: BTreeMap::new(),
+                predictions: Vec::new(),
+            };
             stage.limit_disk(rate)?;
             experiment(&mut stage, step)
         })
@@ -152,6 +180,29 @@ impl Stage<'_> {
     /// A part of the dataset.
     pub(crate) fn percent(&self, percent: u64) -> Bytes {
         Bytes(self.dataset.0 * percent / 100)
+    }
+
+    /// The main memory with which the cache of a job holds so much, in whole chunks: beside it is what the job stages, as
+    /// a run of one epoch reports it.
+    pub(crate) fn memory_for(
+        &mut self,
+        cached: Bytes,
+        training: &Training<'_>,
+    ) -> anyhow::Result<Bytes> {
+        let key = (training.batch_size, training.decode);
+        if !self.staged.contains_key(&key) {
+            let job = job(MORE_THAN_STAGED, &[("page_cache", "off".into())]);
+            let alone = Training { epochs: 1, step_s: 0.0, job, ..training.clone() };
+            let machine = Machine { disk: Some(self.disk), ..Machine::default() };
+            let run_dir = self.trainer.train(&machine, &alone)?.run_dir;
+            let path = run_dir.context("a run of tierfeed has a directory")?.join("report.json");
+            let report = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let report: Report = serde_json::from_str(&report)?;
+            let main = report.tiers.iter().find(|tier| tier.name == "main-memory");
+            let staged = MORE_THAN_STAGED.0.saturating_sub(main.map_or(0, |it| it.cache_bytes));
+            self.staged.insert(key, Bytes(staged));
+        }
+        Ok(Bytes(cached.0 / CHUNK.0 * CHUNK.0 + self.staged[&key].0))
     }
 
     /// Trains once with the memory of a side and so much more, which `tierfeed hog` takes before.

@@ -136,6 +136,8 @@ fn described(stage: &Stage<'_>, charts: Vec<Chart>, headlines: Vec<Headline>) ->
             "the memory of the node is the limit of a control group, in which page cache counts too; the hog is \
              `tierfeed hog` in the same group, which keeps 32 MiB free for others"
                 .to_owned(),
+            "each loader decodes by its own library, so lines are compared along memory and not with each other"
+                .to_owned(),
             "there is no swap: what these loaders keep is page cache, which is dropped and never swapped, so swap \
              behind CXL would hold nothing of it"
                 .to_owned(),

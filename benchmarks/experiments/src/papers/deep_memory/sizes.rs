@@ -1,5 +1,7 @@
 //! Figures 10 and 11: total time against the size of CXL memory, of buffers and of batches.
 
+use std::path::Path;
+
 use serde_json::json;
 use tierfeed_core::units::Bytes;
 
@@ -7,7 +9,7 @@ use super::DISK;
 use crate::{
     claim::falls,
     figure::{Along, Figure, Headline, Paper, Series},
-    stage::{BATCH, Extent, STAGING, Side, Stage, cxl_memory, job},
+    stage::{BATCH, Extent, Side, Stage, cxl_memory, job},
     training::{Trained, Training},
 };
 
@@ -32,7 +34,7 @@ fn sizes(extent: Extent) -> (Vec<u32>, Vec<u32>) {
 /// Time against CXL memory beside main memory for a tenth.
 pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
-    let main = Bytes(stage.percent(10).0 + STAGING.0);
+    let main = memory_for(stage, 10, &data, BATCH)?;
     let (percent, _) = sizes(stage.settings.extent);
     let sides = percent.iter().map(|percent| {
         let tier = cxl_memory(stage.percent(u64::from(*percent)));
@@ -63,16 +65,17 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
 pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let (percent, batch_sizes) = sizes(stage.settings.extent);
-    let rows = batch_sizes.iter().map(|batch_size| {
-        let sides = percent.iter().map(|percent| {
-            let main = Bytes(stage.percent(u64::from(*percent)).0 + STAGING.0);
+    let mut rows = Vec::new();
+    for batch_size in batch_sizes {
+        let mut sides = Vec::new();
+        for &percent in &percent {
+            let main = memory_for(stage, percent, &data, batch_size)?;
             let job = job(main, &[("page_cache", json!("off"))]);
             let name = format!("batches of {batch_size}, buffers for {percent} %");
-            Side { name, room: None, training: training(&data, *batch_size, job) }
-        });
-        (format!("batches of {batch_size}"), sides.collect())
-    });
-    let rows = rows.collect();
+            sides.push(Side { name, room: None, training: training(&data, batch_size, job) });
+        }
+        rows.push((format!("batches of {batch_size}"), sides));
+    }
     let along = along(&percent);
     let axes = ("main memory, % of the dataset", "total time of 3 epochs, s");
     let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
@@ -98,7 +101,18 @@ fn claim(what: &str, series: &Series) -> Option<Headline> {
     falls(&format!("{what} for {} % against {} %", PERCENT[2], PERCENT[0]), first, last)
 }
 
-fn training(data: &std::path::Path, batch_size: u32, job: serde_json::Value) -> Training<'_> {
+/// Main memory with a cache for so many per cent of the dataset.
+fn memory_for(
+    stage: &mut Stage<'_>,
+    percent: u32,
+    data: &Path,
+    batch_size: u32,
+) -> anyhow::Result<Bytes> {
+    let cached = stage.percent(u64::from(percent));
+    stage.memory_for(cached, &training(data, batch_size, json!({})))
+}
+
+fn training(data: &Path, batch_size: u32, job: serde_json::Value) -> Training<'_> {
     let step_s = STEP_S * f64::from(batch_size) / f64::from(BATCH);
     let (loader, epochs, workers, decode) = ("tierfeed", EPOCHS, 2, false);
     Training { loader, data, batch_size, epochs, step_s, workers, decode, job }
@@ -112,7 +126,8 @@ fn described(stage: &Stage<'_>, name: &str) -> Figure {
         title: String::new(),
         setting: format!(
             "Bytes of {} photographs ({}) on a disk of {DISK}, read past the page cache; a step of 16 samples sleeps \
-             {:.0} ms.",
+             {:.0} ms. A size is that of the cache, in whole MiB; beside it is what the job stages, as a run of one \
+             epoch reported it.",
             stage.settings.photographs,
             stage.dataset,
             STEP_S * 1e3

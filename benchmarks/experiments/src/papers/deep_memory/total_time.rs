@@ -128,6 +128,8 @@ struct Total {
     environment: Environment,
     with_copy: Option<Value>,
     without_copy: Option<Value>,
+    /// Seconds in which steps waited for batches.
+    waited: Option<Value>,
 }
 
 /// Total times of a loader of today and of tierfeed.
@@ -174,7 +176,8 @@ fn measure(
             } else {
                 without_copy
             };
-            (*loader, Total { environment: *environment, with_copy, without_copy })
+            let waited = value(turns, |it| it.waits.iter().flatten().sum());
+            (*loader, Total { environment: *environment, with_copy, without_copy, waited })
         });
         let totals: Vec<_> = totals.collect();
         for loader in loaders {
@@ -294,7 +297,7 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
             let claim = less_time(&what, published, Some(relative), Some(Value::exactly(1.0)))?;
             Some(Headline { here: format!("{}, {models}", claim.here), ..claim })
         };
-        headlines.extend(claim("", |it| it.with_copy));
+        headlines.extend(claim("", |it| it.with_copy).map(|it| it.because(&waits(shown, times))));
         if environment.is_on_ram_disk() {
             let why = format!(
                 "without the {copy_s:.1} s of its copy it reads nothing from the disk, and tierfeed reads all in its \
@@ -305,6 +308,17 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
         }
     }
     headlines
+}
+
+/// How long tierfeed waits, of its times with all models: it can gain no more.
+fn waits(shown: &Shown, times: &Times) -> String {
+    let of_models = times.models.iter().filter_map(|(model, totals)| {
+        let ours = of(totals, shown.ours)?;
+        let (waited_s, total_s) = (ours.waited?.median, ours.with_copy?.median);
+        Some(format!("{waited_s:.1} of {total_s:.1} s ({})", model.name()))
+    });
+    let of_models = of_models.collect::<Vec<_>>().join(", ");
+    format!("tierfeed waits for batches for {of_models}; the rest is what steps take")
 }
 
 /// A time as a part of another.
@@ -338,7 +352,7 @@ mod tests {
         let copy_s = if environment.is_on_ram_disk() { 1.5 } else { 0.0 };
         let [with_copy, without_copy] =
             [seconds, seconds - copy_s].map(|it| Some(Value::exactly(it)));
-        Total { environment, with_copy, without_copy }
+        Total { environment, with_copy, without_copy, waited: Some(Value::exactly(0.5)) }
     }
 
     fn times(environments: [(Environment, f64, f64); 2]) -> Times {
@@ -350,11 +364,18 @@ mod tests {
 
     #[test]
     fn a_claim_up_to_is_of_the_model_that_gains_most_with_and_without_the_copy() {
-        let times = times([(CxlAsStorage, 10.0, 4.0), (Tierfeed, 9.0, 2.0)]);
-        let [counted, not_counted] = &headlines(&SHOWN[0], &times, 1.5)[..] else { panic!() };
+        let faster = times([(CxlAsStorage, 10.0, 4.0), (Tierfeed, 9.0, 2.0)]);
+        let [counted, not_counted] = &headlines(&SHOWN[0], &faster, 1.5)[..] else { panic!() };
         assert_eq!(counted.what, "up to, DataLoader, against CXL memory as storage");
         assert_eq!(counted.here, "-50 % (-50 to -50), step of 5 ms");
         assert_eq!(not_counted.here, "-20 % (-20 to -20), step of 5 ms");
+        assert_eq!(counted.why, "");
+        let slower = times([(Constrained, 2.0, 2.0), (Tierfeed, 9.0, 2.0)]);
+        assert_eq!(
+            headlines(&SHOWN[0], &slower, 1.5)[0].why,
+            "tierfeed waits for batches for 0.5 of 9.0 s (step of 40 ms), 0.5 of 2.0 s (step of 5 ms); the rest is \
+             what steps take"
+        );
     }
 
     #[test]
