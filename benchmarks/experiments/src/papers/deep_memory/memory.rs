@@ -13,7 +13,7 @@ use crate::{
 pub(super) const NAME: &str = "deep-memory-2";
 
 /// Memory for data, in per cent of the dataset.
-const MEMORY: [u32; 3] = [25, 50, 125];
+const MEMORY: [u32; 2] = [25, 125];
 /// What a hog takes of twice as much, in per cent of the dataset.
 const HOG: u32 = 50;
 const EPOCHS: u32 = 3;
@@ -27,9 +27,9 @@ const OURS: (&str, &str) = ("tierfeed", "tierfeed");
 
 pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
-    let (loaders, memory) = match stage.settings.extent {
-        Extent::Full => (vec![TF_DATA, OURS], MEMORY.to_vec()),
-        Extent::Quick => (vec![OURS], vec![MEMORY[0], MEMORY[2]]),
+    let loaders = match stage.settings.extent {
+        Extent::Full => vec![TF_DATA, OURS],
+        Extent::Quick => vec![OURS],
     };
     let side = |stage: &Stage<'_>, (loader, name): (&'static str, &str), percent: u32| {
         let share = stage.percent(u64::from(percent));
@@ -50,11 +50,11 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         }
     };
     let rows = loaders.iter().map(|loader| {
-        let sides = memory.iter().map(|percent| side(stage, *loader, *percent));
+        let sides = MEMORY.iter().map(|percent| side(stage, *loader, *percent));
         (loader.1.to_owned(), sides.collect())
     });
     let rows: Vec<_> = rows.collect();
-    let along = Along::Positions(memory.iter().map(|it| f64::from(*it)).collect());
+    let along = Along::Positions(MEMORY.iter().map(|it| f64::from(*it)).collect());
     let axes = ("memory for data, % of the dataset", "total time of 3 epochs, s");
     let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
     let mut headlines: Vec<_> = chart.series.iter().filter_map(claim).collect();
@@ -74,7 +74,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
 
 /// "Time falls with memory", of a loader.
 fn claim(series: &Series) -> Option<Headline> {
-    let [little, .., much] = MEMORY;
+    let [little, much] = MEMORY;
     let what = format!("total time with {}, memory for {much} % against {little} %", series.name);
     let [first, .., last] = series.values[..] else { return None };
     falls(&what, first, last)

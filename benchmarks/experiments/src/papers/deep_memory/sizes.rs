@@ -19,23 +19,19 @@ pub(super) const BATCHES: &str = "deep-memory-11";
 const EPOCHS: u32 = 3;
 const STEP_S: f64 = 0.01;
 
-/// Sizes of tiers, in per cent of the dataset.
+/// Sizes of CXL memory and of buffers, in per cent of the dataset.
 const PERCENT: [u32; 3] = [10, 40, 75];
+const ENDS: [u32; 2] = [PERCENT[0], PERCENT[2]];
 const BATCH_SIZES: [u32; 2] = [8, 32];
-
-/// The sizes of tiers, and those of batches.
-fn sizes(extent: Extent) -> (Vec<u32>, Vec<u32>) {
-    match extent {
-        Extent::Full => (PERCENT.to_vec(), BATCH_SIZES.to_vec()),
-        Extent::Quick => (vec![PERCENT[0], PERCENT[2]], vec![BATCH]),
-    }
-}
 
 /// Time against CXL memory beside main memory for a tenth.
 pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let main = memory_for(stage, 10, &data, BATCH)?;
-    let (percent, _) = sizes(stage.settings.extent);
+    let percent = match stage.settings.extent {
+        Extent::Full => PERCENT.to_vec(),
+        Extent::Quick => ENDS.to_vec(),
+    };
     let sides = percent.iter().map(|percent| {
         let tier = cxl_memory(stage.percent(u64::from(*percent)));
         let job = job(main, &[("tiers", tier), ("page_cache", "off".into())]);
@@ -64,11 +60,14 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
 /// Time against buffers, with three sizes of batches; as many samples a second are computed with all.
 pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
-    let (percent, batch_sizes) = sizes(stage.settings.extent);
+    let batch_sizes = match stage.settings.extent {
+        Extent::Full => BATCH_SIZES.to_vec(),
+        Extent::Quick => vec![BATCH],
+    };
     let mut rows = Vec::new();
     for batch_size in batch_sizes {
         let mut sides = Vec::new();
-        for &percent in &percent {
+        for percent in ENDS {
             let main = memory_for(stage, percent, &data, batch_size)?;
             let job = job(main, &[("page_cache", json!("off"))]);
             let name = format!("batches of {batch_size}, buffers for {percent} %");
@@ -76,7 +75,7 @@ pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyh
         }
         rows.push((format!("batches of {batch_size}"), sides));
     }
-    let along = along(&percent);
+    let along = along(&ENDS);
     let axes = ("main memory, % of the dataset", "total time of 3 epochs, s");
     let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
     let headlines = chart.series.iter();

@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) const NAME: &str = "deep-memory-14";
 
-const WORKERS: [u32; 3] = [1, 2, 4];
+const WORKERS: [u32; 2] = [1, 4];
 const WORKERS_QUICK: [u32; 2] = [1, 2];
 const EPOCHS: u32 = 3;
 const BATCH: u32 = 8;
