@@ -30,7 +30,7 @@ pub(super) fn run(
     step: &mut dyn FnMut(&str),
     repeated: &mut Repeated,
 ) {
-    let wanted = EXPERIMENTS.iter().filter(|it| is_wanted(it.name) && is_told(settings, it));
+    let wanted = EXPERIMENTS.iter().filter(|it| is_wanted(it.name) && has(settings.extent, it));
     let wanted: Vec<_> = wanted.collect();
     if !wanted.is_empty() {
         let few = GROUND.settings(settings);
@@ -48,6 +48,6 @@ pub(super) fn run(
 }
 
 /// A quick run leaves out half of the trainings.
-fn is_told(settings: &Settings, experiment: &Experiment) -> bool {
-    settings.extent == Extent::Full || experiment.is_quick
+fn has(extent: Extent, experiment: &Experiment) -> bool {
+    extent == Extent::Full || experiment.is_quick
 }

@@ -16,8 +16,8 @@ use crate::{
 pub(super) const NAME: &str = "newer-clock";
 
 const EPOCHS: u32 = 3;
-/// So many copies of the photographs: a copy takes seconds, and what little room a training has beside its memory
-/// holds a small part of them.
+/// So many copies of the photographs: copying them takes seconds, and the room that a training has beside its memory
+/// holds only a small part of them.
 const TIMES: u32 = 4;
 /// Two thirds of what the shared storage needs for a batch.
 const STEP_S: f64 = 0.02;

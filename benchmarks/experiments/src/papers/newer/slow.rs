@@ -1,4 +1,4 @@
-//! Slow samples: some photographs take forty times as long to decode as others.
+//! Slow samples: some photographs have so many pixels that they take far longer to decode than others.
 
 use tierfeed_core::units::Bytes;
 
@@ -91,7 +91,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             ),
         ],
         emulated: vec!["the GPU is a sleep; the slow samples are decoded, not emulated".to_owned()],
-        ..blank(NAME, "Slow samples", "Some samples take forty times as long to decode")
+        ..blank(NAME, "Slow samples", "Some samples take far longer to decode")
     })
 }
 
@@ -120,7 +120,9 @@ fn headlines(
     });
     let rest = at_least("batches without a slow sample that are there", 1.0, others[OURS]);
     let rest = rest.map(|it| {
-        it.because("a batch that follows a slow sample within the staged ones shares the two cores with it")
+        it.because(
+            "a batch that follows a slow sample within the staged ones shares the cores with it",
+        )
     });
     speed.into_iter().chain(used).chain(rest).collect()
 }
