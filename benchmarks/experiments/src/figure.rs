@@ -159,6 +159,25 @@ pub struct Prediction {
     pub stall_s: f64,
 }
 
+impl Figure {
+    /// A figure that shows nothing yet.
+    #[must_use]
+    pub fn named(paper: Paper, name: &str, number: &str, title: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            paper,
+            number: number.to_owned(),
+            title: title.to_owned(),
+            setting: String::new(),
+            charts: Vec::new(),
+            headlines: Vec::new(),
+            predictions: Vec::new(),
+            emulated: Vec::new(),
+            command: format!("tierfeed-bench paper {name}"),
+        }
+    }
+}
+
 impl Value {
     /// The median of turns and their range; `None` of no turn.
     #[must_use]

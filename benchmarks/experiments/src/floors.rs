@@ -60,16 +60,9 @@ mod tests {
         let ours = times.map(|[least, median, most]| Value { median, least, most });
         let claim = times_as_much("times as fast", 1.0, ours, Some(Value::exactly(1.0)));
         Figure {
-            name: "lobster-7".to_owned(),
-            paper: Paper::Lobster,
-            number: String::new(),
-            title: String::new(),
-            setting: String::new(),
-            charts: Vec::new(),
             headlines: claim.into_iter().collect(),
-            predictions: Vec::new(),
-            emulated: Vec::new(),
             command: String::new(),
+            ..Figure::named(Paper::Lobster, "lobster-7", "", "")
         }
     }
 

@@ -78,18 +78,7 @@ mod tests {
     use crate::figure::Paper;
 
     fn figure(name: &str, title: &str) -> Figure {
-        Figure {
-            name: name.to_owned(),
-            paper: Paper::Lobster,
-            number: String::new(),
-            title: title.to_owned(),
-            setting: String::new(),
-            charts: Vec::new(),
-            headlines: Vec::new(),
-            predictions: Vec::new(),
-            emulated: Vec::new(),
-            command: String::new(),
-        }
+        Figure { command: String::new(), ..Figure::named(Paper::Lobster, name, "", title) }
     }
 
     #[test]

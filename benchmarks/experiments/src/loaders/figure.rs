@@ -14,10 +14,6 @@ impl Outcome {
     pub fn figure(&self) -> Figure {
         let versions = self.versions.iter().map(|(loader, version)| format!("{loader} {version}"));
         Figure {
-            name: "loaders".to_owned(),
-            paper: Paper::Loaders,
-            number: "Comparison".to_owned(),
-            title: "Images a second by loader".to_owned(),
             setting: format!(
                 "{} photographs ({}), each loader with two workers or threads unless its name says another number. {}.",
                 self.photographs,
@@ -26,13 +22,13 @@ impl Outcome {
             ),
             charts: self.comparisons.iter().map(chart).collect(),
             headlines: self.comparisons.iter().filter_map(headline).collect(),
-            predictions: Vec::new(),
             emulated: [&self.disk, &self.bucket]
                 .into_iter()
                 .filter(|it| !it.is_empty())
                 .cloned()
                 .collect(),
             command: "tierfeed-bench loaders".to_owned(),
+            ..Figure::named(Paper::Loaders, "loaders", "Comparison", "Images a second by loader")
         }
     }
 }

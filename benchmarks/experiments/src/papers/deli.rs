@@ -104,15 +104,8 @@ pub(super) fn run(
 /// A figure of this paper without what it shows.
 fn blank(measured: &Measured, name: &str, number: &str, title: &str) -> Figure {
     Figure {
-        name: name.to_owned(),
-        paper: Paper::Deli,
-        number: number.to_owned(),
-        title: title.to_owned(),
         setting: Measured::setting(),
-        charts: Vec::new(),
-        headlines: Vec::new(),
-        predictions: Vec::new(),
         emulated: measured.emulated(),
-        command: format!("tierfeed-bench paper {name}"),
+        ..Figure::named(Paper::Deli, name, number, title)
     }
 }

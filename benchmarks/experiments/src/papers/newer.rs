@@ -9,10 +9,7 @@ mod slow;
 use tierfeed_core::units::BytesPerSecond;
 
 use super::repetition::{Ground, Repeat, Repeated};
-use crate::{
-    figure::{Figure, Paper},
-    stage::Settings,
-};
+use crate::stage::Settings;
 
 /// The disk that the photographs lie on.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
@@ -42,20 +39,4 @@ pub(super) fn run(
     repeated: &mut Repeated,
 ) {
     repeated.add_on_stage(settings, GROUND, &FIGURES, is_wanted, step);
-}
-
-/// A figure of this module without what it shows.
-fn blank(name: &str, number: &str, title: &str) -> Figure {
-    Figure {
-        name: name.to_owned(),
-        paper: Paper::Newer,
-        number: number.to_owned(),
-        title: title.to_owned(),
-        setting: String::new(),
-        charts: Vec::new(),
-        headlines: Vec::new(),
-        predictions: Vec::new(),
-        emulated: Vec::new(),
-        command: format!("tierfeed-bench paper {name}"),
-    }
 }

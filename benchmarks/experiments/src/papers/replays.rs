@@ -132,17 +132,9 @@ fn series(name: &str, source: Source, values: Vec<Option<Value>>) -> Series {
 /// A figure of a replay without what it shows.
 fn replayed(name: &str, paper: Paper) -> Figure {
     Figure {
-        name: name.to_owned(),
-        paper,
-        number: String::new(),
-        title: String::new(),
-        setting: String::new(),
-        charts: Vec::new(),
-        headlines: Vec::new(),
-        predictions: Vec::new(),
         emulated: vec![
             "all: a replay by the planner's state machines, on a virtual clock".to_owned(),
         ],
-        command: format!("tierfeed-bench paper {name}"),
+        ..Figure::named(paper, name, "", "")
     }
 }

@@ -78,10 +78,6 @@ fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Fi
     let headline = times_as_much(what, PUBLISHED_RATE, of(VARIANTS[4].0), of(VARIANTS[1].0));
     let why = "the limits of both are as far apart as published, so all that taking a batch costs beside makes it less";
     Ok(Figure {
-        name: NAME.to_owned(),
-        paper: Paper::DeepMemory,
-        number: "Figure 3".to_owned(),
-        title: "Load rate with and without caching and prefetching".to_owned(),
         setting: format!(
             "Bytes of {} photographs ({}) on a disk as fast as the paper's, {PAPERS_DISK}, read past the page cache; \
              no steps. Prefetching is {PREFETCHED} staged batches instead of {STAGED}: the one in use, the next, and one \
@@ -91,7 +87,6 @@ fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Fi
         ),
         headlines: headline.map(|it| it.because(why)).into_iter().collect(),
         charts: vec![chart],
-        predictions: Vec::new(),
         emulated: vec![
             stage.emulated.clone(),
             format!(
@@ -99,7 +94,12 @@ fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Fi
                  what is measured is how much of it reaches a training"
             ),
         ],
-        command: format!("tierfeed-bench paper {NAME}"),
+        ..Figure::named(
+            Paper::DeepMemory,
+            NAME,
+            "Figure 3",
+            "Load rate with and without caching and prefetching",
+        )
     })
 }
 

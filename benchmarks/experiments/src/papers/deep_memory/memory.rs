@@ -116,22 +116,13 @@ fn hogged_chart(hogged: &[Option<Value>; 2]) -> Chart {
 }
 
 fn described(stage: &Stage<'_>, charts: Vec<Chart>, headlines: Vec<Headline>) -> Figure {
-    Figure {
-        name: NAME.to_owned(),
-        paper: Paper::DeepMemory,
-        number: "Figure 2".to_owned(),
-        title: "Total time against memory".to_owned(),
-        setting: format!(
+    Figure { setting: format!(
             "{} photographs ({}) on a disk of {DISK}, decoded and cropped by 2 workers or threads, steps of \
              {:.0} ms that sleep.",
             stage.settings.photographs,
             stage.dataset,
             STEP_S * 1e3
-        ),
-        charts,
-        headlines,
-        predictions: Vec::new(),
-        emulated: vec![
+        ), charts, headlines, emulated: vec![
             stage.emulated.clone(),
             "the memory of the node is the limit of a control group, in which page cache counts too; the hog is \
              `tierfeed hog` in the same group, which keeps 32 MiB free for others"
@@ -141,7 +132,5 @@ fn described(stage: &Stage<'_>, charts: Vec<Chart>, headlines: Vec<Headline>) ->
             "there is no swap: what these loaders keep is page cache, which is dropped and never swapped, so swap \
              behind CXL would hold nothing of it"
                 .to_owned(),
-        ],
-        command: format!("tierfeed-bench paper {NAME}"),
-    }
+        ], ..Figure::named(Paper::DeepMemory, NAME, "Figure 2", "Total time against memory") }
 }

@@ -113,10 +113,6 @@ fn prepared(stage: &Stage<'_>) -> Bytes {
 
 fn described(stage: &Stage<'_>, copy_s: f64, rows: &[Row]) -> Figure {
     Figure {
-        name: NAME.to_owned(),
-        paper: Paper::DeepMemory,
-        number: "Figure 9".to_owned(),
-        title: "Preparation of images".to_owned(),
         setting: format!(
             "{}. Each image is decoded, resized to 256 and its middle of 224 cut out by 2 workers or threads, in \
              {PASSES} passes without steps. The paper prepares once, so its claims are of the first pass. In later \
@@ -127,9 +123,8 @@ fn described(stage: &Stage<'_>, copy_s: f64, rows: &[Row]) -> Figure {
         ),
         charts: vec![chart(rows)],
         headlines: headlines(rows, &first_pass_is_bounded(stage)),
-        predictions: Vec::new(),
         emulated: emulated(stage),
-        command: format!("tierfeed-bench paper {NAME}"),
+        ..Figure::named(Paper::DeepMemory, NAME, "Figure 9", "Preparation of images")
     }
 }
 

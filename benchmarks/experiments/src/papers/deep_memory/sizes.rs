@@ -119,10 +119,6 @@ fn training(data: &Path, batch_size: u32, job: serde_json::Value) -> Training<'_
 
 fn described(stage: &Stage<'_>, name: &str) -> Figure {
     Figure {
-        name: name.to_owned(),
-        paper: Paper::DeepMemory,
-        number: String::new(),
-        title: String::new(),
         setting: format!(
             "Bytes of {} photographs ({}) on a disk of {DISK}, read past the page cache; a step of 16 samples sleeps \
              {:.0} ms. A size is that of the cache, in whole MiB; beside it is what the job stages, as a run of one \
@@ -131,10 +127,7 @@ fn described(stage: &Stage<'_>, name: &str) -> Figure {
             stage.dataset,
             STEP_S * 1e3
         ),
-        charts: Vec::new(),
-        headlines: Vec::new(),
-        predictions: Vec::new(),
         emulated: vec![stage.emulated.clone()],
-        command: format!("tierfeed-bench paper {name}"),
+        ..Figure::named(Paper::DeepMemory, name, "", "")
     }
 }

@@ -98,18 +98,9 @@ fn figure(probe: &Probe) -> Figure {
         along: Along::Positions(threads.iter().map(|it| f64::from(*it)).collect()),
         series: series.collect(),
     };
-    Figure {
-        name: NAME.to_owned(),
-        paper: Paper::DeepMemory,
-        number: "Figure 1".to_owned(),
-        title: "Memory near and far".to_owned(),
-        setting: "`tierfeed tiers probe --quick` on this machine: near is memory of the node of the threads, far that \
+    Figure { setting: "`tierfeed tiers probe --quick` on this machine: near is memory of the node of the threads, far that \
                   of another."
-            .to_owned(),
-        charts: vec![chart],
-        headlines: headlines(probe),
-        predictions: Vec::new(),
-        emulated: if probe.pairs.iter().any(|pair| !pair.is_near()) {
+            .to_owned(), charts: vec![chart], headlines: headlines(probe), emulated: if probe.pairs.iter().any(|pair| !pair.is_near()) {
             Vec::new()
         } else {
             vec![
@@ -117,9 +108,7 @@ fn figure(probe: &Probe) -> Figure {
                  350 ns an access and passes 20 GB/s, which a probe states and does not measure"
                     .to_owned(),
             ]
-        },
-        command: format!("tierfeed-bench paper {NAME}"),
-    }
+        }, ..Figure::named(Paper::DeepMemory, NAME, "Figure 1", "Memory near and far") }
 }
 
 impl Pair {

@@ -245,10 +245,6 @@ fn side<'a>(
 
 fn figure(stage: &Stage<'_>, name: &str, shown: &Shown, times: &[Times], copy_s: f64) -> Figure {
     Figure {
-        name: name.to_owned(),
-        paper: Paper::DeepMemory,
-        number: shown.number.to_owned(),
-        title: shown.title.to_owned(),
         setting: format!(
             "{}. Decoded and cropped by 2 workers or threads. A step sleeps, or computes with a small network on one \
              core. Where the loader reads from fast storage, the total has the {copy_s:.1} s of the copy from the disk.",
@@ -256,9 +252,8 @@ fn figure(stage: &Stage<'_>, name: &str, shown: &Shown, times: &[Times], copy_s:
         ),
         charts: times.iter().map(|it| chart(shown, it)).collect(),
         headlines: times.iter().flat_map(|it| headlines(shown, it, copy_s)).collect(),
-        predictions: Vec::new(),
         emulated: emulated(stage),
-        command: format!("tierfeed-bench paper {name}"),
+        ..Figure::named(Paper::DeepMemory, name, shown.number, shown.title)
     }
 }
 

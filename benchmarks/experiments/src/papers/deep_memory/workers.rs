@@ -51,10 +51,6 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         values: values.clone(),
     });
     Ok(Figure {
-        name: NAME.to_owned(),
-        paper: Paper::DeepMemory,
-        number: "Figure 14".to_owned(),
-        title: "Total time by workers".to_owned(),
         setting: format!(
             "{} photographs ({}) as they are stored, batches of {BATCH}, steps of {:.0} ms that sleep, after each of \
              which all workers wait for each other; each worker on a node of its own, with a disk of {DISK} and memory \
@@ -71,13 +67,12 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             series: measured.collect(),
         }],
         headlines: linear.into_iter().chain(against).collect(),
-        predictions: Vec::new(),
         emulated: vec![
             stage.emulated.clone(),
             "nodes are control groups of one host, each with memory and a disk of its own"
                 .to_owned(),
         ],
-        command: format!("tierfeed-bench paper {NAME}"),
+        ..Figure::named(Paper::DeepMemory, NAME, "Figure 14", "Total time by workers")
     })
 }
 

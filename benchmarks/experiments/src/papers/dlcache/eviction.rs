@@ -32,10 +32,6 @@ pub(super) fn figure(extent: Extent, step: &mut dyn FnMut(&str)) -> Figure {
         ),
     ];
     Figure {
-        name: NAME.to_owned(),
-        paper: Paper::DlCache,
-        number: "Figure 7".to_owned(),
-        title: "Time to prepare datasets, by eviction policy (replay)".to_owned(),
         setting: format!(
             "A replay of {} patterns of jobs over {} chunks of datasets, whose sizes and costs are generated in the \
              shape of the paper's: nothing is moved. Mean time of a pattern, all chunks prepared once: {:.0} s.",
@@ -43,9 +39,13 @@ pub(super) fn figure(extent: Extent, step: &mut dyn FnMut(&str)) -> Figure {
         ),
         headlines: headlines.into_iter().flatten().collect(),
         charts: vec![chart(&outcome)],
-        predictions: Vec::new(),
         emulated: vec!["all: a replay by the policies, on a clock that counts jobs".to_owned()],
-        command: format!("tierfeed-bench paper {NAME}"),
+        ..Figure::named(
+            Paper::DlCache,
+            NAME,
+            "Figure 7",
+            "Time to prepare datasets, by eviction policy (replay)",
+        )
     }
 }
 

@@ -72,10 +72,6 @@ fn figure(settings: &Settings, images: u32, theirs: &Learned, ours: &Learned) ->
     };
     let (theirs_by_epoch, ours_by_epoch) = (mean_losses(theirs), mean_losses(ours));
     Figure {
-        name: NAME.to_owned(),
-        paper: Paper::Lobster,
-        number: "Figure 9".to_owned(),
-        title: "A network learns the same".to_owned(),
         setting: format!(
             "{images} images of {which}, and as test a fifth as many; a network of three convolutions with the same \
              seed, batches of {BATCH} in the order of PyTorch's `DistributedSampler`; tierfeed with {MEMORY} of memory."
@@ -90,9 +86,8 @@ fn figure(settings: &Settings, images: u32, theirs: &Learned, ours: &Learned) ->
             chart("loss", "mean of the epoch", &theirs_by_epoch, &ours_by_epoch),
         ],
         headlines: vec![same_losses(theirs, ours)],
-        predictions: Vec::new(),
         emulated: vec!["a small network on the CPU stands for ResNet50 on GPUs".to_owned()],
-        command: format!("tierfeed-bench paper {NAME}"),
+        ..Figure::named(Paper::Lobster, NAME, "Figure 9", "A network learns the same")
     }
 }
 

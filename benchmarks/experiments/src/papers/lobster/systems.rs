@@ -307,15 +307,8 @@ pub(super) fn described(name: &str, setting: String, emulated: Vec<String>) -> F
             .to_owned(),
     ];
     Figure {
-        name: name.to_owned(),
-        paper: Paper::Lobster,
-        number: String::new(),
-        title: String::new(),
         setting,
-        charts: Vec::new(),
-        headlines: Vec::new(),
-        predictions: Vec::new(),
         emulated: of_all.into_iter().chain(emulated).collect(),
-        command: format!("tierfeed-bench paper {name}"),
+        ..Figure::named(Paper::Lobster, name, "", "")
     }
 }

@@ -59,10 +59,6 @@ pub(super) fn figures(
     let rate = |trained: &Trained| images / trained.epoch_s(1);
     let chart = stage.chart(axes, along, rows.to_vec(), rate, step)?;
     Ok(vec![Figure {
-        name: NAME.to_owned(),
-        paper: Paper::Lobster,
-        number: "Figure 6".to_owned(),
-        title: "Preprocessing throughput by threads".to_owned(),
         setting: format!(
             "{} photographs ({}) in memory, decoded and cropped; nothing is computed. The paper has its peak at 6 \
              threads beside loading; this machine has {}.",
@@ -71,9 +67,7 @@ pub(super) fn figures(
             processors()
         ),
         charts: vec![chart],
-        headlines: Vec::new(),
-        predictions: Vec::new(),
         emulated: vec![format!("in the first epoch, {}", stage.emulated)],
-        command: format!("tierfeed-bench paper {NAME}"),
+        ..Figure::named(Paper::Lobster, NAME, "Figure 6", "Preprocessing throughput by threads")
     }])
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::json;
 use tierfeed_core::units::Bytes;
 
-use super::{DISK, blank};
+use super::DISK;
 use crate::{
     claim::no_slower,
-    figure::{Along, Chart, Figure, Series, Source},
+    figure::{Along, Chart, Figure, Paper, Series, Source},
     stage::{BATCH, STAGING, Side, Stage, copy_below, job, value},
     training::{Trained, Training},
 };
@@ -65,7 +65,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             stage.emulated.clone(),
             "that disk is the shared storage; the local disk is that of this machine".to_owned(),
         ],
-        ..blank(
+        ..Figure::named(
+            Paper::Newer,
             NAME,
             "Clock from shared storage",
             "The clock starts while the data lie on shared storage",

@@ -3,10 +3,10 @@
 use serde_json::json;
 use tierfeed_core::units::Bytes;
 
-use super::{DISK, blank};
+use super::DISK;
 use crate::{
     claim::{less_time, no_slower},
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value, Verdict},
     stage::{BATCH, Extent, STAGING, Side, Stage, job, value},
     training::Training,
 };
@@ -89,7 +89,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
              DataLoader is that of both, caching and decoding"
                 .to_owned(),
         ],
-        ..blank(NAME, "Cached encoded or decoded", "The form in which samples are kept")
+        ..Figure::named(Paper::Newer, NAME, "Cached encoded or decoded", "The form in which samples are kept")
     })
 }
 

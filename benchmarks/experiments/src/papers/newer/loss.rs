@@ -3,10 +3,10 @@
 use serde_json::json;
 use tierfeed_core::units::Bytes;
 
-use super::{DISK, blank};
+use super::DISK;
 use crate::{
     claim::less_time,
-    figure::{Along, Chart, Figure, Headline, Series, Source, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Verdict},
     stage::{Extent, Side, Stage, job, value},
     training::{Trained, Training},
 };
@@ -113,7 +113,12 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             stage.emulated.clone(),
             "nodes are processes of this host, and their network is the loopback".to_owned(),
         ],
-        ..blank(NAME, "Loss of a node", "A node is lost while three share their caches")
+        ..Figure::named(
+            Paper::Newer,
+            NAME,
+            "Loss of a node",
+            "A node is lost while three share their caches",
+        )
     })
 }
 

@@ -2,11 +2,10 @@
 
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
-use super::blank;
 use crate::{
     bucket::{Bucket, Pace},
     claim::times_as_much,
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
     machine::Machine,
     stage::{BATCH, Extent, STAGING, Stage, job},
     training::Training,
@@ -76,7 +75,7 @@ pub(super) fn figure(stage: &Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::R
              photograph in {}",
             checked.join(", ")
         )],
-        ..blank(NAME, "Round trips", "An epoch from far away")
+        ..Figure::named(Paper::Newer, NAME, "Round trips", "An epoch from far away")
     })
 }
 

@@ -2,10 +2,9 @@
 
 use tierfeed_core::units::Bytes;
 
-use super::blank;
 use crate::{
     claim::{at_least, times_as_much},
-    figure::{Along, Chart, Figure, Headline, Series, Source, Value},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Value},
     stage::{BATCH, STAGING, Side, Stage, bytes_below, copy_below, job, value},
     training::{Trained, Training},
 };
@@ -91,7 +90,12 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             ),
         ],
         emulated: vec!["the GPU is a sleep; the slow samples are decoded, not emulated".to_owned()],
-        ..blank(NAME, "Slow samples", "Some samples take far longer to decode")
+        ..Figure::named(
+            Paper::Newer,
+            NAME,
+            "Slow samples",
+            "Some samples take far longer to decode",
+        )
     })
 }
 
