@@ -88,12 +88,11 @@ pub fn machine(settings: &Settings) -> String {
         rounds => format!("{rounds} turns of each side"),
     };
     format!(
-        "{cores} cores ({}), {} of memory, Linux {}, tierfeed {}; {} photographs, {turns}.",
+        "{cores} cores ({}), {} of memory, Linux {}, tierfeed {}; {turns}.",
         of("/proc/cpuinfo", "model name"),
         kib.map_or(memory, |kib: u64| Bytes(kib * 1024).to_string()),
         kernel.trim(),
-        env!("CARGO_PKG_VERSION"),
-        settings.photographs
+        env!("CARGO_PKG_VERSION")
     )
 }
 

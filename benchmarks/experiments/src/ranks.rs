@@ -214,8 +214,8 @@ impl Nodes<'_> {
         Ok(turns)
     }
 
-    /// What the simulator says of the turn with the median time, without its first epoch. It is told how long a step computes, as it was set, and
-    /// how long the transform of a sample took.
+    /// What the simulator says of the turn with the median time, without its first epoch. It is told how long a step
+    /// computes, as it was set, and how long the transform of a sample took.
     fn predict(&mut self, side: &Side<'_>, turns: &[Ranked]) -> anyhow::Result<Prediction> {
         let mut turns: Vec<&Ranked> = turns.iter().collect();
         turns.sort_by(|a, b| a.total_s().total_cmp(&b.total_s()));

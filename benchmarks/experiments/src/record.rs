@@ -43,8 +43,10 @@ impl Record {
             |figure: &Figure| Measured { machine: machine.to_owned(), figure: figure.clone() };
         self.measured.extend(figures.iter().map(measured));
         let names = papers::names();
-        let place = |it: &Measured| names.iter().position(|name| *name == it.figure.name);
-        self.measured.sort_by_key(|it| place(it).unwrap_or(names.len()));
+        let place = |name: &str| names.iter().position(|it| *it == name).unwrap_or(names.len());
+        self.measured.sort_by_key(|Measured { figure, .. }| {
+            (figure.paper, number(&figure.name).unwrap_or(u32::MAX), place(&figure.name))
+        });
     }
 
     /// The figures.
@@ -72,13 +74,23 @@ impl Record {
     }
 }
 
+/// The number of a figure, as 8 of `deep-memory-8`.
+fn number(name: &str) -> Option<u32> {
+    name.rsplit_once('-')?.1.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::figure::Paper;
 
     fn figure(name: &str, title: &str) -> Figure {
-        Figure { command: String::new(), ..Figure::named(Paper::Lobster, name, "", title) }
+        let paper = match name {
+            "loaders" => Paper::Loaders,
+            name if name.starts_with("deep") => Paper::DeepMemory,
+            _ => Paper::Lobster,
+        };
+        Figure { command: String::new(), ..Figure::named(paper, name, "", title) }
     }
 
     #[test]
@@ -86,11 +98,17 @@ mod tests {
         let mut record = Record::default();
         record.add(&[figure("loaders", "old"), figure("lobster-7", "old")], "here.");
         assert_eq!(record.machine(), "here.");
-        record.add(&[figure("lobster-7", "new"), figure("deep-memory-8", "new")], "there.");
+        let others =
+            ["lobster-hits", "deep-memory-13", "deep-memory-9"].map(|it| figure(it, "new"));
+        record.add(&[&others[..], &[figure("lobster-7", "new")]].concat(), "there.");
         let titles = record.figures().into_iter().map(|it| (it.name, it.title));
-        let expected = [("deep-memory-8", "new"), ("lobster-7", "new"), ("loaders", "old")];
+        let new = ["deep-memory-9", "deep-memory-13", "lobster-7", "lobster-hits"];
+        let expected = new.map(|name| (name, "new")).into_iter().chain([("loaders", "old")]);
         assert!(titles.eq(expected.map(|(name, title)| (name.to_owned(), title.to_owned()))));
-        assert_eq!(record.machine(), "loaders: here. deep-memory-8, lobster-7: there.");
+        assert_eq!(
+            record.machine(),
+            "loaders: here. deep-memory-9, deep-memory-13, lobster-7, lobster-hits: there."
+        );
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) ->
         return String::new();
     }
     format!(
-        "The simulator was told how long steps and transforms took in {all} runs of tierfeed, and predicted cold bytes within \
-         {BYTES_OFF_MAX} % in {bytes}, time within {TIME_OFF_MAX} % in {time}."
+        "The simulator was told how long steps and transforms took in {all} runs of tierfeed, and predicted cold bytes \
+         within {BYTES_OFF_MAX} % in {bytes}, time within {TIME_OFF_MAX} % in {time}."
     )
 }
 

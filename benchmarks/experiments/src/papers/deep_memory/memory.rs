@@ -116,21 +116,27 @@ fn hogged_chart(hogged: &[Option<Value>; 2]) -> Chart {
 }
 
 fn described(stage: &Stage<'_>, charts: Vec<Chart>, headlines: Vec<Headline>) -> Figure {
-    Figure { setting: format!(
+    Figure {
+        setting: format!(
             "{} photographs ({}) on a disk of {DISK}, decoded and cropped by 2 workers or threads, steps of \
              {:.0} ms that sleep.",
             stage.settings.photographs,
             stage.dataset,
             STEP_S * 1e3
-        ), charts, headlines, emulated: vec![
+        ),
+        charts,
+        headlines,
+        emulated: vec![
             stage.emulated.clone(),
             "the memory of the node is the limit of a control group, in which page cache counts too; the hog is \
-             `tierfeed hog` in the same group, which keeps 32 MiB free for others"
+             tierfeed hog in the same group, which keeps 32 MiB free for others"
                 .to_owned(),
             "each loader decodes by its own library, so lines are compared along memory and not with each other"
                 .to_owned(),
             "there is no swap: what these loaders keep is page cache, which is dropped and never swapped, so swap \
              behind CXL would hold nothing of it"
                 .to_owned(),
-        ], ..Figure::named(Paper::DeepMemory, NAME, "Figure 2", "Total time against memory") }
+        ],
+        ..Figure::named(Paper::DeepMemory, NAME, "Figure 2", "Total time against memory")
+    }
 }

@@ -98,17 +98,18 @@ fn figure(probe: &Probe) -> Figure {
         along: Along::Positions(threads.iter().map(|it| f64::from(*it)).collect()),
         series: series.collect(),
     };
-    Figure { setting: "`tierfeed tiers probe --quick` on this machine: near is memory of the node of the threads, far that \
-                  of another."
-            .to_owned(), charts: vec![chart], headlines: headlines(probe), emulated: if probe.pairs.iter().any(|pair| !pair.is_near()) {
-            Vec::new()
-        } else {
-            vec![
-                "this machine has one memory node: what is far is emulated in all other figures by a tier that waits \
-                 350 ns an access and passes 20 GB/s, which a probe states and does not measure"
-                    .to_owned(),
-            ]
-        }, ..Figure::named(Paper::DeepMemory, NAME, "Figure 1", "Memory near and far") }
+    let is_one_node = probe.pairs.iter().all(Pair::is_near);
+    let one_node = "this machine has one memory node: what is far is emulated in all other figures by a tier that \
+                    waits 350 ns an access and passes 20 GB/s, which a probe states and does not measure";
+    Figure {
+        setting: "tierfeed tiers probe --quick on this machine: near is memory of the node of the threads, far that of \
+                  another."
+            .to_owned(),
+        charts: vec![chart],
+        headlines: headlines(probe),
+        emulated: is_one_node.then(|| one_node.to_owned()).into_iter().collect(),
+        ..Figure::named(Paper::DeepMemory, NAME, "Figure 1", "Memory near and far")
+    }
 }
 
 impl Pair {

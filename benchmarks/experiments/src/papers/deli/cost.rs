@@ -66,7 +66,7 @@ pub(super) fn figure(measured: &Measured) -> Figure {
     let chart = Chart { title: String::new(), x: String::new(), y, along, series };
     let blank = blank(measured, NAME, "Table II", "What two epochs cost");
     let setting = format!(
-        "{} The requests are those that `tierfeed plan --cost` counts for the job; time and requests count as many \
+        "{} The requests are those that tierfeed plan --cost counts for the job; time and requests count as many \
          times as the paper has more of them. Prices are not all published: these are fitted, as those with which the \
          most cells of the paper's table come out. A node costs {VM} $ an hour, and 10,000 reads 0.004 $ (the paper's \
          text says 0.002 $). Storage is not measured: all ways have the published {STORAGE} $. The rows of the \

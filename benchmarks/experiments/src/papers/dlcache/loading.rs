@@ -121,28 +121,32 @@ pub(super) fn figure(
     let ready_s = shortest_wait(&turns[0]).context("DataLoader waited for no batch")?;
     let waits: Vec<Waits> = turns.iter().map(|turns| Waits::of(turns, ready_s)).collect();
     let workers = experiment.workers.count();
-    Ok(Figure { setting: format!(
-            "{}; all read once from a disk of {DISK} in batches of {BATCH}; as many workers or threads as {workers} of {} cores, \
-             {} of 8 in the paper{}. DataLoader needs {:.0} ms for a batch; steps are 30, 60 and 90 % of that, those \
-             of the paper 0.5 to 3 s. No batch counts as waited for shorter than {:.1} ms, which is the shortest \
+    let tuned =
+        if experiment.workers == Workers::Tuned { ", and tierfeed finds their number" } else { "" };
+    Ok(Figure {
+        setting: format!(
+            "{}; all read once from a disk of {DISK} in batches of {BATCH}; as many workers or threads as \
+             {workers} of {} cores, {} of 8 in the paper{}. DataLoader needs {:.0} ms for a batch; steps are 30, 60 \
+             and 90 % of that, those of the paper 0.5 to 3 s. No batch counts as waited for shorter than {:.1} ms, which is the shortest \
              that DataLoader takes to hand one over.",
             experiment.samples.described(stage, &data)?,
             cores(),
             experiment.workers.published(),
-            if experiment.workers == Workers::Tuned {
-                ", and tierfeed finds their number"
-            } else {
-                ""
-            },
+            tuned,
             batch_s * 1e3,
             ready_s * 1e3,
-        ), headlines: headlines(experiment, &waits), charts: vec![by_step(&waits), total(&turns)], emulated: vec![
+        ),
+        headlines: headlines(experiment, &waits),
+        charts: vec![by_step(&waits), total(&turns)],
+        emulated: vec![
             stage.emulated.clone(),
             "the GPU is a sleep, as in the paper; several jobs that share a cache are not repeated".to_owned(),
             "tierfeed decodes by threads of its own, and of a photograph only what the crop needs, DataLoader all of \
              it in its workers: the throughput is that of both, prefetching and decoding"
                 .to_owned(),
-        ], ..Figure::named(Paper::DlCache, experiment.name, experiment.number, experiment.title()) })
+        ],
+        ..Figure::named(Paper::DlCache, experiment.name, experiment.number, experiment.title())
+    })
 }
 
 impl Experiment {

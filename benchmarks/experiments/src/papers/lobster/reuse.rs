@@ -66,7 +66,7 @@ pub(super) fn figures(
         ..described(
             NAME,
             format!(
-                "The order of node 0 of {NODES} with {RANKS_PER_NODE} ranks each, as `tierfeed plan --dump` prints it: \
+                "The order of node 0 of {NODES} with {RANKS_PER_NODE} ranks each, as tierfeed plan --dump prints it: \
                  {STEPS} steps in an epoch as in the paper, in batches of {BATCH}; reads of {COUNTED} of {EPOCHS} epochs."
             ),
             Vec::new(),

@@ -53,7 +53,7 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         setting: format!(
             "Bytes of {} photographs ({}) on shared storage of {DISK}; memory for {MEMORY_PERCENT} % of them in a \
              control group, and a local disk for all; steps of {:.0} ms. The clock starts with the process, so that \
-             the time until the first epoch has the imports and all copies; `tierfeed run` starts the agent before the \
+             the time until the first epoch has the imports and all copies; tierfeed run starts the agent before the \
              script, which imports PyTorch.",
             stage.settings.photographs * TIMES,
             dataset,
