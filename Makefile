@@ -114,7 +114,7 @@ experiments: setup ## figures of papers as real trainings, and other loaders bes
 	  $(TIERFEED_BIN)-bench paper all --python "$$python" --page experiments.html && \
 	  $(TIERFEED_BIN)-bench loaders --python "$$python" --page experiments.html
 
-experiments-quick: setup ## the same in ten minutes, against what they reached before
+experiments-quick: setup ## the same in about ten minutes, against what they reached before
 	@scripts/setup-tools.sh experiments
 	@scripts/build.sh --package tierfeed-benchmarks --lib --bins --examples
 	python="$$(scripts/frameworks/setup.sh peers)/bin/python" && \
