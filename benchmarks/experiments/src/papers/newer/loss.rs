@@ -81,34 +81,19 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         Extent::Quick => [SIDES[CACHED_ANEW], SIDES[NOT_CACHED]].map(side).into(),
     };
     let turns = stage.turns(&sides, step)?;
-    let after = |turns| value(turns, |trained| trained.epoch_s(LOST_IN as usize + 1));
-    let headline = less_time(
-        "time of the epochs after the loss, against reading lost samples from the shared disk in each",
-        PUBLISHED,
-        after(&turns[CACHED_ANEW]),
-        after(&turns[NOT_CACHED]),
-    );
-    let headline = headline.map(|it| Headline {
-        verdict: Verdict::NotComparable,
-        why: "the paper goes on without the lost node; here its rank reads all of its batches from the shared disk by \
-              itself, and the others wait for it on both sides"
-            .to_owned(),
-        ..it
-    });
     Ok(Figure {
         setting: format!(
             "Bytes of {} photographs ({}) on a disk of {DISK} that {NODES} nodes on this host share; each has one rank \
              and room for {CACHED_PERCENT} % of them, or, where two nodes cannot hold what the third held, for \
-             {FULL_PERCENT} %; ranks in lock-step with steps of {:.0} ms. The agent of node 1 \
-             is killed in the middle of epoch {}; its rank reads on by itself. Every rank compared the order of all \
-             batches with PyTorch's sampler, and their bytes with the files.",
+             {FULL_PERCENT} %; ranks in lock-step with steps of {:.0} ms. The agent of node 1 is killed in the \
+             middle of epoch {}; its rank reads on by itself. Every rank compared the order of all batches with PyTorch's sampler, and their bytes with the files.",
             stage.settings.photographs,
             stage.dataset,
             STEP_S * 1e3,
             LOST_IN + 1,
         ),
         charts: vec![by_epoch(&turns)],
-        headlines: headline.into_iter().collect(),
+        headlines: headline(&turns).into_iter().collect(),
         emulated: vec![
             stage.emulated.clone(),
             "nodes are processes of this host, and their network is the loopback".to_owned(),
@@ -119,6 +104,24 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
             "Loss of a node",
             "A node is lost while three share their caches",
         )
+    })
+}
+
+/// The epochs after the loss, with and without room for what was lost.
+fn headline(turns: &[Vec<Trained>]) -> Option<Headline> {
+    let after = |turns| value(turns, |trained| trained.epoch_s(LOST_IN as usize + 1));
+    let headline = less_time(
+        "time of the epochs after the loss, against reading lost samples from the shared disk in each",
+        PUBLISHED,
+        after(&turns[CACHED_ANEW]),
+        after(&turns[NOT_CACHED]),
+    );
+    headline.map(|it| Headline {
+        verdict: Verdict::NotComparable,
+        why: "the paper goes on without the lost node; here its rank reads all of its batches from the shared disk by \
+              itself, and the others wait for it on both sides"
+            .to_owned(),
+        ..it
     })
 }
 
