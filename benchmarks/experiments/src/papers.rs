@@ -30,15 +30,27 @@ pub struct Outcome {
 /// Names of several figures.
 const PAPERS: [&str; 6] = ["all", "deep-memory", "lobster", "deli", "dlcache", "newer"];
 
+type Run = fn(&Settings, &dyn Fn(&str) -> bool, &mut dyn FnMut(&str), &mut Repeated);
+
+/// What repeats the wanted figures of each paper.
+const RUNS: [Run; 5] = [
+    |settings, is_wanted, step, all| deep_memory::FIGURES.run(settings, is_wanted, step, all),
+    |settings, is_wanted, step, all| lobster::FIGURES.run(settings, is_wanted, step, all),
+    deli::run,
+    dlcache::run,
+    |settings, is_wanted, step, all| newer::FIGURES.run(settings, is_wanted, step, all),
+];
+
 /// All names that [`run`] takes: `all`, papers, figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let figures = deep_memory::names().chain(lobster::names()).chain(deli::names());
+    let on_stage = deep_memory::FIGURES.names().chain(lobster::FIGURES.names());
     PAPERS
         .into_iter()
-        .chain(figures)
+        .chain(on_stage)
+        .chain(deli::names())
         .chain(dlcache::names())
-        .chain(newer::names())
+        .chain(newer::FIGURES.names())
         .chain(replays::names())
         .collect()
 }
@@ -53,7 +65,7 @@ pub fn run(
 ) -> Outcome {
     let is_wanted = |figure: &str| is_wanted(figure, names);
     let mut repeated = Repeated::default();
-    for run in [deep_memory::run, lobster::run, deli::run, dlcache::run, newer::run] {
+    for run in RUNS {
         run(settings, &is_wanted, step, &mut repeated);
         so_far(&repeated.figures);
     }

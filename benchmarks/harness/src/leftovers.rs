@@ -169,12 +169,4 @@ mod tests {
         let all = ["inner/innermost", "inner"].map(|it| parent.join(it));
         assert_eq!(groups, [all.as_slice(), &[parent]].concat());
     }
-
-    #[test]
-    fn a_group_of_no_process_has_none() {
-        assert_eq!(
-            processes_in(Path::new("/sys/fs/cgroup/tierfeed-bench-none")),
-            Vec::<i32>::new()
-        );
-    }
 }

@@ -17,38 +17,23 @@ mod workers;
 
 use tierfeed_core::units::BytesPerSecond;
 
-use super::repetition::{Ground, Repeat, Repeated};
-use crate::stage::Settings;
+use super::repetition::{Ground, OnStage};
 
 /// The disk of the node.
 const DISK: BytesPerSecond = BytesPerSecond(40_000_000);
 
-/// Ratios need no more photographs, and each figure has turns of many sides.
-const GROUND: Ground = Ground { disk: DISK, copies: 1, photographs: 600, photographs_quick: 320 };
-
 /// The figures, by name; those of one entry come from the same runs.
-const FIGURES: [(&[&str], Repeat); 8] = [
-    (&[tiers::NAME], tiers::figures),
-    (&[memory::NAME], |stage, step| Ok(vec![memory::figure(stage, step)?])),
-    (&[caching::NAME], |stage, step| Ok(vec![caching::figure(stage, step)?])),
-    (&total_time::NAMES, total_time::figures),
-    (&[preprocess::NAME], |stage, step| Ok(vec![preprocess::figure(stage, step)?])),
-    (&[sizes::CXL], |stage, step| Ok(vec![sizes::cxl(stage, step)?])),
-    (&[sizes::BATCHES], |stage, step| Ok(vec![sizes::batches(stage, step)?])),
-    (&[workers::NAME], |stage, step| Ok(vec![workers::figure(stage, step)?])),
-];
-
-/// The names of the figures that [`run`] repeats.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    FIGURES.iter().flat_map(|(names, _)| names.iter().copied())
-}
-
-/// Repeats the figures of this paper that are wanted.
-pub(super) fn run(
-    settings: &Settings,
-    is_wanted: &dyn Fn(&str) -> bool,
-    step: &mut dyn FnMut(&str),
-    repeated: &mut Repeated,
-) {
-    repeated.add_on_stage(settings, GROUND, &FIGURES, is_wanted, step);
-}
+pub(super) const FIGURES: OnStage = OnStage {
+    // Ratios need no more photographs, and each figure has turns of many sides.
+    ground: Ground { disk: DISK, copies: 1, photographs: 600, photographs_quick: 320 },
+    figures: &[
+        (&[tiers::NAME], tiers::figures),
+        (&[memory::NAME], |stage, step| Ok(vec![memory::figure(stage, step)?])),
+        (&[caching::NAME], |stage, step| Ok(vec![caching::figure(stage, step)?])),
+        (&total_time::NAMES, total_time::figures),
+        (&[preprocess::NAME], |stage, step| Ok(vec![preprocess::figure(stage, step)?])),
+        (&[sizes::CXL], |stage, step| Ok(vec![sizes::cxl(stage, step)?])),
+        (&[sizes::BATCHES], |stage, step| Ok(vec![sizes::batches(stage, step)?])),
+        (&[workers::NAME], |stage, step| Ok(vec![workers::figure(stage, step)?])),
+    ],
+};

@@ -48,16 +48,31 @@ impl Repeated {
             Err(error) => self.failed.push(format!("{}: {error:#}", names.join(", "))),
         }
     }
+}
 
-    /// Repeats those of `figures` that are wanted; those of one entry come from the same runs.
-    pub(super) fn add_on_stage(
-        &mut self,
+/// Figures that are repeated on one stage.
+#[derive(Debug)]
+pub(super) struct OnStage {
+    pub(super) ground: Ground,
+    /// By name; those of one entry come from the same runs.
+    pub(super) figures: &'static [(&'static [&'static str], Repeat)],
+}
+
+impl OnStage {
+    /// The names of the figures.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.figures.iter().flat_map(|(names, _)| names.iter().copied())
+    }
+
+    /// Repeats the figures that are wanted.
+    pub(super) fn run(
+        &self,
         settings: &Settings,
-        ground: Ground,
-        figures: &[(&[&str], Repeat)],
         is_wanted: &dyn Fn(&str) -> bool,
         step: &mut dyn FnMut(&str),
+        repeated: &mut Repeated,
     ) {
+        let Self { ground, figures } = self;
         let wanted: Vec<_> =
             figures.iter().filter(|(names, _)| names.iter().any(|name| is_wanted(name))).collect();
         if wanted.is_empty() {
@@ -66,20 +81,20 @@ impl Repeated {
         let settings = ground.settings(settings);
         let made = on_stage(&settings, ground.disk, ground.copies, step, |stage, step| {
             for (names, repeat) in &wanted {
-                let mut repeated = repeat(stage, step);
+                let mut made = repeat(stage, step);
                 let predictions = stage.take_predictions();
-                if let Ok(figures) = &mut repeated {
+                if let Ok(figures) = &mut made {
                     figures.retain(|figure| is_wanted(&figure.name));
                 }
-                if let Ok([first, ..]) = repeated.as_deref_mut() {
+                if let Ok([first, ..]) = made.as_deref_mut() {
                     first.predictions.extend(predictions);
                 }
-                self.add(names, repeated);
+                repeated.add(names, made);
             }
             Ok(Vec::new())
         });
         let names: Vec<&str> = wanted.iter().flat_map(|(names, _)| names.iter().copied()).collect();
-        self.add(&names, made);
+        repeated.add(&names, made);
     }
 }
 

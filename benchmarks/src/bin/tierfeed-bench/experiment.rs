@@ -1,5 +1,7 @@
 //! One function for each experiment: its settings from the arguments, its outcome to the output.
 
+mod papers;
+
 use std::{fs, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, anyhow};
@@ -10,16 +12,7 @@ use tierfeed_benchmarks::{
     transforms::{self, Experiment},
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
-use tierfeed_experiments::{
-    deli, dlcache,
-    figure::Figure,
-    floors::{self, Floors},
-    limits,
-    loaders::{self, Condition},
-    lobster, page, papers,
-    record::Record,
-    stage::{self, Extent},
-};
+use tierfeed_experiments::{deli, dlcache, limits, lobster};
 use tierfeed_harness::{
     environment,
     failure::Failure,
@@ -32,10 +25,9 @@ use tierfeed_harness::{
 use crate::arguments::{
     Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDeli, BenchDirect,
     BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
-    BenchLimits, BenchLoaders, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPaper,
-    BenchPeers, BenchPhases, BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended,
-    BenchTransforms, DlcachePatterns, FiguresOutput, ForwardedArguments, IoEngine, RemoveLeftovers,
-    TiersSubject,
+    BenchLimits, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases,
+    BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTransforms,
+    DlcachePatterns, ForwardedArguments, IoEngine, RemoveLeftovers, TiersSubject,
 };
 
 /// Where some experiments keep data in memory.
@@ -61,8 +53,8 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Limits(it) => limits(&it),
         Bench::Deli(it) => deli(it),
         Bench::Lobster(it) => lobster(&it),
-        Bench::Loaders(it) => loaders(it),
-        Bench::Paper(it) => paper(it),
+        Bench::Loaders(it) => papers::loaders(it),
+        Bench::Paper(it) => papers::paper(it),
         Bench::Objects(it) => objects(it),
         Bench::EndToEnd(it) => end_to_end(it),
         Bench::NoHarm(it) => no_harm(it),
@@ -446,108 +438,6 @@ fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
     }
     format.print(&outcome, lobster::table)?;
     passed(outcome.judged())
-}
-
-fn loaders(arguments: BenchLoaders) -> Result<(), Failure> {
-    let BenchLoaders { python, photographs, rounds, only, place, quick, figures, output } =
-        arguments;
-    let _watch = watch(&output.folder())?;
-    let floors = figures.floors()?;
-    let (extent, photographs, rounds) =
-        if quick { (Extent::Quick, 1000, 1) } else { (Extent::Full, photographs, rounds) };
-    let mut conditions = if quick { Condition::QUICK.to_vec() } else { Condition::ALL.to_vec() };
-    conditions.retain(|it| place.is_empty() || place.iter().any(|name| name == it.place.name()));
-    let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
-    let s3_server = programs::s3_server(None)?;
-    let stage = stage::Settings {
-        extent,
-        python,
-        tierfeed,
-        s3_server,
-        folder,
-        labelled: None,
-        photographs,
-        rounds,
-    };
-    let settings = loaders::Settings { stage, only, conditions };
-    let outcome = loaders::run(&settings, &mut |step| tracing::info!("{step}"));
-    let outcome = outcome.map_err(Failure::Work)?;
-    let figure = [outcome.figure()];
-    figures.write(&figure, &papers::machine(&settings.stage))?;
-    output.print(&outcome, loaders::table)?;
-    passed(outcome.judged().and(floors::judged(&floors, &figure)))
-}
-
-fn paper(arguments: BenchPaper) -> Result<(), Failure> {
-    let BenchPaper { names, python, photographs, labelled, rounds, quick, figures, output } =
-        arguments;
-    let _watch = watch(&output.folder())?;
-    let floors = figures.floors()?;
-    let (extent, photographs, turns) =
-        if quick { (Extent::Quick, 600, 1) } else { (Extent::Full, photographs, 3) };
-    let rounds = rounds.unwrap_or(turns);
-    let (tierfeed, folder) = (Programs::find()?.tierfeed, output.folder());
-    let s3_server = programs::s3_server(None)?;
-    let stage = stage::Settings {
-        extent,
-        python,
-        tierfeed,
-        s3_server,
-        folder,
-        labelled,
-        photographs,
-        rounds,
-    };
-    let machine = papers::machine(&stage);
-    // After each paper: a run takes an hour.
-    let mut written = Ok(());
-    let outcome =
-        papers::run(&stage, &names, &mut |step| tracing::info!("{step}"), &mut |so_far| {
-            written = figures.write(so_far, &machine);
-        });
-    written?;
-    output.print(&outcome, |outcome| page::table(&outcome.figures))?;
-    let failed = outcome.failed.into_iter();
-    let judged = floors::judged(&floors, &outcome.figures);
-    passed(failed.fold(judged, |judged, it| judged.verdict(it, "missed")))
-}
-
-fn read_floors(file: &Path) -> Result<Floors, Failure> {
-    let read = fs::read_to_string(file).map_err(anyhow::Error::new);
-    let floors = read.and_then(|text| Ok(serde_json::from_str(&text)?));
-    floors.with_context(|| file.display().to_string()).map_err(Failure::Input)
-}
-
-impl FiguresOutput {
-    /// What the file says; nothing without one.
-    fn floors(&self) -> Result<Floors, Failure> {
-        self.floors.as_deref().map_or_else(|| Ok(Floors::new()), read_floors)
-    }
-
-    /// The page and the floors, where they are wanted.
-    fn write(&self, figures: &[Figure], machine: &str) -> Result<(), Failure> {
-        let written = |file: &Path, text: String| {
-            let written = fs::write(file, text);
-            written
-                .with_context(|| format!("cannot write {}", file.display()))
-                .map_err(Failure::Work)
-        };
-        if let Some(file) = &self.page {
-            let beside = file.with_extension("json");
-            let mut record = Record::read(&beside).map_err(Failure::Input)?;
-            record.add(figures, machine);
-            let text = serde_json::to_string_pretty(&record);
-            written(&beside, text.context("figures are no JSON").map_err(Failure::Work)? + "\n")?;
-            written(file, page::page(&record.figures(), &record.machine()))?;
-        }
-        if let Some(file) = &self.record_floors {
-            let mut all = if file.exists() { read_floors(file)? } else { Floors::new() };
-            all.extend(floors::floors(figures));
-            let text = serde_json::to_string_pretty(&all);
-            written(file, text.context("floors are no JSON").map_err(Failure::Work)? + "\n")?;
-        }
-        Ok(())
-    }
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {
