@@ -310,6 +310,8 @@ impl Trainer {
 
     pub(crate) fn arrange<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("TIERFEED_EXE", &self.tierfeed).env("PYTHONUNBUFFERED", "1");
+        // What other loaders leave among temporary files goes with the folder.
+        command.env("TMPDIR", &self.folder);
         command.current_dir(&self.folder)
     }
 
