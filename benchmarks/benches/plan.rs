@@ -120,6 +120,7 @@ fn sessions(criterion: &mut Criterion) {
         step_time: Nanoseconds(50_000_000),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     };
     let mut group = criterion.benchmark_group("plan");
     group.throughput(Throughput::Elements(u64::from(SAMPLES * EPOCHS))).sample_size(10);
@@ -156,6 +157,7 @@ fn simulations(criterion: &mut Criterion) {
         step_time: Nanoseconds(235_000_000),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     };
     let mut group = criterion.benchmark_group("simulate");
     group.throughput(Throughput::Elements(u64::from(SAMPLES * EPOCHS))).sample_size(10);

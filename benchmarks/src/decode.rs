@@ -74,7 +74,8 @@ impl Work {
 pub struct Settings {
     /// The path of the `tierfeed` binary.
     pub tierfeed: PathBuf,
-    /// A Python with torchvision, Pillow and the `tierfeed` package, and those of DALI and SPDL that are to be measured.
+    /// A Python with torchvision, Pillow and the `tierfeed` package, and those of DALI and SPDL that are to be
+    /// measured.
     pub python: PathBuf,
     /// A folder of photographs in JPEG, besides generated ones.
     pub photographs: Option<PathBuf>,

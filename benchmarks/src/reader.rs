@@ -27,7 +27,8 @@ struct RankClient {
     next: Option<BatchId>,
 }
 
-/// Reads the whole job from the agents at `sockets`, one for each node, and returns how long each epoch took, including what each step computes; `step` tells how long, by its number from 1.
+/// Reads the whole job from the agents at `sockets`, one for each node, and returns how long each epoch took, including
+/// what each step computes; `step` tells how long, by its number from 1.
 ///
 /// # Errors
 ///

@@ -57,6 +57,8 @@ pub struct Model {
     pub pause: Option<Pause>,
     /// What transforms cost, if the job has any.
     pub transforms: Option<TransformCosts>,
+    /// How long the agent reads before the training begins.
+    pub head_start: Nanoseconds,
 }
 
 /// What one epoch did.
@@ -195,8 +197,13 @@ fn run<O: Observer>(
     let mut trace = Trace::new(settings, observer);
     let mut digest = Digest::default();
     let peers = machine.peers.iter().flat_map(|peers| peers.join(settings.order.start.epoch));
-    let first = peers.chain(manager.begin()).chain(trainer.attach());
+    let first = peers.chain(manager.begin());
     first.for_each(|event| session.handle(event, clock.now));
+    if machine.head_start > clock.now {
+        clock.at(machine.head_start, Due::TrainingBegins);
+    } else {
+        trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
+    }
     loop {
         session.run_jobs();
         while let Some(command) = session.poll_command() {
@@ -223,6 +230,9 @@ fn run<O: Observer>(
             Some(Due::Transformed(op, took, read)) => {
                 read.into_iter().for_each(|read| trace.completed(read, clock.now));
                 session.handle(Event::Transformed { op, outcome: Ok(()), took }, clock.now);
+            }
+            Some(Due::TrainingBegins) => {
+                trainer.attach().into_iter().for_each(|event| session.handle(event, clock.now));
             }
             Some(Due::StepEnded) => {
                 let reaction = trainer.end_step(clock.now);
@@ -301,6 +311,7 @@ enum Due {
     Completed(OpId, Option<InFlight>),
     /// With the time for which a thread worked at it.
     Transformed(OpId, Nanoseconds, Option<InFlight>),
+    TrainingBegins,
     StepEnded,
 }
 

@@ -75,6 +75,7 @@ fn through(settings: &Settings, last: Epoch) -> EpochOutcome {
         step_time: Nanoseconds(5_000_000),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     };
     let run = simulate_through(settings, &Machine::from(&model), last, &mut Deaf);
     let ControlFlow::Continue(mut outcome) = run;

@@ -96,7 +96,7 @@ def test_other_words_than_auto_are_refused(world, threads: str) -> None:
         TierLoader(world.direct(), decode=lambda _, label: label, decode_threads=threads)
 
 
-def test_the_threads_leave_a_processor_to_each_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_threads_are_no_more_than_the_processors_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclasses.dataclass
     class Order:
         ranks_per_node: int
@@ -107,7 +107,7 @@ def test_the_threads_leave_a_processor_to_each_training(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(decoding, "cores", lambda: 16)
     most = [decoding.threads_max(Feed(Order(ranks))) for ranks in (1, 4, 16, 64)]  # type: ignore[arg-type]
-    assert most == [15, 3, 1, 1]
+    assert most == [16, 4, 1, 1]
 
 
 @pytest.mark.parametrize("framework", ["torch", "numpy"])
@@ -116,7 +116,7 @@ def test_a_training_gets_the_threads_that_it_needs_and_the_report_says_so(
 ) -> None:
     loaders = needs.module(f"tierfeed.{framework}")
     world = make_world(tmp_path, samples=320, batch_size=8, epochs=1)
-    monkeypatch.setattr(decoding, "cores", lambda: 9)
+    monkeypatch.setattr(decoding, "cores", lambda: 8)
 
     def decode(sample: tierfeed.Sample, label: int) -> int:
         time.sleep(0.002)

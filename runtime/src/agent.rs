@@ -203,6 +203,8 @@ pub struct Agent {
     training: Option<trainers::TrainingSpan>,
     ranks: Ranks,
     clock: Clock,
+    /// When it began to read for its ranks.
+    serving_since: Nanoseconds,
     /// When the session last got its staging limit.
     staging_told: Nanoseconds,
     next_tick: Instant,

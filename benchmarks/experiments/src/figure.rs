@@ -147,6 +147,9 @@ pub struct Prediction {
     pub predicted_cold_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_bytes: u64,
+    /// The part of it that trainers read themselves, because their agent had only just started.
+    #[serde(default)]
+    pub self_read_bytes: u64,
     /// Seconds of all epochs, as predicted.
     pub predicted_s: f64,
     /// Seconds of all epochs.
@@ -175,6 +178,28 @@ impl Figure {
             emulated: Vec::new(),
             command: format!("tierfeed-bench paper {name}"),
         }
+    }
+}
+
+impl Chart {
+    /// Without groups and series that have no value at all; `None` if nothing is left. Positions all stay: curves show
+    /// their gaps.
+    pub(crate) fn filled(mut self) -> Option<Self> {
+        self.series.retain(|series| series.values.iter().any(Option::is_some));
+        if let Along::Groups(groups) = &mut self.along {
+            let has_value = |at: usize| {
+                let mut values = self.series.iter().filter_map(|series| series.values.get(at));
+                values.any(Option::is_some)
+            };
+            let is_filled: Vec<bool> = (0..groups.len()).map(has_value).collect();
+            for series in &mut self.series {
+                let mut of_groups = is_filled.iter();
+                series.values.retain(|_| of_groups.next() == Some(&true));
+            }
+            let mut of_groups = is_filled.iter();
+            groups.retain(|_| of_groups.next() == Some(&true));
+        }
+        (!self.series.is_empty()).then_some(self)
     }
 }
 

@@ -6,8 +6,8 @@ use tierfeed_harness::judgement::Judgement;
 
 use crate::figure::{Figure, Value};
 
-/// The median of a claim may fall by the range of its turns, earlier or now, and by so much of itself at least: one turn
-/// on another machine differs by as much.
+/// The median of a claim may fall by the range of its turns, earlier or now, and by so much of itself at least: one
+/// turn on another machine differs by as much.
 const SLACK: f64 = 0.2;
 
 /// By figure and claim, what was measured, better if it is more.

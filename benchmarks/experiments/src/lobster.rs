@@ -205,6 +205,7 @@ fn measure(case: Case, base: &Session, dataset_bytes: u64) -> Row {
         step_time: STEP,
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     };
     let mut tally = Tally::default();
     let ControlFlow::Continue(_) = simulate_observed(&session, &Machine::from(&model), &mut tally);

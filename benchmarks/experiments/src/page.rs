@@ -141,7 +141,8 @@ fn counted<'a>(claims: impl Iterator<Item = &'a Headline>) -> String {
     let counts = counts(claims);
     let parts = VERDICTS.iter().zip(counts).map(|(it, count)| format!("{count} {}", word(*it)));
     let all: usize = counts.iter().sum();
-    format!("{all} claims: {}", parts.collect::<Vec<_>>().join(", "))
+    let claims = if all == 1 { "claim" } else { "claims" };
+    format!("{all} {claims}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
 /// What became of a figure's claims, in one sentence. It names the few that were not reached.

@@ -69,17 +69,18 @@ pub fn run(
         run(settings, &is_wanted, step, &mut repeated);
         so_far(&repeated.figures);
     }
-    let Repeated { mut figures, mut failed } = repeated;
-    figures.extend(replays::run(settings, is_wanted, step));
-    so_far(&figures);
+    repeated.figures.extend(replays::run(settings, is_wanted, step));
+    so_far(&repeated.figures);
     let names_one =
         |name: &&String| self::names().contains(&name.as_str()) && !PAPERS.contains(&name.as_str());
     for name in names.iter().filter(names_one) {
-        let is_there = figures.iter().any(|it| it.name == *name);
-        if !is_there && !failed.iter().any(|it| it.contains(name.as_str())) {
-            failed.push(format!("{name}: it has no quick run; leave --quick out"));
+        if !repeated.has(name) {
+            let none = anyhow::anyhow!("it has no quick run; leave --quick out");
+            repeated.add(&[name.as_str()], Err(none));
         }
     }
+    let Repeated { figures, failed } = repeated;
+    let failed = failed.iter().map(ToString::to_string).collect();
     Outcome { machine: machine(settings), figures, failed }
 }
 

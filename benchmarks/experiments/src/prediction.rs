@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
-use tierfeed_core::units::BytesPerSecond;
+use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
+use tierfeed_harness::slow_disk::SLICE;
 
 use crate::figure::Prediction;
 
@@ -16,12 +17,20 @@ use crate::figure::Prediction;
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Report {
     steps: u64,
+    head_start_s: f64,
     wall_s: f64,
     stall_s: f64,
+    stall_for_s: StallFor,
     cold_read_bytes: u64,
     /// Read by the trainer, where the agent did not have a batch.
     self_read_bytes: u64,
     transform: Option<Transform>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct StallFor {
+    /// For the decoding that the training does itself.
+    decoding: f64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -56,6 +65,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) step_s: f64,
     /// Processor seconds for the transform of a sample.
     pub(crate) transform_s: Option<f64>,
+    /// How long the agent reads before the training begins.
+    pub(crate) head_start_s: f64,
     /// Which nodes are predicted: the first without an option.
     pub(crate) nodes: Option<&'static str>,
 }
@@ -75,6 +86,7 @@ impl Simulation<'_> {
         plan.arg("plan").arg(self.job).args(["--simulate", "--json"]).args(self.nodes);
         plan.args(["--cold-bandwidth", &format!("{} B/s", self.cold.0)]);
         plan.args(["--step-time", &nanoseconds(self.step_s)]);
+        plan.args(["--head-start", &nanoseconds(self.head_start_s)]);
         if let Some(transform_s) = self.transform_s {
             plan.args(["--transform-time", &nanoseconds(transform_s)]);
         }
@@ -85,8 +97,10 @@ impl Simulation<'_> {
     }
 }
 
-/// Simulates the job of a run of one node. The simulator is told how fast the cold store is, and how long a step and
-/// the transform of a sample took in the run. So of the time it predicts the part in which the training waits.
+/// Simulates the job of a run of one node. The simulator is told how fast the cold store is, how long the agent ran
+/// before the training, and how long a step and the transform of a sample took in the run. So of the time it predicts
+/// the part in which the training waits. A step has what the training decodes itself; what a limited disk delivers at
+/// once after it was idle counts as read before.
 ///
 /// # Errors
 ///
@@ -102,24 +116,26 @@ pub(crate) fn predict(
     let report: Report = parse(report.as_bytes(), &path)?;
     let job = run_dir.join("job.yaml");
     let (step_s, transform_s) = (report.step_s(), report.transform_s());
-    let simulation = Simulation { job: &job, cold, step_s, transform_s, nodes: None };
+    let head_start_s = report.head_start_s + seconds(SLICE);
+    let simulation = Simulation { job: &job, cold, step_s, transform_s, head_start_s, nodes: None };
     let Plan { total, .. } = simulation.plan(tierfeed).with_context(|| run.to_owned())?;
     Ok(Prediction {
         run: run.to_owned(),
         predicted_cold_bytes: total.cold_read_bytes,
         cold_bytes: report.cold_bytes(),
+        self_read_bytes: report.self_read_bytes,
         predicted_s: total.duration_s,
         seconds: report.wall_s,
         predicted_stall_s: total.stall_s,
-        stall_s: report.stall_s,
+        stall_s: report.stall_s - report.stall_for_s.decoding,
     })
 }
 
 impl Report {
-    /// Seconds that a step took, beside waiting.
+    /// Seconds that a step took with its decoding, beside waiting.
     #[expect(clippy::cast_precision_loss, reason = "a count of steps")]
     fn step_s(&self) -> f64 {
-        (self.wall_s - self.stall_s) / self.steps as f64
+        (self.wall_s - self.stall_s + self.stall_for_s.decoding) / self.steps as f64
     }
 
     /// Bytes that the agent and its trainers read from the cold store.
@@ -135,6 +151,11 @@ impl Report {
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "far less than 2^53 ns")]
+fn seconds(time: Nanoseconds) -> f64 {
+    time.0 as f64 / 1e9
+}
+
 fn nanoseconds(seconds: f64) -> String {
     format!("{:.0} ns", seconds * 1e9)
 }
@@ -148,9 +169,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_a_run_are_told_without_its_waits() {
-        let report = r#"{ "steps": 100, "wall_s": 3.0, "stall_s": 1.0, "cold_read_bytes": 7,
-                          "self_read_bytes": 0,
+    fn times_of_a_run_are_told_without_its_waits_for_data() {
+        let report = r#"{ "steps": 100, "head_start_s": 0.5, "wall_s": 3.0, "stall_s": 1.5,
+                          "stall_for_s": { "decoding": 0.5 }, "cold_read_bytes": 7, "self_read_bytes": 0,
                           "transform": { "samples": 400, "thread_s": 2.0 } }"#;
         let report: Report = parse(report.as_bytes(), Path::new("report.json")).unwrap();
         assert_eq!(nanoseconds(report.step_s()), "20000000 ns");

@@ -234,6 +234,8 @@ impl Nodes<'_> {
             cold: self.rate,
             step_s,
             transform_s: transforms.map(|of_nodes| mean(of_nodes.into_iter())),
+            // Of no matter after the first epoch.
+            head_start_s: 0.0,
             nodes: match (side.nodes, job["policy"].as_str()) {
                 (1, _) => None,
                 (_, Some("partitioned")) => Some("--whole-job"),
@@ -248,6 +250,7 @@ impl Nodes<'_> {
             run: format!("{}, from the second epoch on", side.name),
             predicted_cold_bytes: later.iter().map(|it| it.cold_read_bytes).sum(),
             cold_bytes: ran.reports.iter().map(|report| report.cold_bytes(WARM)).sum(),
+            self_read_bytes: 0,
             predicted_s: later.iter().map(|it| it.duration_s).sum(),
             seconds,
             predicted_stall_s: later.iter().map(|it| it.stall_s).sum(),

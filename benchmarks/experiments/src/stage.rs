@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::{
     files,
-    slow_disk::{SlowDisk, on_slow_disk},
+    slow_disk::{SLICE, SlowDisk, on_slow_disk},
 };
 
 use crate::{
@@ -40,8 +40,8 @@ const SLOW_STEP_S: f64 = 0.03;
 /// How often a training is tried, with more memory each time.
 const ATTEMPTS: u32 = 4;
 
-/// A limited disk may be ahead of its limit for so long: the kernel limits slices of 100 ms, and may let one pass.
-const AHEAD: Nanoseconds = Nanoseconds(200_000_000);
+/// A limited disk may be ahead of its limit for so long: a slice, and what a loaded machine adds.
+const AHEAD: Nanoseconds = Nanoseconds(2 * SLICE.0);
 
 /// How much of an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,8 +182,8 @@ impl Stage<'_> {
         Bytes(self.dataset.0 * percent / 100)
     }
 
-    /// The main memory with which the cache of a job holds so much, in whole chunks: beside it is what the job stages, as
-    /// a run of one epoch reports it.
+    /// The main memory with which the cache of a job holds so much, in whole chunks: beside it is what the job stages,
+    /// as a run of one epoch reports it.
     pub(crate) fn memory_for(
         &mut self,
         cached: Bytes,
@@ -216,8 +216,8 @@ impl Stage<'_> {
         self.trainer.train_beside_hog(&machine, &side.training, take)
     }
 
-    /// Trains once with the memory of a side. A loader that needs more than it was measured to hold gets more, and so do
-    /// its next turns.
+    /// Trains once with the memory of a side. A loader that needs more than it was measured to hold gets more, and so
+    /// do its next turns.
     pub(crate) fn train(&mut self, side: &Side<'_>) -> anyhow::Result<Trained> {
         let mut attempts = ATTEMPTS;
         let trained = loop {
@@ -342,8 +342,8 @@ impl Stage<'_> {
     }
 }
 
-/// Limits the reads of a disk, and reads files of so many bytes by a stopwatch; returns the rates through the page cache
-/// and past it.
+/// Limits the reads of a disk, and reads files of so many bytes by a stopwatch; returns the rates through the page
+/// cache and past it.
 ///
 /// # Errors
 ///

@@ -16,12 +16,20 @@ use nix::{
     fcntl::{PosixFadviseAdvice, posix_fadvise},
     unistd::syncfs,
 };
-use tierfeed_core::units::{Bytes, BytesPerSecond};
+use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 
 use crate::{cgroup, clock::now};
 
 /// Room that ext4 needs beside the files.
 const OVERHEAD: Bytes = Bytes::mib(64);
+
+/// How far a disk that was idle is ahead of its limit: what fits into a slice of the kernel comes at once. Measured
+/// were 93 to 95 ms, at 40 and 80 MB/s on Linux 6.18.
+///
+/// # Source
+///
+/// `block/blk-throttle.c` of Linux: slices of `HZ / 10`.
+pub const SLICE: Nanoseconds = Nanoseconds(100_000_000);
 
 /// A mounted image, and the control group whose reads of it are limited.
 #[derive(Debug)]

@@ -137,6 +137,10 @@ pub(crate) struct Plan {
     /// measured counts.
     #[arg(long, value_name = "TIME")]
     pub(crate) transform_time: Option<Nanoseconds>,
+    /// How long the agent reads before the training begins, which loads its framework meanwhile; a report says it
+    /// of a run [default: none].
+    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "whole_job", "cost"])]
+    pub(crate) head_start: Option<Nanoseconds>,
     #[command(flatten)]
     pub(crate) machine: MachineReports,
     #[command(flatten)]

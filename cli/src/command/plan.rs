@@ -129,6 +129,8 @@ struct PlanInputs {
     sized: SizedJob,
     /// How long a step computes, if it is known.
     step_time: Option<Nanoseconds>,
+    /// How long the agent reads before the training begins.
+    head_start: Nanoseconds,
     /// The demand at that step time.
     demand: Demand,
     /// The model of this node.
@@ -165,7 +167,18 @@ impl PlanInputs {
         let emulated = emulated(layout);
         let measured_cold = measured_cold(sized.job(), &arguments.cold, &layout.cold);
         let machine = machine.name;
-        Ok(Self { sized, step_time, demand, site, measured, machine, emulated, measured_cold })
+        let head_start = arguments.head_start.unwrap_or_default();
+        Ok(Self {
+            sized,
+            step_time,
+            head_start,
+            demand,
+            site,
+            measured,
+            machine,
+            emulated,
+            measured_cold,
+        })
     }
 
     /// The simulator's model of a node, with the steps and idle phases of the job.
@@ -174,6 +187,7 @@ impl PlanInputs {
         let steps = self.sized.order.steps_per_epoch();
         Model {
             pause: pause.map(|pause| pause.in_steps(steps)),
+            head_start: self.head_start,
             ..site.model(self.step_time.unwrap_or_default())
         }
     }

@@ -69,6 +69,18 @@ fn the_table_has_epochs_totals_and_tiers_fastest_first() {
     assert_eq!((rows(bytes), rows(times)), (2, 2));
 }
 
+#[test]
+fn a_head_start_of_the_agent_takes_the_wait_for_the_first_batch_and_no_bytes() {
+    let folder = folder(JOB);
+    let plan = |head_start| {
+        let plan = json(folder.path(), &["--simulate", "--head-start", head_start]);
+        (plan["total"]["cold_read_bytes"].clone(), number(&plan["total"]["duration_s"]))
+    };
+    let ((bytes, duration_s), (same_bytes, less_s)) = (plan("0 s"), plan("1 s"));
+    assert_eq!(bytes, same_bytes);
+    assert!(less_s < duration_s && duration_s < less_s + 1.0, "{less_s} s, {duration_s} s");
+}
+
 /// Where nothing is known to take time, a table of zeros would look like a promise.
 #[test]
 fn without_rates_no_times_are_shown() {

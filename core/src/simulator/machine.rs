@@ -143,6 +143,8 @@ pub struct Machine {
     pub step_time: LatencyQuantiles,
     /// What the training does between steps now and then, reading nothing.
     pub pause: Option<Pause>,
+    /// How long the agent reads before the training begins.
+    pub head_start: Nanoseconds,
     /// Of everything that is drawn at random.
     pub seed: u64,
 }
@@ -166,6 +168,7 @@ impl From<&Model> for Machine {
             transforms: model.transforms.clone(),
             step_time: LatencyQuantiles::constant(model.step_time),
             pause: model.pause,
+            head_start: model.head_start,
             seed: 0,
         }
     }

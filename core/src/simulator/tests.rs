@@ -73,6 +73,7 @@ fn model(tiers: usize) -> Model {
         step_time: Nanoseconds(5_000_000),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     }
 }
 
@@ -301,6 +302,7 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
             step_time: step_time.clone(),
             seed,
             pause: None,
+            head_start: Nanoseconds(0),
         };
         let epochs = simulate_on(&settings, &machine).epochs;
         assert!(epochs.iter().all(|epoch| epoch.duration == epoch.lower_bound));
@@ -314,6 +316,22 @@ fn a_step_takes_as_long_as_its_slowest_rank() {
     }
     assert_eq!(computed(2, 1), computed(2, 1));
     assert_ne!(computed(2, 1), computed(2, 2));
+}
+
+#[test]
+fn what_an_agent_reads_before_the_training_begins_is_not_waited_for() {
+    let settings = settings(policy::Kind::Gap, 320, 2, Vec::new());
+    let after = |head_start| {
+        simulate(&settings, &Model { head_start: Nanoseconds(head_start), ..model(0) })
+    };
+    let (at_once, later) = (after(0), after(2_000_000_000));
+    assert!(at_once.first_stall > Nanoseconds(0));
+    assert_eq!(later.first_stall, Nanoseconds(0), "two seconds fill what is staged");
+    for (at_once, later) in at_once.epochs.iter().zip(&later.epochs) {
+        assert_eq!(at_once.read.cold, later.read.cold);
+        assert!(later.lower_bound <= later.duration, "the head start is no part of the epoch");
+    }
+    assert!(later.epochs[0].duration < at_once.epochs[0].duration);
 }
 
 #[test]
@@ -437,6 +455,7 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
         step_time: LatencyQuantiles::constant(step_time),
         seed: 5,
         pause: None,
+        head_start: Nanoseconds(0),
     };
     let mut stalled = |staged_batches| {
         settings.staged_batches = staged_batches;

@@ -77,11 +77,11 @@ impl Trainer {
             ranks: ranks.collect(),
             epoch: first,
             step: Step(0),
-            needed_at: Nanoseconds(0),
+            needed_at: machine.head_start,
             is_computing: false,
             computed: vec![Nanoseconds(0); order.epochs as usize],
             stalls: vec![Nanoseconds(0); order.epochs as usize],
-            ends: vec![Nanoseconds(0); first.0 as usize],
+            ends: vec![machine.head_start; first.0 as usize],
         }
     }
 
@@ -157,7 +157,7 @@ impl Trainer {
         let capacity = capacity.saturating_mul(settings.chunk.0);
         // Padding repeats samples; the second use in an epoch needs no second read.
         let dataset: u64 = settings.sizes.iter().map(|len| len.0).sum();
-        let mut start = Nanoseconds(0);
+        let mut start = machine.head_start;
         let mut outcomes = Vec::new();
         for (epoch, read) in (0..).zip(read) {
             let end = self.ends.get(epoch as usize).copied().unwrap_or(start);
@@ -173,6 +173,10 @@ impl Trainer {
             let steps = self.order.steps_in(Epoch(epoch));
             let compute = self.computed[epoch as usize];
             let reading = machine.cold.peak().time_for(minimal_cold);
+            let working = reading.max(transforming(settings, read, minimal_cold));
+            // What the agent did before the training counts for its first epoch.
+            let is_first = epoch == self.order.start.epoch.0;
+            let before = if is_first { machine.head_start.0 } else { 0 };
             outcomes.push(EpochOutcome {
                 epoch: Epoch(epoch),
                 steps,
@@ -180,7 +184,7 @@ impl Trainer {
                 stall: self.stalls[epoch as usize],
                 causes: read.causes.scaled(self.stalls[epoch as usize]),
                 duration: Nanoseconds(end.0 - start.0),
-                lower_bound: compute.max(reading).max(transforming(settings, read, minimal_cold)),
+                lower_bound: compute.max(Nanoseconds(working.0.saturating_sub(before))),
                 minimal_cold,
             });
             start = end;

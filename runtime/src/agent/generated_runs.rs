@@ -344,6 +344,7 @@ impl Run {
             copyouts: 0,
             step_time: None,
             wall: Nanoseconds(self.now),
+            head_start: Nanoseconds(0),
             cold_before: Bytes(0),
             transformed_before: Nanoseconds(0),
             processors: 8,

@@ -201,6 +201,7 @@ impl Known<'_> {
             step_time: job.step_time,
             wall: self.training.map_or(Nanoseconds(0), TrainingSpan::len),
             pauses: self.pauses.into(),
+            head_start: self.training.map_or(Nanoseconds(0), |span| span.head_start),
             cold_before: self.training.map_or(Bytes(0), |span| span.cold_before),
             transformed_before: self.training.map_or(Nanoseconds(0), |it| it.transformed_before),
             processors: std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64,

@@ -97,6 +97,7 @@ pub(super) async fn agent(
         peers: None,
         starvation: Starvation::default(),
         training: None,
+        serving_since: clock.now(),
         ranks: Ranks::new(assignment.order.world, assignment.node),
         phase: Phase::Serving,
         is_superseded: false,

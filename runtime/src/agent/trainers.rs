@@ -24,6 +24,8 @@ pub(super) struct BatchReader {
 pub(super) struct TrainingSpan {
     first: Nanoseconds,
     last: Nanoseconds,
+    /// For how long the agent had read before.
+    pub(super) head_start: Nanoseconds,
     /// Bytes that were read from the cold store before the first connection.
     pub(super) cold_before: Bytes,
     /// For how long threads had transformed before, all together.
@@ -204,6 +206,7 @@ impl Agent {
         let span = self.training.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,
+            head_start: Nanoseconds(now.0.saturating_sub(self.serving_since.0)),
             cold_before: Bytes(read()),
             transformed_before: Nanoseconds(transformed()),
         });

@@ -87,6 +87,8 @@ pub struct Report {
     pub readers: u32,
     /// Whether loader workers were among them, so that training itself may have waited less.
     pub readers_are_workers: bool,
+    /// For how long the agent read before the first trainer connected, in seconds.
+    pub head_start_s: f64,
     /// From the first connection of a trainer to the last event of one, in seconds.
     pub wall_s: f64,
     /// How long a reader waited, from requesting a batch to having it decoded; the mean over readers.
@@ -352,6 +354,7 @@ impl Report {
             readers_are_workers: facts.reader_stats.has_workers,
             samples: progress.epochs.iter().map(|epoch| epoch.samples).sum(),
             bytes: sum(|epoch| epoch.demand_bytes),
+            head_start_s: seconds(facts.head_start),
             wall_s: seconds(facts.wall),
             stall_s: waiting.stall_s,
             stall_for_s: facts.stall_for(&facts.causes(), waiting.readers),

@@ -282,7 +282,15 @@ impl NodeModel {
         let tiers = self.tiers.iter().map(|tier| tier.speed).collect();
         let cold_threads = Some(self.cold_threads());
         let transforms = self.transform_costs();
-        Model { cold: self.cold, cold_threads, tiers, step_time, pause: None, transforms }
+        Model {
+            cold: self.cold,
+            cold_threads,
+            tiers,
+            step_time,
+            pause: None,
+            transforms,
+            head_start: Nanoseconds(0),
+        }
     }
 
     /// What is taken for the lengths of prepared samples where these are not known, in a sentence.

@@ -61,6 +61,7 @@ fn model() -> Model {
         step_time,
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     }
 }
 

@@ -307,6 +307,20 @@ fn what_is_missing_keeps_its_place_and_says_so() {
 }
 
 #[test]
+fn groups_and_series_without_any_value_are_left_out() {
+    let empty = || measured("empty", &[None; 3]);
+    let one = value(1.0, 1.0, 1.0);
+    let all = vec![measured("a", &[one, None, None]), empty(), measured("b", &[one, None, one])];
+    let filled = chart(groups(&["x", "y", "z"]), all).filled().expect("two series have values");
+    let Along::Groups(names) = &filled.along else { panic!("{filled:?}") };
+    assert_eq!(names, &["x", "z"]);
+    let values = filled.series.iter().map(|it| (it.name.as_str(), it.values.clone()));
+    assert_eq!(values.collect::<Vec<_>>(), [("a", vec![one, None]), ("b", vec![one; 2])]);
+    assert!(chart(groups(&["x", "y", "z"]), vec![empty()]).filled().is_none());
+    assert!(chart(Along::Positions(vec![1.0, 2.0, 3.0]), vec![empty()]).filled().is_none());
+}
+
+#[test]
 fn values_have_three_digits_and_ranges_as_many() {
     let text = |median, least, most| value_text(Value { median, least, most });
     assert_eq!(text(12.34, 11.96, 13.0), "12.3 (12.0–13.0)");

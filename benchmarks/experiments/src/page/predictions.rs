@@ -11,19 +11,30 @@ const TIME_OFF_MAX: f64 = 5.0;
 
 /// How many predictions came true; nothing if there are none.
 pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) -> String {
-    let (mut all, mut bytes, mut time) = (0, 0, 0);
+    let (mut all, mut bytes, mut time, mut self_read) = (0, 0, 0, 0);
     for prediction in predictions {
         all += 1;
-        bytes += usize::from(bytes_off(prediction).abs() <= BYTES_OFF_MAX);
+        let is_near = bytes_off(prediction).abs() <= BYTES_OFF_MAX;
+        bytes += usize::from(is_near);
+        self_read += usize::from(!is_near && prediction.self_read_bytes > 0);
         time += usize::from(time_off(prediction).abs() <= TIME_OFF_MAX);
     }
     if all == 0 {
         return String::new();
     }
-    format!(
-        "The simulator was told how long steps and transforms took in {all} runs of tierfeed, and predicted cold bytes \
+    let runs = if all == 1 { "1 run".to_owned() } else { format!("{all} runs") };
+    let mut said = format!(
+        "The simulator was told how long steps and transforms took in {runs} of tierfeed, and predicted cold bytes \
          within {BYTES_OFF_MAX} % in {bytes}, time within {TIME_OFF_MAX} % in {time}."
-    )
+    );
+    if self_read > 0 {
+        let also = format!(
+            " In {self_read} of the others the trainer read its first batches itself while its agent started, which \
+             reads them too."
+        );
+        said.push_str(&also);
+    }
+    said
 }
 
 /// The predictions of a figure.
@@ -32,6 +43,7 @@ pub(super) fn section(page: &mut Page, predictions: &[Prediction]) {
         ("", "run"),
         ("number", "cold bytes, predicted"),
         ("number", "read"),
+        ("number", "by trainers"),
         ("number", "difference"),
         ("number", "time, predicted"),
         ("number", "measured"),
@@ -44,6 +56,7 @@ pub(super) fn section(page: &mut Page, predictions: &[Prediction]) {
             it.run.clone(),
             Bytes(it.predicted_cold_bytes).to_string(),
             Bytes(it.cold_bytes).to_string(),
+            Bytes(it.self_read_bytes).to_string(),
             difference(bytes_off(it)),
             format!("{:.2} s", it.predicted_s),
             format!("{:.2} s", it.seconds),
@@ -87,14 +100,17 @@ mod tests {
             run: String::new(),
             predicted_cold_bytes,
             cold_bytes: 1000,
+            self_read_bytes: 0,
             predicted_s,
             seconds: 10.0,
             predicted_stall_s: 0.0,
             stall_s: 0.0,
         };
-        let all = [prediction(1000, 10.4), prediction(990, 10.6), prediction(1011, 9.5)];
+        let mut all = [prediction(1000, 10.4), prediction(990, 10.6), prediction(1011, 9.5)];
         let said = sentence(all.iter());
-        assert!(said.contains("cold bytes within 1 % in 2, time within 5 % in 2"), "{said}");
+        assert!(said.ends_with("cold bytes within 1 % in 2, time within 5 % in 2."), "{said}");
+        all[2].self_read_bytes = 11;
+        assert!(sentence(all.iter()).contains("In 1 of the others the trainer read"));
         assert_eq!(sentence([].iter()), "");
     }
 }

@@ -26,6 +26,7 @@ fn prediction(predicted_cold_bytes: u64, cold_bytes: u64) -> Prediction {
         run,
         predicted_cold_bytes,
         cold_bytes,
+        self_read_bytes: 0,
         predicted_s,
         seconds,
         predicted_stall_s,

@@ -1,5 +1,7 @@
 //! Repeats the figures of a paper that are wanted, on one stage. One that fails is named, and the others go on.
 
+use std::fmt;
+
 use tierfeed_core::units::BytesPerSecond;
 
 use crate::{
@@ -36,8 +38,20 @@ impl Ground {
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     pub(super) figures: Vec<Figure>,
-    /// Each with its reason.
-    pub(super) failed: Vec<String>,
+    pub(super) failed: Vec<Failed>,
+}
+
+/// Figures that failed together, with the reason.
+#[derive(Debug)]
+pub(super) struct Failed {
+    names: Vec<String>,
+    reason: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.names.join(", "), self.reason)
+    }
 }
 
 impl Repeated {
@@ -45,8 +59,17 @@ impl Repeated {
     pub(super) fn add(&mut self, names: &[&str], repeated: anyhow::Result<Vec<Figure>>) {
         match repeated {
             Ok(figures) => self.figures.extend(figures),
-            Err(error) => self.failed.push(format!("{}: {error:#}", names.join(", "))),
+            Err(error) => self.failed.push(Failed {
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+                reason: format!("{error:#}"),
+            }),
         }
+    }
+
+    /// Whether the figure of this name is there, or failed.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let failed = self.failed.iter().flat_map(|it| &it.names);
+        self.figures.iter().map(|it| &it.name).chain(failed).any(|it| it == name)
     }
 }
 
@@ -101,12 +124,24 @@ impl OnStage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::Paper;
 
     #[test]
     fn a_figure_that_fails_is_named_with_its_reason() {
         let mut repeated = Repeated::default();
         repeated.add(&["lobster-7", "lobster-8"], Err(anyhow::anyhow!("no disk")));
         repeated.add(&["lobster-6"], Ok(Vec::new()));
-        assert_eq!(repeated.failed, ["lobster-7, lobster-8: no disk"]);
+        let failed: Vec<_> = repeated.failed.iter().map(ToString::to_string).collect();
+        assert_eq!(failed, ["lobster-7, lobster-8: no disk"]);
+    }
+
+    #[test]
+    fn a_figure_is_there_or_failed_only_by_its_whole_name() {
+        let mut repeated = Repeated::default();
+        let there = Figure::named(Paper::Lobster, "lobster-8b", "", "");
+        repeated.add(&["lobster-8b"], Ok(vec![there]));
+        repeated.add(&["lobster-7c", "lobster-3"], Err(anyhow::anyhow!("lobster-10 is too slow")));
+        assert_eq!(["lobster-8b", "lobster-7c", "lobster-3"].map(|it| repeated.has(it)), [true; 3]);
+        assert_eq!(["lobster-8", "lobster-7", "lobster-10"].map(|it| repeated.has(it)), [false; 3]);
     }
 }

@@ -80,8 +80,8 @@ fn ready_samples() -> Figure {
         number: "Hit ratios, replayed".to_owned(),
         title: "Samples that are there when they are needed (replay by the planner)".to_owned(),
         setting: format!(
-            "{} samples with the sizes of ImageNet, 8 ranks, a cache of 40 of 135 GB, both divided by {SCALE}; epochs 2 \
-             to {}. The paper does not say how fast its cold store is.",
+            "{} samples with the sizes of ImageNet, 8 ranks, a cache of 40 of 135 GB, both divided by {SCALE}; epochs \
+             2 to {}. The paper does not say how fast its cold store is.",
             outcome.samples, outcome.epochs
         ),
         headlines: PUBLISHED.into_iter().filter_map(gain).collect(),

@@ -137,6 +137,7 @@ fn simulated(facts: &Facts, form: Form) -> u64 {
         step_time: Nanoseconds(facts.compute.unwrap().0 / steps),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     };
     let costs = TransformCosts {
         prepare: StepCost {

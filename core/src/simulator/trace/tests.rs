@@ -60,6 +60,7 @@ fn model(tiers: usize) -> Model {
         step_time: Nanoseconds(5_000_000),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     }
 }
 

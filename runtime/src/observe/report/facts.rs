@@ -89,6 +89,8 @@ pub struct Facts<'a> {
     pub wall: Nanoseconds,
     /// The pauses of the agent's loop.
     pub pauses: PauseEntry,
+    /// For how long the agent read before the first trainer connected.
+    pub head_start: Nanoseconds,
     /// Bytes read from the cold store before the training began.
     pub cold_before: Bytes,
     /// For how long threads transformed before, all together.

@@ -80,9 +80,9 @@ fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Fi
     Ok(Figure {
         setting: format!(
             "Bytes of {} photographs ({}) on a disk as fast as the paper's, {PAPERS_DISK}, read past the page cache; \
-             no steps. Prefetching is {PREFETCHED} staged batches instead of {STAGED}: the one in use, the next, and one \
-             that is read. Caching is main memory for all samples, and fast storage a tier for all of them. The paper \
-             has a ratio for storage only, and none for caching and prefetching.",
+             no steps. Prefetching is {PREFETCHED} staged batches instead of {STAGED}: the one in use, the next, and \
+             one that is read. Caching is main memory for all samples, and fast storage a tier for all of them. The \
+             paper has a ratio for storage only, and none for caching and prefetching.",
             stage.settings.photographs, stage.dataset
         ),
         headlines: headline.map(|it| it.because(why)).into_iter().collect(),
@@ -90,8 +90,8 @@ fn rates(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Fi
         emulated: vec![
             stage.emulated.clone(),
             format!(
-                "fast storage is a tier whose reads wait 1 us and pass {PAPERS_STORAGE}: the rate of the tier is set, and \
-                 what is measured is how much of it reaches a training"
+                "fast storage is a tier whose reads wait 1 us and pass {PAPERS_STORAGE}: the rate of the tier is set, \
+                 and what is measured is how much of it reaches a training"
             ),
         ],
         ..Figure::named(

@@ -244,32 +244,41 @@ fn side<'a>(
 }
 
 fn figure(stage: &Stage<'_>, name: &str, shown: &Shown, times: &[Times], copy_s: f64) -> Figure {
+    let has_both = stage.settings.extent == Extent::Full && shown.environments.contains(&CxlAsBoth);
+    let of_both = if has_both {
+        " The paper prints no time with CXL as memory and storage: one loader with one model ran there."
+    } else {
+        ""
+    };
     Figure {
         setting: format!(
             "{}. Decoded and cropped by 2 workers or threads. A step sleeps, or computes with a small network on one \
-             core. Where the loader reads from fast storage, the total has the {copy_s:.1} s of the copy from the disk.",
+             core. Where the loader reads from fast storage, the total has the {copy_s:.1} s of the copy from the \
+             disk.{of_both}",
             setting(stage)
         ),
-        charts: times.iter().map(|it| chart(shown, it)).collect(),
+        charts: times.iter().filter_map(|it| chart(shown, it)).collect(),
         headlines: times.iter().flat_map(|it| headlines(shown, it, copy_s)).collect(),
         emulated: emulated(stage),
         ..Figure::named(Paper::DeepMemory, name, shown.number, shown.title)
     }
 }
 
-fn chart(shown: &Shown, times: &Times) -> Chart {
+/// Environments in which none of the models trained with this loader are left out.
+fn chart(shown: &Shown, times: &Times) -> Option<Chart> {
     let series = times.models.iter().map(|(model, totals)| Series {
         name: model.name(),
         source: Source::Measured,
         values: shown.environments.iter().map(|it| of(totals, *it)?.with_copy).collect(),
     });
-    Chart {
+    let chart = Chart {
         title: times.loader.to_owned(),
         x: "environment".to_owned(),
         y: format!("total time of {EPOCHS} epochs, s"),
         along: Along::Groups(shown.environments.iter().map(|it| it.name().to_owned()).collect()),
         series: series.collect(),
-    }
+    };
+    chart.filled()
 }
 
 /// What the paper claims, of the model that gains most or of all in the mean; from fast storage, with the copy and
@@ -285,7 +294,7 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
             let pairs: Vec<_> = pairs.collect();
             let (models, relative) = match shown.of {
                 Of::Best => pairs.into_iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median))?,
-                Of::Mean => (format!("mean of {} models", pairs.len()), mean(&pairs)?),
+                Of::Mean => (averaged(&pairs), mean(&pairs)?),
             };
             let up_to = if shown.of == Of::Best { "up to, " } else { "" };
             let what = format!("{up_to}{}, against {}{beside}", times.loader, environment.name());
@@ -322,6 +331,14 @@ fn relative(ours: Value, theirs: Value) -> Value {
         median: ours.median / theirs.median,
         least: ours.least / theirs.most,
         most: ours.most / theirs.least,
+    }
+}
+
+/// Of which models a mean is, for people.
+fn averaged(of_models: &[(String, Value)]) -> String {
+    match of_models {
+        [(model, _)] => model.clone(),
+        several => format!("mean of {} models", several.len()),
     }
 }
 
@@ -380,6 +397,18 @@ mod tests {
         let [claim] = &headlines(&SHOWN[2], &times, 1.5)[..] else { panic!() };
         assert_eq!(claim.what, "DataLoader, against constrained memory");
         assert_eq!(claim.here, "-30 % (-30 to -30), mean of 2 models");
+        times.models.remove(0);
+        let [claim] = &headlines(&SHOWN[2], &times, 1.5)[..] else { panic!() };
+        assert_eq!(claim.here, "-50 % (-50 to -50), step of 5 ms");
+    }
+
+    #[test]
+    fn a_chart_has_only_environments_in_which_its_loader_trained() {
+        let times = times([(Constrained, 10.0, 4.0), (Tierfeed, 9.0, 2.0)]);
+        let chart = chart(&SHOWN[0], &times).expect("values of two environments");
+        let Along::Groups(groups) = chart.along else { panic!() };
+        assert_eq!(groups, ["constrained memory", "tierfeed"]);
+        assert!(chart.series.iter().all(|it| it.values.iter().flatten().count() == 2));
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     let ours = times.split_off(workers.len());
     let compared = workers.iter().zip(times.iter().zip(&ours));
     let against = compared.filter_map(|(workers, (theirs, ours))| {
-        falls(&format!("total time against constrained memory, {workers} workers"), *theirs, *ours)
+        let what = format!("total time against constrained memory, {}", counted(*workers));
+        falls(&what, *theirs, *ours)
     });
     let last = workers[workers.len() - 1];
     let what = format!("times as fast with {last} workers as with one");
@@ -76,6 +77,14 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     })
 }
 
+/// A number of workers, for people.
+fn counted(workers: u32) -> String {
+    match workers {
+        1 => "1 worker".to_owned(),
+        several => format!("{several} workers"),
+    }
+}
+
 /// Total times, of each loader with all numbers of workers.
 fn measure(
     stage: &mut Stage<'_>,
@@ -87,7 +96,7 @@ fn measure(
         let data = nodes.photographs();
         let percent = |percent: u64| Bytes(nodes.dataset.0 * percent / 100);
         let side = |(loader, name): (&'static str, &str), workers: u32| Side {
-            name: format!("{name}, {workers} workers"),
+            name: format!("{name}, {}", counted(workers)),
             nodes: workers,
             ranks_per_node: 1,
             room: percent(MAIN),

@@ -125,10 +125,10 @@ pub(super) fn figure(
         if experiment.workers == Workers::Tuned { ", and tierfeed finds their number" } else { "" };
     Ok(Figure {
         setting: format!(
-            "{}; all read once from a disk of {DISK} in batches of {BATCH}; as many workers or threads as \
-             {workers} of {} cores, {} of 8 in the paper{}. DataLoader needs {:.0} ms for a batch; steps are 30, 60 \
-             and 90 % of that, those of the paper 0.5 to 3 s. No batch counts as waited for shorter than {:.1} ms, which is the shortest \
-             that DataLoader takes to hand one over.",
+            "{}; all read once from a disk of {DISK} in batches of {BATCH}; as many workers or threads as {workers} of \
+             {} cores, {} of 8 in the paper{}. DataLoader needs {:.0} ms for a batch; steps are 30, 60 and 90 % of \
+             that, those of the paper 0.5 to 3 s. No batch counts as waited for shorter than {:.1} ms, which is the \
+             shortest that DataLoader takes to hand one over.",
             experiment.samples.described(stage, &data)?,
             cores(),
             experiment.workers.published(),

@@ -22,8 +22,8 @@ const IMBALANCE: &str = "lobster-8b";
 
 pub(super) const NAMES: [&str; 3] = [STAGES, SPEED, IMBALANCE];
 
-/// A model that computes for less than it takes to load what the caches lack: there loading tells most. The paper prints
-/// no times of steps.
+/// A model that computes for less than it takes to load what the caches lack: there loading tells most. The paper
+/// prints no times of steps.
 const SMALL_MODEL: f64 = 0.4;
 
 /// Of 135 GB, each node 40 GB: the nodes together hold a part of the dataset more than once, or all of it.
@@ -100,8 +100,8 @@ struct Four {
 
 fn emulated(nodes: &Nodes<'_>) -> Vec<String> {
     let steps = format!(
-        "steps compute for {:.0} % of the time in which the disks give all photographs; this was chosen so that loading is \
-         dearer than computing, since the paper prints no times of steps",
+        "steps compute for {:.0} % of the time in which the disks give all photographs; this was chosen so that \
+         loading is dearer than computing, since the paper prints no times of steps",
         SMALL_MODEL * 100.0
     );
     vec![steps, nodes.stopwatch.clone()]
@@ -125,8 +125,8 @@ fn stages(nodes: &Nodes<'_>, all: &[Measured]) -> Figure {
 }
 
 /// Why the imbalance under DALI is not judged.
-const OBSERVED: &str = "it is an observation of the paper about another loader, and depends on how long steps compute and \
-                        from which difference on a step has imbalance";
+const OBSERVED: &str = "it is an observation of the paper about another loader, and depends on how long steps compute \
+                        and from which difference on a step has imbalance";
 
 /// Seconds of an epoch that ranks spend on each part of their steps.
 fn parts(ranked: &Ranked, step_s: f64) -> Chart {
@@ -216,12 +216,12 @@ fn speed(of_two: &Figure, two: &[Measured], four: Option<Four>) -> Figure {
 }
 
 /// Why a claim of speed is not reached.
-const WHY: &str = "caches that hold a quarter of the dataset save a quarter of the reads, and all read at the full rate of \
-                   their disks: a loader that reads everything takes 1.33 times as long";
+const WHY: &str = "caches that hold a quarter of the dataset save a quarter of the reads, and all read at the full \
+                   rate of their disks: a loader that reads everything takes 1.33 times as long";
 
 /// Why two nodes are not judged.
-const NOT_NEAREST: &str = "the paper's ratio is of eight nodes that hold a quarter of the dataset together, to which four nodes \
-                           that do so are nearest";
+const NOT_NEAREST: &str = "the paper's ratio is of eight nodes that hold a quarter of the dataset together, to which \
+                           four nodes that do so are nearest";
 
 /// The way of tierfeed that is compared on so many nodes, beside the others.
 fn claims(setting: &str, nodes: u32, all: &[Measured]) -> Vec<Headline> {

@@ -18,16 +18,16 @@ use crate::{
 
 pub(super) const NAME: &str = "lobster-4";
 
-/// As in section 3 of Lobster: eight nodes with eight GPUs each, and 562 steps in an epoch. Batches are smaller, and the
-/// dataset with them: distances in steps do not depend on that.
+/// As in section 3 of Lobster: eight nodes with eight GPUs each, and 562 steps in an epoch. Batches are smaller, and
+/// the dataset with them: distances in steps do not depend on that.
 const NODES: u32 = 8;
 const RANKS_PER_NODE: u32 = 8;
 const STEPS: u32 = 562;
 const BATCH: u32 = 4;
 const SAMPLES: u32 = NODES * RANKS_PER_NODE * STEPS * BATCH;
 
-/// The order is read so far, and reads of the first epochs are counted: a sample that does not return until the end does
-/// so later than any bar but the last.
+/// The order is read so far, and reads of the first epochs are counted: a sample that does not return until the end
+/// does so later than any bar but the last.
 const EPOCHS: u32 = 24;
 const COUNTED: u32 = 12;
 
@@ -67,7 +67,8 @@ pub(super) fn figures(
             NAME,
             format!(
                 "The order of node 0 of {NODES} with {RANKS_PER_NODE} ranks each, as tierfeed plan --dump prints it: \
-                 {STEPS} steps in an epoch as in the paper, in batches of {BATCH}; reads of {COUNTED} of {EPOCHS} epochs."
+                 {STEPS} steps in an epoch as in the paper, in batches of {BATCH}; reads of {COUNTED} of {EPOCHS} \
+                 epochs."
             ),
             Vec::new(),
         )

@@ -287,7 +287,8 @@ pub(super) fn processors() -> String {
 }
 
 /// Why a share of steps with imbalance is not judged by itself.
-pub(super) const NO_THRESHOLD: &str = "the paper does not say from which difference on a step has imbalance; the differences between systems are judged";
+pub(super) const NO_THRESHOLD: &str = "the paper does not say from which difference on a step has imbalance; the \
+                                       differences between systems are judged";
 
 /// A figure without charts and headlines.
 pub(super) fn described(name: &str, setting: String, emulated: Vec<String>) -> Figure {

@@ -72,7 +72,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     Ok(Figure {
         setting: format!(
             "{} photographs ({}) on a disk of {DISK}, decoded and cropped at random by 2 workers or threads, no steps; \
-             memory in a control group, in per cent of the photographs as they are stored; tierfeed reads past the page cache.",
+             memory in a control group, in per cent of the photographs as they are stored; tierfeed reads past the \
+             page cache.",
             stage.settings.photographs, stage.dataset
         ),
         headlines: headlines.collect(),

@@ -85,8 +85,9 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
         setting: format!(
             "Bytes of {} photographs ({}) on a disk of {DISK} that {NODES} nodes on this host share; each has one rank \
              and room for {CACHED_PERCENT} % of them, or, where two nodes cannot hold what the third held, for \
-             {FULL_PERCENT} %; ranks in lock-step with steps of {:.0} ms. The agent of node 1 is killed in the \
-             middle of epoch {}; its rank reads on by itself. Every rank compared the order of all batches with PyTorch's sampler, and their bytes with the files.",
+             {FULL_PERCENT} %; ranks in lock-step with steps of {:.0} ms. The agent of node 1 is killed in the middle \
+             of epoch {}; its rank reads on by itself. Every rank compared the order of all batches with PyTorch's \
+             sampler, and their bytes with the files.",
             stage.settings.photographs,
             stage.dataset,
             STEP_S * 1e3,

@@ -110,16 +110,16 @@ fn headlines(
     let theirs = used[0].map_or(f64::NAN, |used| used.median);
     let speed = speed.map(|it| {
         it.because(&format!(
-            "DataLoader uses the GPU for {:.0} % of the time here and for 46 % in the paper; the steps alone take so long \
-             that no loader could be more than {:.1} times as fast",
+            "DataLoader uses the GPU for {:.0} % of the time here and for 46 % in the paper; the steps alone take so \
+             long that no loader could be more than {:.1} times as fast",
             100.0 * theirs,
             1.0 / theirs,
         ))
     });
     let used = at_least("time of the GPU that is used", PUBLISHED_USED, used[OURS]).map(|it| {
         it.because(
-            "the order of batches is kept, so that training waits for one with a slow sample if it was not staged early \
-             enough; MinatoLoader hands over others meanwhile",
+            "the order of batches is kept, so that training waits for one with a slow sample if it was not staged \
+             early enough; MinatoLoader hands over others meanwhile",
         )
     });
     let rest = at_least("batches without a slow sample that are there", 1.0, others[OURS]);

@@ -70,6 +70,7 @@ fn case(samples: u32, cxl: u32, look_ahead: LookAhead) -> Case {
         step_time: Nanoseconds(10 * MS),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     };
     Case { settings, machine: Machine::from(&model) }
 }
