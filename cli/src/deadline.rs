@@ -1,5 +1,5 @@
-//! Ends a process in time after a signal, even if one of its threads hangs: in a read of a lost store, on a
-//! connection to a lost host, at a lock, at a full pipe.
+//! Ends a process in time after a signal, and an agent once it stops serving, even if one of its threads
+//! hangs: in a read of a lost store, on a connection to a lost host, at a lock, at a full pipe.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How long a process may take to end by itself, from the signal on.
+/// How long a process may take to end by itself: from the signal on, or from when an agent stops serving.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(9);
 
 /// How long a command that this process started may take before it is killed.

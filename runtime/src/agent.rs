@@ -230,21 +230,35 @@ impl Agent {
         start::agent(joined, settings, shutdown).await
     }
 
-    /// Serves trainers until the shutdown or until the manager asks for an end. Writes the report
-    /// unless another process has registered as this node.
+    /// [`Self::serve`], then [`Self::conclude`].
     ///
     /// # Errors
     ///
     /// If the report cannot be written.
     pub async fn run(mut self) -> Result<Option<Report>, AgentError> {
+        self.serve().await;
+        Box::pin(self.conclude()).await
+    }
+
+    /// Serves trainers until the shutdown or until the manager asks for an end.
+    pub async fn serve(&mut self) {
         self.carry_out();
         while self.phase != Phase::Over {
-            let event = next_event(&mut self, Instant::now()).await;
+            let event = next_event(self, Instant::now()).await;
             drill::pass("loop");
             let (name, stopwatch) = (event.name(), self.clock.stopwatch());
             self.apply(event);
             self.pauses.note(name, stopwatch.elapsed());
         }
+    }
+
+    /// Ends all threads and tasks. Writes the report unless another process has registered as this node. Does
+    /// not return while the run directory does not answer: that takes a deadline of the process.
+    ///
+    /// # Errors
+    ///
+    /// If the report cannot be written.
+    pub async fn conclude(self) -> Result<Option<Report>, AgentError> {
         Box::pin(outcome::conclude(self)).await
     }
 

@@ -13,10 +13,11 @@ use std::{
 };
 
 use tierfeed_dataset::{
-    Dataset, Index,
+    Dataset, Format, Index,
     index::{IndexError, Progress},
     source::Location,
 };
+use tierfeed_transform_worker::has_landlock;
 use tierfeed_workload_analyzer::job::FurtherDataset;
 
 /// No process takes longer to write a file that is kept for later runs.
@@ -122,6 +123,25 @@ fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// [`Index::build`], with a warning if the kernel does not confine the indexer of HDF5, whose files may be
+/// hostile.
+///
+/// # Errors
+///
+/// If the dataset cannot be read.
+pub fn build(
+    dataset: &Dataset,
+    previous: Option<&Index>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Index, IndexError> {
+    if matches!(dataset.format, Format::Hdf5 { .. }) && !has_landlock() {
+        tracing::warn!(
+            "this kernel has no Landlock: the indexer of HDF5 can open other files and connections"
+        );
+    }
+    Index::build(dataset, previous, progress)
+}
+
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it
 /// there. Calls `progress` while it builds.
 ///
@@ -139,7 +159,7 @@ pub fn open_or_build(
         Some(index) if is_fresh(&index, dataset, progress) => return Ok(index),
         other => other,
     };
-    let index = Index::build(dataset, kept.as_ref(), progress)?;
+    let index = build(dataset, kept.as_ref(), progress)?;
     index.save(path)?;
     Ok(index)
 }
@@ -181,7 +201,7 @@ pub fn open_or_build_same(
         return Ok(index);
     }
     // The quick check of a stored index misses files that were rewritten in place.
-    let index = Index::build(dataset, None, &mut |_| ())?;
+    let index = build(dataset, None, &mut |_| ())?;
     if index.fingerprint() != expected {
         return Err(differs(index.fingerprint()));
     }
@@ -191,8 +211,6 @@ pub fn open_or_build_same(
 
 #[cfg(test)]
 mod tests {
-    use tierfeed_dataset::Format;
-
     use super::*;
 
     #[test]

@@ -275,12 +275,12 @@ impl Manager {
     async fn select(&mut self) -> Event {
         let is_draining = self.drain_until.is_some();
         tokio::select! {
-            biased; // Fixed order: many requests must not delay the shutdown.
+            biased; // Rare events first: however many requests there are, lost nodes are detected.
             () = self.shutdown.recv(), if !is_draining => Event::ShutdownAsked,
+            _ = self.ticks.tick() => Event::Tick,
+            Some(()) = self.marker.written() => Event::MarkerWritten,
             Some(request) = self.requests.recv() => Event::Asked(request),
             request = next_metrics_request(&mut self.metrics) => Event::MetricsRequested(request),
-            Some(()) = self.marker.written() => Event::MarkerWritten,
-            _ = self.ticks.tick() => Event::Tick,
         }
     }
 

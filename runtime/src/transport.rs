@@ -2,6 +2,6 @@
 
 pub(crate) mod bounded_tasks;
 pub(crate) mod keep_alive;
-pub(crate) mod local_socket;
+pub mod local_socket;
 pub mod mutual_tls;
 pub mod token;

@@ -23,7 +23,7 @@ pub use self::socket::{Arrival, receive, send};
 use crate::Pipeline;
 
 /// The version of these packets. Starter and worker are one program, unless it was replaced meanwhile.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
@@ -119,10 +119,14 @@ pub enum InputForm {
 pub enum AfterTransform {
     /// Its bytes have no further use.
     Unused,
-    /// The prepared form stands at the start of its place, if it is as long as was foreseen.
+    /// The prepared form stands at the start of its place, if it is as long as was foreseen and was made of the
+    /// bytes that arrived.
     Prepared {
         /// Its length in bytes.
         len: u64,
+        /// The checksum of the input as it arrived. Trainers map the memory too: input of another sum becomes a
+        /// row, and no prepared form.
+        input_sum: u64,
     },
 }
 
@@ -346,13 +350,13 @@ impl ToWorker {
             Self::DropArena(arena) => Writer::new(DROP_ARENA).u32(arena.0).0,
             Self::Request(it) => {
                 let form = matches!(it.form, InputForm::Prepared);
-                let (after, kept) = match it.after {
-                    AfterTransform::Unused => (0, 0),
-                    AfterTransform::Prepared { len } => (1, len),
+                let (after, kept, input_sum) = match it.after {
+                    AfterTransform::Unused => (0, 0, 0),
+                    AfterTransform::Prepared { len, input_sum } => (1, len, input_sum),
                 };
                 let bytes = Writer::new(REQUEST).u64(it.id).u32(it.arena.0);
                 let bytes = bytes.u64(it.slot.offset).u64(it.slot.len).u64(it.input_len);
-                let bytes = bytes.u8(form.into()).u8(after).u64(kept);
+                let bytes = bytes.u8(form.into()).u8(after).u64(kept).u64(input_sum);
                 let bytes = bytes.u64(it.row.offset).u64(it.row.len);
                 bytes.u64(it.sample).u32(it.epoch).0
             }
@@ -462,7 +466,7 @@ mod tests {
         slot: Part { offset: 4096, len: 1000 },
         input_len: 900,
         form: InputForm::Stored,
-        after: AfterTransform::Prepared { len: 950 },
+        after: AfterTransform::Prepared { len: 950, input_sum: 1 << 60 },
         row: Part { offset: 0, len: 4096 },
         sample: 1 << 40,
         epoch: 9,

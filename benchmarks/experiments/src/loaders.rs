@@ -33,11 +33,13 @@ use self::bucket::Far;
 use crate::{
     figure::Value,
     machine::Used,
-    stage::{self, BATCH, STAGING, Side, Stage, job, on_stage},
+    stage::{self, BATCH, Extent, STAGING, Side, Stage, job, on_stage},
     training::{Trained, Training},
 };
 
 const EPOCHS: u32 = 3;
+/// A quick run has `DataLoader` once, with as many workers as the others.
+const WORKERS_QUICK: u32 = 2;
 const DISK: BytesPerSecond = BytesPerSecond(80_000_000);
 
 /// The settings of a run.
@@ -339,9 +341,10 @@ fn prepare(
     outcome: &mut Outcome,
     step: &mut dyn FnMut(&str),
 ) -> Vec<Loader> {
-    let wanted = |loader: &&Loader| {
-        let only = &settings.only;
-        only.is_empty() || loader.is_ours() || only.iter().any(|name| name == loader.script)
+    let is_full = settings.stage.extent == Extent::Full;
+    let wanted = |loader: &&Loader| match settings.only.as_slice() {
+        [] => is_full || loader.workers == WORKERS_QUICK,
+        only => loader.is_ours() || only.iter().any(|name| name == loader.script),
     };
     // The bucket has formats of its own photographs.
     let is_near = settings.conditions.iter().any(|it| it.place != Place::Bucket);

@@ -66,7 +66,7 @@ pub(crate) struct Simulation<'a> {
     /// Processor seconds for the transform of a sample.
     pub(crate) transform_s: Option<f64>,
     /// How long the agent reads before the training begins.
-    pub(crate) head_start_s: f64,
+    pub(crate) head_start_s: Option<f64>,
     /// Which nodes are predicted: the first without an option.
     pub(crate) nodes: Option<&'static str>,
 }
@@ -86,7 +86,9 @@ impl Simulation<'_> {
         plan.arg("plan").arg(self.job).args(["--simulate", "--json"]).args(self.nodes);
         plan.args(["--cold-bandwidth", &format!("{} B/s", self.cold.0)]);
         plan.args(["--step-time", &nanoseconds(self.step_s)]);
-        plan.args(["--head-start", &nanoseconds(self.head_start_s)]);
+        if let Some(head_start_s) = self.head_start_s {
+            plan.args(["--head-start", &nanoseconds(head_start_s)]);
+        }
         if let Some(transform_s) = self.transform_s {
             plan.args(["--transform-time", &nanoseconds(transform_s)]);
         }
@@ -116,7 +118,7 @@ pub(crate) fn predict(
     let report: Report = parse(report.as_bytes(), &path)?;
     let job = run_dir.join("job.yaml");
     let (step_s, transform_s) = (report.step_s(), report.transform_s());
-    let head_start_s = report.head_start_s + seconds(SLICE);
+    let head_start_s = Some(report.head_start_s + seconds(SLICE));
     let simulation = Simulation { job: &job, cold, step_s, transform_s, head_start_s, nodes: None };
     let Plan { total, .. } = simulation.plan(tierfeed).with_context(|| run.to_owned())?;
     Ok(Prediction {

@@ -7,7 +7,7 @@ use tierfeed_runtime::{
 };
 
 use super::run::{of_agent, summarize};
-use crate::{arguments, environment, failure::Failure, panics};
+use crate::{arguments, deadline, environment, failure::Failure, panics};
 
 pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     panics::end_this_process();
@@ -36,8 +36,14 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
     let report = super::finish(async {
         let (trigger, asked) = shutdown::channel();
         let signals = tokio::spawn(super::end_on_signal(trigger));
-        let outcome =
-            Box::pin(async { Box::pin(Agent::start(settings, asked).await?.run()).await }).await;
+        let outcome = Box::pin(async {
+            let mut agent = Agent::start(settings, asked).await?;
+            agent.serve().await;
+            // It may be the manager that asked for the end, not a signal.
+            deadline::start(deadline::ENDS_WITHIN);
+            Box::pin(agent.conclude()).await
+        })
+        .await;
         signals.abort();
         outcome.map_err(of_agent)
     })?;

@@ -35,8 +35,8 @@ pub(crate) fn run(arguments: &Index) -> Result<(), Failure> {
     DatasetIndex::check_place(&dataset, &path).map_err(Failure::input)?;
     let bar = output::bar();
     let previous = DatasetIndex::open(&path).ok();
-    let index =
-        DatasetIndex::build(&dataset, previous.as_ref(), &mut |it| output::show_indexing(&bar, it));
+    let mut progress = |it| output::show_indexing(&bar, it);
+    let index = tierfeed_runtime::dataset::build(&dataset, previous.as_ref(), &mut progress);
     bar.finish_and_clear();
     let index = index.map_err(Failure::index)?;
     index.save(&path).map_err(Failure::index)?;

@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use nix::{sys::stat::Mode, unistd::mkfifo};
+
 use crate::{
     apart::{Cluster, end_well},
     fixture::{Fixture, Running, assert_complete, assert_ended, eventually},
@@ -70,6 +72,19 @@ fn a_manager_that_stopped_does_not_keep_an_agent() {
     agent.signal("-TERM");
     agent.ends_within(ENDS_WITHIN);
     assert_eq!(agent.code(), Some(0), "it leaves its report");
+}
+
+/// No signal starts the deadline of the agent here: its manager asks it to end.
+#[test]
+fn a_run_directory_that_hangs_does_not_keep_an_agent_that_is_drained() {
+    let mut cluster = Cluster::start();
+    let mut agent = joined(&cluster);
+    // Opening a pipe for writing blocks until it has a reader.
+    mkfifo(&cluster.fixture.run_dir().join("report.json.part"), Mode::S_IRWXU).unwrap();
+    said(&mut cluster.fixture.tierfeed(&["drain", "--run-dir", "manager"]), 0);
+    cluster.manager.ends_with(0);
+    eventually("the agent ends", || agent.has_ended());
+    assert_eq!(agent.code(), None, "it kills itself: {}", agent.errors());
 }
 
 #[test]

@@ -322,7 +322,8 @@ impl FutureAccesses {
 
     /// Takes the order that a trainer of this node published, if it is valid: every sample exists,
     /// and the epoch is not longer than the job says. The last few epochs of each rank are kept.
-    #[expect(clippy::needless_pass_by_value, reason = "it is kept")]
+    /// An order that is published again changes nothing: every process that a trainer starts
+    /// publishes it.
     pub fn publish(
         &mut self,
         rank: Rank,
@@ -337,8 +338,12 @@ impl FutureAccesses {
         if !fits {
             return Publication::Impossible;
         }
-        let before = self.published.insert((rank, epoch), Arc::clone(&samples));
-        let is_other = before.as_ref().is_some_and(|known| *known != samples);
+        if self.published.get(&(rank, epoch)) == Some(&samples) {
+            self.dropped.push(Dropped::Published(samples));
+            return Publication::New;
+        }
+        let before = self.published.insert((rank, epoch), samples);
+        let is_other = before.is_some();
         let before = before.map(Dropped::Published);
         let places = self.places.insert(epoch, OnceCell::new());
         let places = places.map(|places| Dropped::Positions(DroppedPlaces(places)));

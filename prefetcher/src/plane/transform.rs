@@ -1,4 +1,7 @@
 //! The operation that makes a row of a staged sample: workers do it ([`crate::transforms`]).
+//!
+//! A prepared form that a tier takes gets a checksum only if it was made of the bytes that arrived. A worker reads
+//! them from staging, which trainers map, and compares them with the sum that they had when they arrived.
 
 use std::sync::Arc;
 
@@ -53,6 +56,7 @@ impl PlaneState {
             offset: slot.offset,
             len: slot.len,
         });
+        let arrived = store.sums().get(from.offset, sample);
         forget_sums(prepared.as_slice());
         let room = prepared.as_ref().map_or(from.len, |prepared| from.len.max(prepared.len));
         transforms.submit(Task {
@@ -65,9 +69,12 @@ impl PlaneState {
                 Form::Stored => InputForm::Stored,
                 Form::Prepared => InputForm::Prepared,
             },
-            after: match prepared {
-                Some(ref slot) => AfterTransform::Prepared { len: slot.len.0 },
-                None => AfterTransform::Unused,
+            after: match (&prepared, arrived) {
+                (Some(slot), Some(arrived)) => {
+                    AfterTransform::Prepared { len: slot.len.0, input_sum: arrived.xxh3() }
+                }
+                // Without a sum of what arrived, no form of it can get one.
+                (Some(_), None) | (None, _) => AfterTransform::Unused,
             },
             row: Part { offset: to.offset.0, len: to.len.0 },
             finish: Box::new(move |Finished { outcome, worked }| {
@@ -77,7 +84,8 @@ impl PlaneState {
                     (Ok(None), Some(_)) => tracing::warn!(
                         sample = sample.0,
                         "no tier keeps this sample now: its prepared form was not written, or has not the \
-                         length that the head of its image told"
+                         length that the head of its image told, or a trainer changed its bytes in staging \
+                         before they were transformed"
                     ),
                     _ => (),
                 }

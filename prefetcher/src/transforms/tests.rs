@@ -9,6 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use tierfeed_core::{tier::Locality, units::Bytes};
+use tierfeed_dataset::read::sample_sum::sum_of;
 use tierfeed_numa_memory::{Pages, Request as RegionRequest, View};
 use tierfeed_transform::worker_protocol::{
     Arrival, FromWorker, PACKET_BYTES_MAX, ToWorker, receive, send,
@@ -382,12 +383,12 @@ fn the_prepared_form_comes_with_its_checksum() {
         slot: Part { offset: 0, len: SLOT },
         input_len: 5,
         form: InputForm::Stored,
-        after: AfterTransform::Prepared { len: 5 },
+        after: AfterTransform::Prepared { len: 5, input_sum: sum_of(b"12345") },
         row: Part { offset: SLOT, len: ROW },
         finish: Box::new(move |finished| ended.send((0, finished)).unwrap()),
     });
     let sum = rig.ended(1).remove(&0).unwrap().outcome.unwrap();
-    assert_eq!(sum, Some(tierfeed_dataset::read::sample_sum::sum_of(b"54321")));
+    assert_eq!(sum, Some(sum_of(b"54321")));
     let mut slot = [0; 5];
     rig.memory.read(Bytes(0), &mut slot).unwrap();
     assert_eq!(&slot, b"54321");
@@ -404,7 +405,7 @@ fn a_worker_that_ends_while_it_writes_the_prepared_form_has_made_the_row() {
         slot: Part { offset: 0, len: SLOT },
         input_len: 5,
         form: InputForm::Stored,
-        after: AfterTransform::Prepared { len: 5 },
+        after: AfterTransform::Prepared { len: 5, input_sum: 0 },
         row: Part { offset: SLOT, len: ROW },
         finish: Box::new(move |finished| ended.send((0, finished)).unwrap()),
     });

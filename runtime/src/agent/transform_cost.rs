@@ -144,11 +144,12 @@ impl Bench {
     fn times_blocking(&self, sample: SampleId) -> Option<(Duration, Duration)> {
         let len = self.index.size(sample);
         let at = Bytes(self.row_len.next_multiple_of(ALIGN));
-        let target = Target::new(Arc::clone(&self.memory), at, len);
+        let target = Target::summed(Arc::clone(&self.memory), at, len);
         self.source.read(sample, &target).ok()?;
+        let input_sum = target.sum()?;
         let whole = self.time_blocking(sample, len.0, InputForm::Stored, AfterTransform::Unused)?;
         let prepared = self.prepared_len(at, len)?;
-        let after = AfterTransform::Prepared { len: prepared };
+        let after = AfterTransform::Prepared { len: prepared, input_sum };
         self.time_blocking(sample, len.0, InputForm::Stored, after)?;
         let (form, after) = (InputForm::Prepared, AfterTransform::Unused);
         let rest = self.time_blocking(sample, prepared, form, after)?;

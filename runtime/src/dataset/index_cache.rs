@@ -51,7 +51,7 @@ impl IndexCache {
         Index::check_place(dataset, place)?;
         let path = self.path_of(dataset);
         let kept = Index::open(&path).ok();
-        let index = Index::build(dataset, kept.as_ref(), progress)?;
+        let index = super::build(dataset, kept.as_ref(), progress)?;
         let is_kept = kept.is_some_and(|kept| kept.fingerprint() == index.fingerprint());
         if is_kept && link(&path, place).is_ok() {
             touch(&path);
@@ -75,7 +75,7 @@ impl IndexCache {
         dataset: &Dataset,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Index, IndexError> {
-        Index::build(dataset, Index::open(&self.path_of(dataset)).ok().as_ref(), progress)
+        super::build(dataset, Index::open(&self.path_of(dataset)).ok().as_ref(), progress)
     }
 
     /// The file of a dataset's index: its name is a hash of source and format.

@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use nix::unistd::Uid;
 use tierfeed_numa_memory::drill;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, ReadBuf},
@@ -133,9 +132,8 @@ impl PendingConnection {
     async fn authenticate(self) -> Result<(Stream, Peer), RefusalReason> {
         match self {
             Self::Unix(stream) => {
-                let peer = stream.peer().map_err(RefusalReason::Lost)?;
+                let is_same = stream.is_of_same_user().map_err(RefusalReason::Lost)?;
                 stream.readable().await.map_err(RefusalReason::Lost)?;
-                let is_same = peer == Uid::effective();
                 let peer = if is_same { Peer::SameUser } else { Peer::OtherUser };
                 Ok((Stream::Unix(stream), peer))
             }

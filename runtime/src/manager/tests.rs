@@ -143,6 +143,26 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
     }
 }
 
+#[tokio::test]
+async fn a_manager_that_is_never_idle_ticks() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_trigger, shutdown) = shutdown::channel();
+    let listener = Listener::unix(&directory.path().join("socket")).unwrap();
+    let mut manager = Manager::start(settings(directory.path().join("begun")), listener, shutdown);
+    let (sender, requests) = mpsc::channel(1);
+    manager.requests = requests;
+    let ticking = async {
+        loop {
+            // An error means that a request waits already.
+            let _ = sender.try_send(Request::Status(oneshot::channel().0));
+            if let Event::Tick = manager.select().await {
+                break;
+            }
+        }
+    };
+    timeout(ON_TIME, ticking).await.expect("an interval begins with a tick");
+}
+
 /// Runs a client in a runtime of its own, which the manager cannot block.
 fn in_time(course: impl Future<Output = ()>) {
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

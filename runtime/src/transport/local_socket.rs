@@ -1,4 +1,5 @@
-//! Unix sockets in the run directory, by which processes of this user reach an agent or a manager.
+//! Unix sockets in the run directory, by which processes of this user reach an agent, a manager, or the first
+//! process of a node.
 //!
 //! A peer may send a descriptor whose `close` blocks, such as a TCP socket with `SO_LINGER`, and the thread
 //! that receives it would block: two such peers would stop both threads of the runtime. Since Linux 6.16
@@ -23,22 +24,25 @@ use tokio::{
 };
 
 /// Connections that wait to be accepted.
-const BACKLOG: u32 = 128;
+const BACKLOG: i32 = 128;
 
 /// Connections of one socket that wait to be closed; beyond, none is accepted.
 const CLOSING_MAX: usize = 64;
 
-/// A listening socket with a file.
+/// A socket with a file, to which peers may connect before a runtime accepts them.
 #[derive(Debug)]
-pub struct LocalListener {
-    listener: UnixListener,
+pub struct LocalSocket {
+    socket: UnixSocket,
     descriptors: Descriptors,
-    closing: Arc<Closing>,
 }
 
-impl LocalListener {
+impl LocalSocket {
     /// Listens at a new socket file that only its owner can reach. Replaces an existing file.
-    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be created.
+    pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = UnixSocket::new_stream()?;
         let descriptors = Descriptors::refused_by(&socket);
         Self::with(socket, path, descriptors)
@@ -51,12 +55,43 @@ impl LocalListener {
         }
         socket.bind(path)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        let listener = socket.listen(BACKLOG)?;
-        Ok(Self { listener, descriptors, closing: Arc::new(Closing::new(descriptors)) })
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Self { socket, descriptors })
     }
 
-    /// The next connection. Errors are temporary.
-    pub(crate) async fn accept(&self) -> io::Result<LocalStream> {
+    /// The listener that accepts its connections. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the system calls fail.
+    pub fn into_listener(self) -> io::Result<LocalListener> {
+        let Self { socket, descriptors } = self;
+        // It listens already; a second call with the same number changes nothing.
+        let listener = socket.listen(BACKLOG.unsigned_abs())?;
+        Ok(LocalListener { listener, descriptors, closing: Arc::new(Closing::new(descriptors)) })
+    }
+}
+
+/// A listening socket with a file.
+#[derive(Debug)]
+pub struct LocalListener {
+    listener: UnixListener,
+    descriptors: Descriptors,
+    closing: Arc<Closing>,
+}
+
+impl LocalListener {
+    /// Listens at a new socket file ([`LocalSocket::bind`]). Must be called within a tokio runtime.
+    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+        LocalSocket::bind(path)?.into_listener()
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    ///
+    /// They are temporary.
+    pub async fn accept(&self) -> io::Result<LocalStream> {
         if self.closing.waiting() >= CLOSING_MAX {
             return Err(io::Error::other("too many connections wait to be closed"));
         }
@@ -68,7 +103,7 @@ impl LocalListener {
 
 /// A connection to a process of this host.
 #[derive(Debug)]
-pub(crate) struct LocalStream {
+pub struct LocalStream {
     /// `None` only while it is dropped.
     stream: Option<UnixStream>,
     descriptors: Descriptors,
@@ -76,9 +111,13 @@ pub(crate) struct LocalStream {
 }
 
 impl LocalStream {
-    /// The user of the process that connected.
-    pub(crate) fn peer(&self) -> io::Result<Uid> {
-        Ok(Uid::from_raw(self.stream().peer_cred()?.uid()))
+    /// Whether a process of this user connected.
+    ///
+    /// # Errors
+    ///
+    /// If the system call fails.
+    pub fn is_of_same_user(&self) -> io::Result<bool> {
+        Ok(Uid::from_raw(self.stream().peer_cred()?.uid()) == Uid::effective())
     }
 
     /// Waits until there is data to read, or the peer has disconnected.

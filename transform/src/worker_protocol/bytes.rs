@@ -99,9 +99,9 @@ impl Reader<'_> {
             1 => InputForm::Prepared,
             _ => return None,
         };
-        let after = match (self.u8()?, self.u64()?) {
-            (0, 0) => AfterTransform::Unused,
-            (1, len) => AfterTransform::Prepared { len },
+        let after = match (self.u8()?, self.u64()?, self.u64()?) {
+            (0, 0, 0) => AfterTransform::Unused,
+            (1, len, input_sum) => AfterTransform::Prepared { len, input_sum },
             _ => return None,
         };
         let (row, sample, epoch) = (self.part()?, self.u64()?, self.u32()?);

@@ -8,6 +8,8 @@
 //! 1. A request that leaves its arena is refused before a byte is read or written.
 //! 2. A row is written whole and last but one; only the prepared form is written behind it.
 //! 3. Input is copied before it is parsed: a trainer can write to its arena at any time.
+//! 4. A prepared form is made only of the bytes that arrived: the copy is compared with the checksum in the
+//!    request. Other bytes become a row, which goes to the trainer that can have changed them.
 
 use std::{
     collections::BTreeMap,
@@ -203,7 +205,7 @@ impl<A: Apply> Worker<A> {
 }
 
 impl Buffers {
-    /// Computes the row, and the prepared form if it is wanted.
+    /// Computes the row, and the prepared form if it is wanted and the input is what arrived.
     fn fill(
         &mut self,
         apply: &mut impl Apply,
@@ -217,7 +219,12 @@ impl Buffers {
         row.resize(length(request.row.len), 0);
         prepared.clear();
         let &Request { sample, epoch, form, after, .. } = request;
-        let keep = (after != AfterTransform::Unused).then_some(prepared);
+        let keep = match after {
+            AfterTransform::Prepared { input_sum, .. } if sum_of(input) == input_sum => {
+                Some(prepared)
+            }
+            AfterTransform::Prepared { .. } | AfterTransform::Unused => None,
+        };
         let input = Input { sample, epoch, form, bytes: input };
         apply.apply(&input, row, keep).map_err(Outcome::Untransformable)
     }
@@ -233,7 +240,7 @@ impl Buffers {
     ) -> Result<Option<u64>, String> {
         let (slot, row) = (request.slot, request.row);
         arena.write(Bytes(row.offset), &self.row).map_err(|error| error.to_string())?;
-        let AfterTransform::Prepared { len } = request.after else { return Ok(None) };
+        let AfterTransform::Prepared { len, .. } = request.after else { return Ok(None) };
         if self.prepared.len() as u64 != len || len > slot.len {
             return Ok(None);
         }

@@ -17,6 +17,7 @@ use rustix::{
     fs::{CWD, renameat},
     process::{Pid, Signal, getppid, kill_process, test_kill_process},
 };
+use tierfeed_dataset::read::sample_sum::sum_of;
 use tierfeed_numa_memory::{Pages, Region, Request as RegionRequest};
 use tierfeed_test_needs::{Need, skip};
 use tierfeed_transform::{
@@ -345,14 +346,20 @@ const REQUEST: Request = Request {
     slot: Part { offset: 64, len: 32 },
     input_len: 8,
     form: InputForm::Stored,
-    after: AfterTransform::Prepared { len: 8 },
+    after: AfterTransform::Unused,
     row: Part { offset: 0, len: ROW as u64 },
     sample: 0,
     epoch: 0,
 };
 
-#[test]
-fn the_prepared_form_replaces_the_input_behind_a_notice() {
+/// A request for the prepared form, of which `len` bytes are foreseen, of what arrived as `input`.
+fn preparing(id: u64, input: &[u8], len: u64) -> ToWorker {
+    let after = AfterTransform::Prepared { len, input_sum: sum_of(input) };
+    ToWorker::Request(Request { id, after, ..REQUEST })
+}
+
+/// A worker that maps the arena of [`REQUEST`], in whose slot bytes lie.
+fn ready_with_input() -> (WorkerProcess, Region) {
     let len = Bytes(4096);
     let name = "transform-worker-test";
     let request = RegionRequest { len, locality: Locality::Anywhere, name, pages: Pages::Small };
@@ -361,17 +368,22 @@ fn the_prepared_form_replaces_the_input_behind_a_notice() {
     let mut worker = ready();
     let arena = ToWorker::Arena { arena: ArenaId(5), len: len.0 };
     worker.send(&arena, Some(region.fd())).unwrap();
-    worker.send(&ToWorker::Request(REQUEST), None).unwrap();
+    (worker, region)
+}
+
+#[test]
+fn the_prepared_form_replaces_the_input_behind_a_notice() {
+    let (mut worker, region) = ready_with_input();
+    worker.send(&preparing(1, b"12345678", 8), None).unwrap();
     assert_eq!(wait_for(&mut worker), FromWorker::Replacing { id: 1 });
-    let FromWorker::Answer { id: 1, outcome: Outcome::Done { .. }, .. } = wait_for(&mut worker)
-    else {
+    let FromWorker::Answer { id: 1, outcome, .. } = wait_for(&mut worker) else {
         panic!("the request failed")
     };
+    assert_eq!(outcome, Outcome::Done { prepared_sum: Some(sum_of(b"87654321")) });
     let mut bytes = [0; 13];
     region.read(Bytes(64), &mut bytes).unwrap();
     assert_eq!(&bytes, b"87654321 rest");
-    let other = Request { id: 2, after: AfterTransform::Prepared { len: 7 }, ..REQUEST };
-    worker.send(&ToWorker::Request(other), None).unwrap();
+    worker.send(&preparing(2, b"87654321", 7), None).unwrap();
     let FromWorker::Answer { id: 2, outcome, .. } = wait_for(&mut worker) else {
         panic!("a form of another length than was foreseen replaces nothing")
     };
@@ -380,15 +392,26 @@ fn the_prepared_form_replaces_the_input_behind_a_notice() {
     assert_eq!(&bytes, b"87654321 rest");
 }
 
+/// What a trainer wrote to its arena must not reach a tier as the prepared form of a sample.
+#[test]
+fn bytes_that_changed_since_they_arrived_become_a_row_and_no_prepared_form() {
+    let (mut worker, region) = ready_with_input();
+    worker.send(&preparing(1, b"12345679", 8), None).unwrap();
+    let FromWorker::Answer { id: 1, outcome, .. } = wait_for(&mut worker) else {
+        panic!("the input is replaced")
+    };
+    assert_eq!(outcome, Outcome::Done { prepared_sum: None });
+    let mut bytes = [0; 13];
+    region.read(Bytes(64), &mut bytes).unwrap();
+    assert_eq!(&bytes, b"12345678 rest");
+    let mut row = [0; ROW];
+    region.read(Bytes(0), &mut row).unwrap();
+    assert_eq!(&row, b"12345678");
+}
+
 #[test]
 fn a_request_that_leaves_its_arena_is_refused_and_the_next_is_served() {
-    let len = Bytes(4096);
-    let name = "transform-worker-test";
-    let request = RegionRequest { len, locality: Locality::Anywhere, name, pages: Pages::Small };
-    let region = Region::reserve(&request).unwrap();
-    let mut worker = ready();
-    let arena = ToWorker::Arena { arena: ArenaId(5), len: len.0 };
-    worker.send(&arena, Some(region.fd())).unwrap();
+    let (mut worker, _region) = ready_with_input();
     let outside = Request { row: Part { offset: 4095, len: 8 }, ..REQUEST };
     let unknown = Request { arena: ArenaId(6), ..REQUEST };
     for (request, why) in [(outside, "leave 4096 bytes"), (unknown, "no arena 6")] {
@@ -399,8 +422,7 @@ fn a_request_that_leaves_its_arena_is_refused_and_the_next_is_served() {
         };
         assert!(reason.contains(why), "{reason}");
     }
-    let good = Request { after: AfterTransform::Unused, ..REQUEST };
-    worker.send(&ToWorker::Request(good), None).unwrap();
+    worker.send(&ToWorker::Request(REQUEST), None).unwrap();
     assert!(matches!(
         wait_for(&mut worker),
         FromWorker::Answer { outcome: Outcome::Done { .. }, .. }

@@ -222,11 +222,11 @@ fn predictions_stand_beside_runs_with_their_difference() {
     let cells = texts(&page(&[figure], "2 cores"), "td");
     let at = cells.iter().position(|it| it == "a quarter of the memory").unwrap();
     assert_eq!(
-        cells[at + 1..at + 9],
-        ["3 KiB", "2 KiB", "+50.0 %", "9.00 s", "10.00 s", "-10.0 %", "2.00 s", "3.00 s"]
+        cells[at + 1..at + 10],
+        ["3 KiB", "2 KiB", "0 B", "+50.0 %", "9.00 s", "10.00 s", "-10.0 %", "2.00 s", "3.00 s"]
     );
-    assert_eq!(cells[at + 10..at + 13], ["2 KiB", "0 B", "not defined"]);
-    assert_eq!(cells[at + 19..at + 22], ["0 B", "0 B", "0.0 %"]);
+    assert_eq!(cells[at + 11..at + 15], ["2 KiB", "0 B", "0 B", "not defined"]);
+    assert_eq!(cells[at + 21..at + 25], ["0 B", "0 B", "0 B", "0.0 %"]);
 }
 
 #[test]

@@ -6,23 +6,22 @@
 //! ends; the others `ended CODE` when their rank has.
 
 use std::{
-    io,
-    os::unix::{net, process::ExitStatusExt as _},
-    path::Path,
-    process::ExitStatus,
-    sync::Arc,
+    io, os::unix::process::ExitStatusExt as _, path::Path, process::ExitStatus, sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail};
 use tierfeed_core::{id::Rank, order::World};
-use tierfeed_runtime::run_dir::RunDir;
+use tierfeed_runtime::{
+    run_dir::RunDir,
+    transport::local_socket::{LocalListener, LocalSocket, LocalStream},
+};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines, Take},
-    net::{
-        UnixListener, UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
+    io::{
+        AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+        BufReader, Lines, ReadHalf, Take, WriteHalf, split,
     },
+    net::UnixStream,
     sync::watch,
     time::{Instant, sleep, timeout},
 };
@@ -54,21 +53,14 @@ const KILLED: i32 = 9;
 /// The other processes of the node, in the first one.
 #[derive(Debug)]
 pub(super) struct OtherTasks {
-    listener: net::UnixListener,
+    socket: LocalSocket,
     count: u32,
 }
 
 impl OtherTasks {
     /// Listens for `count` processes.
     pub(super) fn listen(node_dir: &RunDir, count: u32) -> io::Result<Self> {
-        let path = node_dir.ranks_socket();
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => (),
-        }
-        let listener = net::UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self { listener, count })
+        Ok(Self { socket: LocalSocket::bind(&node_dir.ranks_socket())?, count })
     }
 
     /// Lets them start their ranks, which end with those of this process. The ranks of a caller end one by
@@ -79,7 +71,7 @@ impl OtherTasks {
         place: &MeetingPlace,
         caller: Option<&Caller>,
     ) -> io::Result<()> {
-        let listener = Arc::new(UnixListener::from_std(self.listener)?);
+        let listener = Arc::new(self.socket.into_listener()?);
         for _ in 0..self.count {
             let (listener, stop) = (Arc::clone(&listener), trainers.stopped());
             match caller {
@@ -109,13 +101,13 @@ impl OtherTasks {
 
 /// Serves another process of the node to the end of its rank. It must come before `in_time` ends.
 async fn other_task(
-    listener: Arc<UnixListener>,
+    listener: Arc<LocalListener>,
     place: MeetingPlace,
     mut stop: watch::Receiver<Option<u8>>,
     in_time: impl Future<Output = ()>,
 ) -> io::Result<ExitStatus> {
     let accepted = tokio::select! {
-        accepted = listener.accept() => accepted,
+        accepted = accept(&listener) => accepted,
         code = stopped(&mut stop) => return Ok(ExitStatus::from_raw(i32::from(code) << 8)),
         () = in_time => {
             tracing::error!(
@@ -125,7 +117,7 @@ async fn other_task(
             return Ok(ExitStatus::from_raw(1 << 8));
         }
     };
-    let mut line = Line::of(accepted?.0);
+    let mut line = Line::of(accepted?);
     let mut is_told = false;
     let MeetingPlace { host, port } = place;
     line.say(&format!("start {host} {port}")).await?;
@@ -140,6 +132,17 @@ async fn other_task(
                 line.say(&format!("stop {code}")).await?;
             }
         }
+    }
+}
+
+/// The next process of this user that connects. Cancel safe.
+async fn accept(listener: &LocalListener) -> io::Result<LocalStream> {
+    loop {
+        let stream = listener.accept().await?;
+        if stream.is_of_same_user()? {
+            return Ok(stream);
+        }
+        tracing::warn!("a process of another user was turned away as a rank of this node");
     }
 }
 
@@ -205,7 +208,7 @@ fn start(
 async fn train(
     trainers: Trainers,
     grace: Duration,
-    line: Line,
+    line: Line<UnixStream>,
     signals: &mut Signals,
 ) -> anyhow::Result<Ending> {
     let Line { mut lines, mut writer } = line;
@@ -243,7 +246,7 @@ fn place(said: Option<String>) -> anyhow::Result<MeetingPlace> {
 }
 
 /// The first process of the node, once its agent is ready.
-async fn meet(socket: &Path, within: Duration) -> anyhow::Result<(Line, MeetingPlace)> {
+async fn meet(socket: &Path, within: Duration) -> anyhow::Result<(Line<UnixStream>, MeetingPlace)> {
     let mut line = Line::of(connect(socket, within).await?);
     let place = place(line.hear().await)?;
     Ok((line, place))
@@ -266,14 +269,14 @@ async fn connect(socket: &Path, within: Duration) -> anyhow::Result<UnixStream> 
 
 /// A connection between two processes of a node.
 #[derive(Debug)]
-struct Line {
-    lines: Lines<BufReader<Take<OwnedReadHalf>>>,
-    writer: OwnedWriteHalf,
+struct Line<S> {
+    lines: Lines<BufReader<Take<ReadHalf<S>>>>,
+    writer: WriteHalf<S>,
 }
 
-impl Line {
-    fn of(stream: UnixStream) -> Self {
-        let (reader, writer) = stream.into_split();
+impl<S: AsyncRead + AsyncWrite> Line<S> {
+    fn of(stream: S) -> Self {
+        let (reader, writer) = split(stream);
         Self { lines: BufReader::new(reader.take(BYTES_MAX)).lines(), writer }
     }
 

@@ -161,3 +161,22 @@ fn what_is_published_while_places_are_worked_out_has_them_worked_out_again() {
     let now = Use { epoch: Epoch(0), place: 0 };
     assert!(matches!(future.next_use(SampleId(5), now), NextUse::At(_)));
 }
+
+#[test]
+fn what_is_published_again_keeps_its_places_and_the_work_on_them() {
+    let world = World { nodes: 1, ranks_per_node: 1 };
+    let spec = Spec { shuffle: Shuffle::Published, ..spec(6, world, 1) };
+    let mut future = FutureAccesses::new(spec, NodeId(0), 0).with_next_uses(NextUses::Asked);
+    let publish = |future: &mut FutureAccesses, samples: [u32; 3]| {
+        future.publish(Rank(0), Epoch(0), samples.map(SampleId).to_vec().into())
+    };
+    assert_eq!(publish(&mut future, [0, 1, 2]), Publication::New);
+    let begun = future.expand(Epoch(0), Reach::View);
+    assert_eq!(publish(&mut future, [0, 1, 2]), Publication::New);
+    begun.into_iter().for_each(|expansion| future.expanded(expansion.run()));
+    assert!(future.is_expanded(Epoch(0), Reach::View), "what was begun is of this order");
+    assert_eq!(publish(&mut future, [0, 1, 2]), Publication::New);
+    assert!(future.is_expanded(Epoch(0), Reach::View), "the places are still there");
+    assert_eq!(publish(&mut future, [0, 2, 1]), Publication::Changed);
+    assert!(!future.is_expanded(Epoch(0), Reach::View));
+}

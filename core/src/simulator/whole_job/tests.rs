@@ -154,6 +154,7 @@ fn sessions(setting: &Setting) -> Vec<u64> {
             transforms: None,
             step_time: LatencyQuantiles::constant(setting.step_time),
             pause: setting.pause,
+            head_start: Nanoseconds(0),
             seed: 0,
         };
         for (slowest, epoch) in slowest.iter_mut().zip(simulate_on(&settings, &machine).epochs) {

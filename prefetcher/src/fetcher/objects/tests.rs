@@ -333,7 +333,7 @@ fn a_store_that_says_nothing_is_given_up_and_asked_again() {
 
 #[test]
 fn a_store_that_is_silent_for_ever_is_a_fault() {
-    let silence = Duration::from_millis(50);
+    let silence = Duration::from_millis(300);
     let fixture = Fixture::new(1, RECORD, impatient(silence), |asked| {
         if is_get(asked) { Verdict::NeverAnswer } else { Verdict::Serve }
     });

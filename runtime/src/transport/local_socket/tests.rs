@@ -106,7 +106,8 @@ fn listen(runtime: &Runtime, path: &Path, wanted: Descriptors) -> LocalListener 
         Descriptors::Refused => LocalListener::bind(path).unwrap(),
         Descriptors::Possible => {
             let socket = UnixSocket::new_stream().unwrap();
-            LocalListener::with(socket, path, Descriptors::Possible).unwrap()
+            let socket = LocalSocket::with(socket, path, Descriptors::Possible).unwrap();
+            socket.into_listener().unwrap()
         }
     }
 }
@@ -172,4 +173,23 @@ async fn the_file_of_a_socket_is_its_owners_and_replaces_another() {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(net::UnixStream::connect(&path).unwrap());
     }
+}
+
+#[test]
+fn a_peer_is_heard_that_came_before_the_runtime() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let socket = LocalSocket::bind(&path).unwrap();
+    let mut early = net::UnixStream::connect(&path).unwrap();
+    early.set_read_timeout(Some(ON_TIME)).unwrap();
+    early.write_all(b"early").unwrap();
+    let runtime = runtime();
+    let inside = runtime.enter();
+    let listener = socket.into_listener().unwrap();
+    drop(inside);
+    echo(&runtime, listener);
+    let mut answer = [0; 5];
+    early.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"early");
+    runtime.shutdown_background();
 }

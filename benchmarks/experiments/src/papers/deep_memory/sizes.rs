@@ -57,7 +57,7 @@ pub(super) fn cxl(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::
     })
 }
 
-/// Time against buffers, with three sizes of batches; as many samples a second are computed with all.
+/// Time against buffers, with a small and a large batch; as many samples a second are computed with all.
 pub(super) fn batches(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
     let data = stage.photographs();
     let batch_sizes = match stage.settings.extent {

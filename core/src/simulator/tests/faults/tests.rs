@@ -61,6 +61,7 @@ fn machine() -> Machine {
         step_time: Nanoseconds(2_000_000),
         pause: None,
         transforms: None,
+        head_start: Nanoseconds(0),
     })
 }
 
