@@ -246,17 +246,23 @@ fn run<O: Observer>(
             None => break,
         }
     }
+    let epochs = &session.progress().epochs[..=last.0 as usize];
+    let epochs = trainer.outcomes(settings, machine, epochs);
+    ControlFlow::Continue(outcome(&session, epochs, digest.finish()))
+}
+
+fn outcome(session: &Session, epochs: Vec<EpochOutcome>, digest: u64) -> Outcome {
     let progress = session.progress();
-    ControlFlow::Continue(Outcome {
-        epochs: trainer.outcomes(settings, machine, &progress.epochs[..=last.0 as usize]),
+    Outcome {
+        epochs,
         waits: progress.waits.clone(),
         first_stall: progress.first_stall,
         cycle: session.cycle(),
         cold_busy: progress.cold_busy,
         tiers_busy: progress.tiers_busy.clone(),
-        digest: digest.finish(),
+        digest,
         decisions: progress.decisions(),
-    })
+    }
 }
 
 /// Starts an operation, which ends when its link or its thread has done it.

@@ -200,11 +200,9 @@ pub struct Agent {
     /// The other nodes, if nodes share what they hold.
     peers: Option<Peers>,
     starvation: Starvation,
-    training: Option<trainers::TrainingSpan>,
+    training: trainers::Training,
     ranks: Ranks,
     clock: Clock,
-    /// When it began to read for its ranks.
-    serving_since: Nanoseconds,
     /// When the session last got its staging limit.
     staging_told: Nanoseconds,
     next_tick: Instant,
@@ -376,7 +374,7 @@ impl Agent {
             &self.layout,
             self.began,
             self.cold.page_cache_figures(),
-            transforms::progress(self.plane.transform_counts(), self.training),
+            transforms::progress(self.plane.transform_counts(), self.training.span),
         );
         let observed = Box::new(self.session.observed());
         self.measure_peers(observed.cold.rate());

@@ -60,7 +60,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let progress = session.progress();
     let cached = agent.cold.page_cache_figures();
     let counts = used.as_ref().and_then(|used| used.transforms);
-    let transforms = transforms::progress(counts, agent.training);
+    let transforms = transforms::progress(counts, agent.training.span);
     manager.end(&summary(progress, &agent.layout, agent.began, cached, transforms)).await;
     if agent.is_superseded {
         return Ok(None);
@@ -82,7 +82,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         sockets: &agent.sockets,
         cold: &agent.cold,
         peers: agent.peers.as_ref(),
-        training: agent.training,
+        training: agent.training.span,
         pauses: &agent.pauses,
         copyouts,
         memory: footprint,
@@ -144,7 +144,7 @@ impl Agent {
             sockets: &self.sockets,
             cold: &self.cold,
             peers: self.peers.as_ref(),
-            training: self.training,
+            training: self.training.span,
             pauses: &self.pauses,
             copyouts: self.observer.copyouts,
             memory: self.footprint.clone(),

@@ -37,6 +37,7 @@ use super::{
     schedules::Schedules,
     scratch::Scratch,
     sockets::Sockets,
+    trainers::Training,
     transforms,
 };
 use crate::{
@@ -96,8 +97,7 @@ pub(super) async fn agent(
         applicant,
         peers: None,
         starvation: Starvation::default(),
-        training: None,
-        serving_since: clock.now(),
+        training: Training::awaited_since(clock.now()),
         ranks: Ranks::new(assignment.order.world, assignment.node),
         phase: Phase::Serving,
         is_superseded: false,

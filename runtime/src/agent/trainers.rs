@@ -19,6 +19,21 @@ pub(super) struct BatchReader {
     rank: Rank,
 }
 
+/// The training that the agent reads for.
+#[derive(Debug)]
+pub(super) struct Training {
+    /// When the agent began to read for it.
+    since: Nanoseconds,
+    /// Once a trainer has connected.
+    pub(super) span: Option<TrainingSpan>,
+}
+
+impl Training {
+    pub(super) const fn awaited_since(since: Nanoseconds) -> Self {
+        Self { since, span: None }
+    }
+}
+
 /// The time from the first connection of a trainer to the last event of one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TrainingSpan {
@@ -203,10 +218,11 @@ impl Agent {
         let epochs = &self.session.progress().epochs;
         let read = || epochs.iter().map(|epoch| epoch.cold.0).sum();
         let transformed = || epochs.iter().flat_map(|it| &it.transforms).map(|it| it.time.0).sum();
-        let span = self.training.get_or_insert_with(|| TrainingSpan {
+        let Training { since, span } = &mut self.training;
+        let span = span.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,
-            head_start: Nanoseconds(now.0.saturating_sub(self.serving_since.0)),
+            head_start: Nanoseconds(now.0.saturating_sub(since.0)),
             cold_before: Bytes(read()),
             transformed_before: Nanoseconds(transformed()),
         });
