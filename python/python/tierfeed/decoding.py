@@ -69,8 +69,8 @@ def decode_timed(feed: Feed, decode: Decode, sample: Sample) -> Timed:
 
 
 def threads_max(feed: Feed) -> int:
-    """The threads that decode at most where the loader chooses: the processors that this rank may use. That
-    on which it trains is among them: threads are added only while training waits for them."""
+    """The threads that decode at most where the loader chooses: the processors that this rank may use.
+    That on which it trains is among them: threads are added only while training waits for them."""
     return max(1, cores() // feed.order.ranks_per_node)
 
 
