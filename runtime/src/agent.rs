@@ -228,7 +228,7 @@ impl Agent {
         start::agent(joined, settings, shutdown).await
     }
 
-    /// [`Self::serve`], then [`Self::conclude`].
+    /// Serves trainers, then ends and reports: [`Self::serve`] and [`Self::conclude`] without a deadline between them.
     ///
     /// # Errors
     ///

@@ -147,7 +147,7 @@ pub struct Prediction {
     pub predicted_cold_bytes: u64,
     /// Bytes read from the cold store.
     pub cold_bytes: u64,
-    /// The part of it that trainers read themselves, because their agent had only just started.
+    /// The part of it that trainers read themselves, most often while their agent started.
     #[serde(default)]
     pub self_read_bytes: u64,
     /// Seconds of all epochs, as predicted.

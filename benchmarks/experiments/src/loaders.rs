@@ -315,6 +315,14 @@ pub fn run(settings: &Settings, step: &mut dyn FnMut(&str)) -> anyhow::Result<Ou
     })
 }
 
+/// The loaders that are compared: those of `only`, by their names in the script; without names all, or each once.
+fn wanted(only: &[String], extent: Extent) -> impl Iterator<Item = &'static Loader> {
+    LOADERS.iter().filter(move |loader| match only {
+        [] => extent == Extent::Full || loader.workers == WORKERS_QUICK,
+        only => loader.is_ours() || only.iter().any(|name| name == loader.script),
+    })
+}
+
 /// A bucket with the photographs.
 fn far(
     stage: &Stage<'_>,
@@ -341,15 +349,10 @@ fn prepare(
     outcome: &mut Outcome,
     step: &mut dyn FnMut(&str),
 ) -> Vec<Loader> {
-    let is_full = settings.stage.extent == Extent::Full;
-    let wanted = |loader: &&Loader| match settings.only.as_slice() {
-        [] => is_full || loader.workers == WORKERS_QUICK,
-        only => loader.is_ours() || only.iter().any(|name| name == loader.script),
-    };
     // The bucket has formats of its own photographs.
     let is_near = settings.conditions.iter().any(|it| it.place != Place::Bucket);
     let mut loaders = Vec::new();
-    for loader in LOADERS.iter().filter(wanted) {
+    for loader in wanted(&settings.only, settings.stage.extent) {
         if outcome.versions.get(loader.script).is_some_and(|version| version == "absent") {
             outcome.absent.insert(loader.name.to_owned(), "not installed".to_owned());
             continue;
@@ -467,5 +470,25 @@ impl Bench<'_, '_> {
             read: used(&|used| used.read.0)
                 / (self.stage.dataset.0 as f64 * f64::from(condition.epochs())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_has_each_loader_once_and_names_choose_all_its_kinds() {
+        let scripts = |only: &[&str], extent| {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            wanted(&only, extent).map(|it| it.script).collect::<Vec<_>>()
+        };
+        let mut quick = scripts(&[], Extent::Quick);
+        let count = quick.len();
+        quick.dedup();
+        assert_eq!((count, quick.len()), (9, 9));
+        assert_eq!(scripts(&[], Extent::Full).len(), LOADERS.len());
+        let named = ["tierfeed", "dataloader", "dataloader", "dataloader"];
+        assert_eq!(scripts(&["dataloader"], Extent::Quick), named);
     }
 }

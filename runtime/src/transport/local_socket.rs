@@ -90,7 +90,7 @@ impl LocalListener {
     ///
     /// # Errors
     ///
-    /// They are temporary.
+    /// All are temporary: the next call may accept.
     pub async fn accept(&self) -> io::Result<LocalStream> {
         if self.closing.waiting() >= CLOSING_MAX {
             return Err(io::Error::other("too many connections wait to be closed"));

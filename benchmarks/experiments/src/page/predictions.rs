@@ -24,13 +24,14 @@ pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) ->
     }
     let runs = if all == 1 { "1 run".to_owned() } else { format!("{all} runs") };
     let mut said = format!(
-        "The simulator was told how long steps and transforms took in {runs} of tierfeed, and predicted cold bytes \
-         within {BYTES_OFF_MAX} % in {bytes}, time within {TIME_OFF_MAX} % in {time}."
+        "The simulator was told how long steps and transforms took in {runs} of tierfeed, how long agents ran before, \
+         and that a disk which was idle is 100 ms ahead of its limit. It predicted cold bytes within {BYTES_OFF_MAX} % \
+         in {bytes}, time within {TIME_OFF_MAX} % in {time}."
     );
     if self_read > 0 {
         let also = format!(
-            " In {self_read} of the others the trainer read its first batches itself while its agent started, which \
-             reads them too."
+            " In {self_read} of the others trainers read batches themselves, which their agent reads too: most often \
+             the first ones, while it starts."
         );
         said.push_str(&also);
     }
@@ -110,7 +111,7 @@ mod tests {
         let said = sentence(all.iter());
         assert!(said.ends_with("cold bytes within 1 % in 2, time within 5 % in 2."), "{said}");
         all[2].self_read_bytes = 11;
-        assert!(sentence(all.iter()).contains("In 1 of the others the trainer read"));
+        assert!(sentence(all.iter()).contains("In 1 of the others trainers read"));
         assert_eq!(sentence([].iter()), "");
     }
 }
