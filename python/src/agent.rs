@@ -22,7 +22,7 @@ use crate::{
     errors,
     order::Order,
     refused::Refused,
-    requests::{Place, Requests, Table},
+    requests::{EpochStep, Requests, Table},
     shared_client::SharedClient,
     view_memory::{Lease, ViewMemory, first, to_usize},
 };
@@ -55,8 +55,8 @@ impl AgentConnection {
     pub(crate) fn take_ready(
         &self,
         py: Python<'_>,
-        place: Place,
-        following: Place,
+        place: EpochStep,
+        following: EpochStep,
         steps: u32,
     ) -> PyResult<Option<Batch>> {
         let mut requests = self.requests.get().table();
@@ -85,7 +85,13 @@ impl AgentConnection {
 
     /// Requests the batch that comes into the window as `taken` leaves it, unless the epoch ends before.
     /// If that fails, the slow path requests it.
-    fn request_one_more(&self, client: &Client, requests: &mut Table, taken: Place, steps: u32) {
+    fn request_one_more(
+        &self,
+        client: &Client,
+        requests: &mut Table,
+        taken: EpochStep,
+        steps: u32,
+    ) {
         let at = |ahead: u32| (taken.0, taken.1.saturating_add(ahead));
         let (last, next) = (at(self.batches_ahead.saturating_sub(1)), at(self.batches_ahead));
         let is_due = next.1 < steps && requests.is_requested(last) && !requests.is_known(next);
@@ -97,7 +103,7 @@ impl AgentConnection {
 
     /// Whether there is nothing to do about a batch but to use it: it is the one that is wanted, no sample
     /// of it is missing, and training gives its batches back.
-    fn is_plain(&self, leased: &LeasedBatch, wanted: Place) -> bool {
+    fn is_plain(&self, leased: &LeasedBatch, wanted: EpochStep) -> bool {
         let is_whole = leased.rows.iter().all(|row| row.len.is_some());
         let kept = self.client.leases().len() + 1;
         Some(leased.id) == self.id(wanted) && is_whole && kept < self.batches_ahead as usize
@@ -137,7 +143,7 @@ impl AgentConnection {
 
     /// What the agent calls a batch; `None` if the dataset is not read in that epoch, so that training reads it
     /// itself.
-    fn id(&self, (epoch, step): Place) -> Option<BatchId> {
+    fn id(&self, (epoch, step): EpochStep) -> Option<BatchId> {
         let own = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
         self.dataset.in_job(own)
     }
@@ -279,7 +285,7 @@ impl AgentConnection {
 
     /// Requests those of `places` that are not requested yet, in this order, and returns how many of these
     /// the agent allows for now.
-    fn request(&self, places: Vec<Place>) -> PyResult<usize> {
+    fn request(&self, places: Vec<EpochStep>) -> PyResult<usize> {
         let requests = self.requests.get();
         let missing = requests.missing(places).into_iter();
         let missing = missing.filter_map(|place| Some((place, self.id(place)?)));

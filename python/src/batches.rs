@@ -6,7 +6,7 @@
 
 use pyo3::{intern, prelude::*, types::PyTuple};
 
-use crate::{agent::AgentConnection, batch::Batch, requests::Place};
+use crate::{agent::AgentConnection, batch::Batch, requests::EpochStep};
 
 /// The base of `tierfeed.Batches`, which has the method `wait_or_read` for a batch that is not ready.
 ///
@@ -16,7 +16,7 @@ use crate::{agent::AgentConnection, batch::Batch, requests::Place};
 #[pyclass(subclass, module = "tierfeed._native")]
 pub(crate) struct BatchIterator {
     /// Epoch and step of the next batch.
-    place: Place,
+    place: EpochStep,
     /// Where ready batches of the epoch come from; `None` before the slow path has begun the epoch.
     source: Option<Source>,
     is_ended: bool,
@@ -30,13 +30,13 @@ struct Source {
 
 impl BatchIterator {
     /// The place after `self.place` in an epoch of so many steps.
-    fn following(&self, steps: u32) -> Place {
+    fn following(&self, steps: u32) -> EpochStep {
         let (epoch, step) = self.place;
         if step + 1 < steps { (epoch, step + 1) } else { (epoch + 1, 0) }
     }
 
     /// Goes on at `following`. A new epoch begins on the slow path.
-    fn advance(&mut self, following: Place) {
+    fn advance(&mut self, following: EpochStep) {
         if following.0 != self.place.0 {
             self.source = None;
         }
@@ -54,13 +54,13 @@ impl BatchIterator {
 
     /// Epoch and step of the next batch.
     #[getter]
-    fn place(&self) -> Place {
+    fn place(&self) -> EpochStep {
         self.place
     }
 
     /// Goes on at another place, on the slow path.
     #[setter]
-    fn set_place(&mut self, place: Place) {
+    fn set_place(&mut self, place: EpochStep) {
         self.place = place;
         self.source = None;
     }
@@ -103,7 +103,8 @@ impl BatchIterator {
         }
         let place = slf.borrow().place;
         let turn = slf.call_method1(intern!(py, "wait_or_read"), (place,))?;
-        let (batch, following, steps, agent): (_, Place, u32, Bound<'_, PyAny>) = turn.extract()?;
+        let (batch, following, steps, agent): (_, EpochStep, u32, Bound<'_, PyAny>) =
+            turn.extract()?;
         let mut this = slf.borrow_mut();
         if !this.is_ended {
             let agent = agent.cast_into::<AgentConnection>().ok();

@@ -14,7 +14,7 @@ use std::{
 use pyo3::prelude::*;
 
 /// Epoch and step of a batch; a connection reads for one rank.
-pub(crate) type Place = (u32, u32);
+pub(crate) type EpochStep = (u32, u32);
 
 /// The requests of a connection, by epoch and step.
 #[pyclass(frozen, module = "tierfeed._native")]
@@ -28,7 +28,7 @@ pub(crate) struct Requests {
 /// may come here.
 #[derive(Default)]
 pub(crate) struct Table {
-    requests: BTreeMap<Place, Request>,
+    requests: BTreeMap<EpochStep, Request>,
 }
 
 /// What became of a request so far.
@@ -41,34 +41,34 @@ enum Request {
 }
 
 impl Table {
-    pub(crate) fn is_in_flight(&self, place: Place) -> bool {
+    pub(crate) fn is_in_flight(&self, place: EpochStep) -> bool {
         matches!(self.requests.get(&place), Some(Request::InFlight))
     }
 
     /// Whether the batch is in flight or answered, and wanted.
-    pub(crate) fn is_requested(&self, place: Place) -> bool {
+    pub(crate) fn is_requested(&self, place: EpochStep) -> bool {
         matches!(self.requests.get(&place), Some(Request::InFlight | Request::Answered(_)))
     }
 
     /// Whether there is a request in any state.
-    pub(crate) fn is_known(&self, place: Place) -> bool {
+    pub(crate) fn is_known(&self, place: EpochStep) -> bool {
         self.requests.contains_key(&place)
     }
 
     /// Notes a request that was sent.
-    pub(crate) fn insert(&mut self, place: Place) {
+    pub(crate) fn insert(&mut self, place: EpochStep) {
         self.requests.entry(place).or_insert(Request::InFlight);
     }
 
     /// Ends a request in flight whose answer is handed out at once.
-    pub(crate) fn remove_in_flight(&mut self, place: Place) {
+    pub(crate) fn remove_in_flight(&mut self, place: EpochStep) {
         if self.is_in_flight(place) {
             self.requests.remove(&place);
         }
     }
 
     /// Marks the request as wanted again; false if there is none.
-    fn want(&mut self, place: Place) -> bool {
+    fn want(&mut self, place: EpochStep) -> bool {
         let request = self.requests.get_mut(&place);
         if let Some(request @ Request::Abandoned) = request {
             *request = Request::InFlight;
@@ -78,7 +78,7 @@ impl Table {
     }
 
     /// Returns what has to be dropped: the answer of a request that is not wanted.
-    fn answer(&mut self, place: Place, answer: Py<PyAny>) -> Option<Py<PyAny>> {
+    fn answer(&mut self, place: EpochStep, answer: Py<PyAny>) -> Option<Py<PyAny>> {
         match self.requests.get_mut(&place) {
             Some(request @ Request::InFlight) => {
                 *request = Request::Answered(answer);
@@ -92,7 +92,7 @@ impl Table {
         }
     }
 
-    fn take(&mut self, place: Place) -> Option<Py<PyAny>> {
+    fn take(&mut self, place: EpochStep) -> Option<Py<PyAny>> {
         match self.requests.remove(&place)? {
             Request::Answered(answer) => Some(answer),
             pending => {
@@ -103,7 +103,7 @@ impl Table {
     }
 
     /// Returns what has to be dropped.
-    fn abandon(&mut self, place: Place) -> Option<Py<PyAny>> {
+    fn abandon(&mut self, place: EpochStep) -> Option<Py<PyAny>> {
         let answer = self.take(place);
         if let Some(request) = self.requests.get_mut(&place) {
             *request = Request::Abandoned;
@@ -111,7 +111,7 @@ impl Table {
         answer
     }
 
-    fn places(&self, is_it: impl Fn(&Request) -> bool) -> BTreeSet<Place> {
+    fn places(&self, is_it: impl Fn(&Request) -> bool) -> BTreeSet<EpochStep> {
         let found = self.requests.iter().filter(|(_, request)| is_it(request));
         found.map(|(place, _)| *place).collect()
     }
@@ -131,37 +131,37 @@ impl Requests {
     }
 
     /// Those of `places` that must be sent, in the same order; the others are wanted from now on.
-    pub(crate) fn missing(&self, places: Vec<Place>) -> Vec<Place> {
+    pub(crate) fn missing(&self, places: Vec<EpochStep>) -> Vec<EpochStep> {
         let mut table = self.table();
         places.into_iter().filter(|place| !table.want(*place)).collect()
     }
 
     /// Notes requests that were sent.
-    pub(crate) fn sent(&self, places: Vec<Place>) {
+    pub(crate) fn sent(&self, places: Vec<EpochStep>) {
         let mut table = self.table();
         places.into_iter().for_each(|place| table.insert(place));
     }
 
     /// Notes the answer for `place`. That of an abandoned request, and one without a request, goes back at
     /// once.
-    pub(crate) fn answer(&self, place: Place, answer: Py<PyAny>) {
+    pub(crate) fn answer(&self, place: EpochStep, answer: Py<PyAny>) {
         let unwanted = self.table().answer(place, answer);
         drop(unwanted);
     }
 
     /// Hands out the answer for `place`; None if it has not come.
-    fn take(&self, place: Place) -> Option<Py<PyAny>> {
+    fn take(&self, place: EpochStep) -> Option<Py<PyAny>> {
         self.table().take(place)
     }
 
     /// Gives up the request for `place`: its answer goes back, now or when it comes.
-    fn abandon(&self, place: Place) {
+    fn abandon(&self, place: EpochStep) {
         let unwanted = self.table().abandon(place);
         drop(unwanted);
     }
 
     /// Gives up all requests but those for `places`.
-    fn keep_only(&self, places: Vec<Place>) {
+    fn keep_only(&self, places: Vec<EpochStep>) {
         let wanted: BTreeSet<_> = places.into_iter().collect();
         let mut table = self.table();
         let others = &table.places(|_| true) - &wanted;
@@ -172,12 +172,12 @@ impl Requests {
     }
 
     /// Whether `place` was sent, is wanted, and has no answer.
-    fn is_in_flight(&self, place: Place) -> bool {
+    fn is_in_flight(&self, place: EpochStep) -> bool {
         self.table().is_in_flight(place)
     }
 
     /// Whether the batch at `place` is wanted, and in flight or answered.
-    fn __contains__(&self, place: Place) -> bool {
+    fn __contains__(&self, place: EpochStep) -> bool {
         self.table().is_requested(place)
     }
 
@@ -188,13 +188,13 @@ impl Requests {
 
     /// Where wanted requests have no answer yet.
     #[getter]
-    fn in_flight(&self) -> BTreeSet<Place> {
+    fn in_flight(&self) -> BTreeSet<EpochStep> {
         self.table().places(|request| matches!(request, Request::InFlight))
     }
 
     /// Where answers wait to be taken.
     #[getter]
-    fn answered(&self) -> BTreeSet<Place> {
+    fn answered(&self) -> BTreeSet<EpochStep> {
         self.table().places(|request| matches!(request, Request::Answered(_)))
     }
 }

@@ -241,6 +241,19 @@ def test_a_wrong_argument_gets_the_message_of_a_job_file(tmp_path) -> None:
     assert str(caught.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("~/data", "are for shells"),
+        ("s3:/bucket", "a URL has two slashes"),
+        ("", "expected a path"),
+    ],
+)
+def test_a_source_that_is_no_path_gets_the_message_of_a_job_file(source: str, said: str) -> None:
+    with pytest.raises(tierfeed.Reconfigure, match=f"dataset.source.*{said}"):
+        tierfeed.connect(source, batch_size=4, seed=1)
+
+
 def test_a_dataset_that_is_not_there_is_named(tmp_path) -> None:
     with pytest.raises(tierfeed.Reconfigure, match="dataset.source: .*nowhere"):
         tierfeed.connect("nowhere", batch_size=4)

@@ -255,9 +255,19 @@ def test_a_batch_without_room_is_read_directly_and_the_agent_goes_on(agent: Play
 
 def test_an_unreadable_sample_names_its_object(world: World, agent: PlayedAgent) -> None:
     agent.refuses[(0, 0)] = "unreadable"
-    with pytest.raises(tierfeed.SampleError, match=world.files[3].name) as raised:
+    lost = agent.order.batch(0, 0, 0)[2]
+    world.files[lost].unlink()
+    with pytest.raises(tierfeed.SampleError, match=world.files[lost].name) as raised:
         next(connect().epoch(0))
-    assert (raised.value.sample, raised.value.reason) == (3, "vanished")
+    assert (raised.value.sample, raised.value.reason) == (lost, "vanished")
+
+
+def test_a_sample_that_only_the_agent_cannot_read_does_not_end_the_training(agent: PlayedAgent) -> None:
+    agent.refuses[(0, 3)] = "unreadable"
+    feed = connect()
+    assert places(feed.epoch(0)) == ALL[:13]
+    assert (0, 3) not in agent.served
+    assert feed.mode == "agent"
 
 
 def test_another_order_on_the_other_side_is_a_bug(agent: PlayedAgent) -> None:
@@ -394,6 +404,22 @@ def test_an_agent_that_comes_back_learns_what_was_published(
         assert given == ids[epoch]
     assert agent.connections[0].published == {0: ids[0], 1: ids[1]}
     assert agent.connections[1].published == {1: ids[1]}
+
+
+def test_an_agent_that_takes_no_order_is_given_up_and_the_training_goes_on(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self: PlayedConnection, epoch: int, samples: list[int]) -> None:
+        raise tierfeed.Retry("the agent did not take the order within 30 s")
+
+    world = make_world(tmp_path, samples=8, shuffle="published")
+    play(world, monkeypatch)
+    monkeypatch.setattr(PlayedConnection, "publish", denied)
+    feed = connect()
+    with pytest.warns(RuntimeWarning, match="directly"):
+        feed.publish(0, range(8))
+    assert [id for batch in feed.epoch(0) for id in batch.samples] == [*range(8)]
+    assert feed.mode == "direct"
 
 
 def test_a_forked_child_connects_for_itself_and_leaves_the_parent_alone(

@@ -346,6 +346,25 @@ def test_only_the_dataset_of_a_loader_is_replaced_whatever_its_name(
     assert changed == f"loader = d.DataLoader({new}, sampler=WeightedRandomSampler(w, 8))"
 
 
+@pytest.mark.parametrize(
+    ("given", "becomes", "notes"),
+    [
+        ("drop_last=True", ', short_batch="drop"', []),
+        ("drop_last=False", "", []),
+        ("drop_last=train", "", ['short_batch="drop" where train is true']),
+    ],
+)
+def test_a_loader_that_drops_its_last_batch_still_does(
+    tmp_path: Path, given: str, becomes: str, notes: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    line = f"loader = d.DataLoader(data, 8, shuffle=True, {given})\n"
+    script.write_text(f"import torch.utils.data as d\n{line}")
+    change = json.loads(run_tool("--start", str(script)).stdout)[0]["change"]
+    assert change["after"] == f"loader = tierfeed.torch.TierLoader(decode=decode{becomes})"
+    assert [note for note in change["notes"] if "short_batch" in note] == notes
+
+
 IMPORTS = "import torch\nfrom torch.utils.data import *\n"
 DEALT = f"{IMPORTS}s = DistributedSampler(d)\nDataLoader(d, 8, sampler=s)\n"
 DRAWN = f"{IMPORTS}DataLoader(d, 8, shuffle=True)\n"

@@ -164,6 +164,13 @@ def test_waits_are_counted(world: World) -> None:
     assert 0 < waits["p50"] <= waits["p99"] <= waits["max"] <= stats["stall_s"]
 
 
+def test_a_short_last_batch_is_left_out_on_request(world: World) -> None:
+    with TierLoader(world.direct(), short_batch="drop") as loader:
+        assert (len(loader), [len(labels) for _, labels in loader]) == (12, [4] * 12)
+    with TierLoader(world.direct()) as loader:
+        assert (len(loader), [len(labels) for _, labels in loader]) == (13, [4] * 12 + [2])
+
+
 def test_threads_without_decode_are_refused(world: World) -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
         TierLoader(world.direct(), decode_threads=2)
@@ -221,7 +228,9 @@ def test_a_foreign_sampler_gets_its_samples_too(world: World) -> None:
     assert len(dataset) == 50
 
 
-def test_single_samples_of_a_batch_come_from_one_batch(world: World) -> None:
+@pytest.mark.parametrize("sizes", [(1, 9000), (0, 0)])
+def test_single_samples_of_a_batch_come_from_one_batch(tmp_path, sizes: tuple[int, int]) -> None:
+    world = make_world(tmp_path, sizes=sizes)
     feed = world.direct()
     dataset = TierDataset(feed, decode=crc)
     ids = feed.order.batch(1, 4, 0)

@@ -81,6 +81,9 @@ KEYS = (*JOB_KEYS, *DATASET_KEYS, *ORDER_KEYS)
 # A job file takes these relative to its own directory, arguments relative to the working directory.
 PATH_KEYS = ("source", "index", "manifest", "path")
 
+# With two slashes behind, a URL; with fewer, a mistake.
+SCHEMES = ("s3:", "gs:", "az:", "https:", "http:", "file:")
+
 # The name of a job has at most 64 characters; a digest of 8 distinguishes jobs over one dataset.
 NAME_CHARS_MAX = 48
 
@@ -175,13 +178,19 @@ def _plain(value: Any, key: str = "") -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str) and key in PATH_KEYS and "://" not in value:
+    if isinstance(value, str) and key in PATH_KEYS and _is_plain_path(value):
         return os.path.abspath(value)
     if isinstance(value, (str, int, float)):
         return value
     if hasattr(value, "__index__"):
         return int(value)
     raise TypeError(f"{key} is {value!r}; a job file has text, numbers, lists and mappings")
+
+
+def _is_plain_path(value: str) -> bool:
+    """Whether it is a path, and no URL or mistake: of those the check of a job file says more."""
+    is_mistake = not value or value == "~" or value.startswith(("~/", *SCHEMES))
+    return not is_mistake and "://" not in value
 
 
 def _name(job: Mapping[str, Any]) -> str:

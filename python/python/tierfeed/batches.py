@@ -9,7 +9,7 @@ from tierfeed._native import AgentConnection, Batch, BatchIterator, Reconfigure
 if TYPE_CHECKING:
     from tierfeed.feed import Feed
 
-Place = tuple[int, int]
+EpochStep = tuple[int, int]
 """Epoch and step of a batch; the rank is that of the feed."""
 
 
@@ -19,7 +19,7 @@ class Batches(BatchIterator):
     The base class hands out a batch that is ready, and calls `wait_or_read` for any other.
     """
 
-    def __init__(self, feed: Feed, first: Place, end_epoch: int) -> None:
+    def __init__(self, feed: Feed, first: EpochStep, end_epoch: int) -> None:
         self._feed = feed
         self._end_epoch = end_epoch
         # An epoch and its steps. Epochs differ: the one that a job starts in may be shorter, and so may
@@ -30,7 +30,7 @@ class Batches(BatchIterator):
         self._epoch_begun: int | None = None
         self.place = first
 
-    def wait_or_read(self, place: Place) -> tuple[Batch, Place, int, AgentConnection | None]:
+    def wait_or_read(self, place: EpochStep) -> tuple[Batch, EpochStep, int, AgentConnection | None]:
         """The batch at `place`, when it has come or was read directly.
 
         With it, what the base class needs for the batches after it: their first place, the steps of the
@@ -61,7 +61,7 @@ class Batches(BatchIterator):
         is_there = self._feed.is_answered(place, self._after(place), self._window)
         return next(self) if is_there else None
 
-    def _begin(self, place: Place) -> None:
+    def _begin(self, place: EpochStep) -> None:
         """At the first batch of this iteration, and of each epoch."""
         is_first = self._epoch_begun is None
         # An epoch that was looked at ahead may have been published since.
@@ -74,10 +74,10 @@ class Batches(BatchIterator):
         if is_first and agent is not None:
             agent.requests.keep_only([place, *self._window(place)])
 
-    def _window(self, place: Place) -> list[Place]:
+    def _window(self, place: EpochStep) -> list[EpochStep]:
         """The batches after `place`, as many as the agent stages."""
         agent = self._feed.agent()
-        places: list[Place] = []
+        places: list[EpochStep] = []
         following = self._after(place)
         while (
             agent is not None
@@ -88,7 +88,7 @@ class Batches(BatchIterator):
             following = self._after(following)
         return places
 
-    def _after(self, place: Place) -> Place:
+    def _after(self, place: EpochStep) -> EpochStep:
         epoch, step = place
         return (epoch, step + 1) if step + 1 < self._steps(epoch) else (epoch + 1, 0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -29,6 +30,10 @@ _LOOK_AFTER = 1 / 16
 
 # An incomplete file that is older was left by a process that is gone.
 _INCOMPLETE_S = 60.0
+
+
+# The files of blocks: a user may name a directory that holds other files too.
+_OWN_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+(\.[0-9a-f]{16}\.part)?")
 
 
 class Blocks:
@@ -80,11 +85,16 @@ class Blocks:
         self._added += len(content)
         if self._added >= self._limit * _LOOK_AFTER:
             self._added = 0
-            self._make_room()
+            with suppress(OSError):
+                self._make_room()
 
     def _make_room(self) -> None:
         kept = []
+        # A user may have removed it to get the memory back.
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for entry in os.scandir(self._directory):
+            if not _OWN_NAME.fullmatch(entry.name):
+                continue
             with suppress(OSError):
                 found = entry.stat()
                 kept.append((found.st_mtime, found.st_size, entry.path))

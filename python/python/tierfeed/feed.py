@@ -39,11 +39,11 @@ from tierfeed._native import (
     Pipeline,
     Reconfigure,
     Refused,
-    SampleError,
+    Retry,
     TurnedAway,
 )
 from tierfeed.arguments import own_arguments, refuse_unknown
-from tierfeed.batches import Batches, Place
+from tierfeed.batches import Batches, EpochStep
 from tierfeed.identity import refuse
 from tierfeed.referrers import referrer_of
 from tierfeed.skipped import Skipped, SkippedSamples
@@ -72,7 +72,7 @@ PATIENCE_OUT_OF_TURN_MAX_S = 16.0
 # A loop holds the batch that it is about to drop and the next one; that is not keeping them.
 LOOP_HOLDS = 2
 
-Window = Callable[[Place], Iterable[Place]]
+Window = Callable[[EpochStep], Iterable[EpochStep]]
 """The batches after one, as many as are worth requesting."""
 
 _feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
@@ -103,7 +103,8 @@ def connect(
     else by the `tierfeed` in `PATH`.
 
     `dataset` names one of the `datasets` of the job, such as that of a validation; without it the feed
-    is of the job's first one. Epochs, steps and samples of a feed are those of its dataset.
+    is of the job's first one. Beside a `source` in HDF5 files it is the path of the dataset in each
+    file. Epochs, steps and samples of a feed are those of its dataset.
 
     Raises `IdentityError` if this process is none of the ranks of the job, or another process reads for
     its rank; `Gone` if there is neither an agent nor a job file; and `Reconfigure` if the job is wrong,
@@ -134,6 +135,12 @@ def connect(
 
 def embedded_feed(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> Feed:
     """The feed of a rank that starts its agent itself."""
+    dataset, further = keys.get("dataset"), keys.get("datasets")
+    if isinstance(dataset, str) and isinstance(further, Mapping) and dataset in further:
+        raise TypeError(
+            f"{dataset!r} is one of the datasets beside the source: name it alone in a call after"
+            f" this one, dataset={dataset!r}"
+        )
     return _feed_of(embedded.start(source, keys), None)
 
 
@@ -374,7 +381,7 @@ class Feed:
         if agent is not None:
             try:
                 agent.publish(epoch, ids)
-            except Gone as gone:
+            except (Gone, Retry) as gone:
                 self._give_up(gone)
 
     def pin(self) -> None:
@@ -458,7 +465,7 @@ class Feed:
             earlier.end()
         self._iteration = weakref.ref(batches)
 
-    def wait_or_read(self, place: Place, following: Place, window: Window) -> Batch:
+    def wait_or_read(self, place: EpochStep, following: EpochStep, window: Window) -> Batch:
         """The batch at `place`: from the agent when it has come, else read directly.
 
         The slow path, for every batch that `BatchIterator` does not hand out. `window(place)` is
@@ -490,7 +497,7 @@ class Feed:
             self._copy_out(agent, batch)
         return batch
 
-    def is_answered(self, place: Place, following: Place, window: Window) -> bool:
+    def is_answered(self, place: EpochStep, following: EpochStep, window: Window) -> bool:
         """Requests as `wait_or_read` does, and returns whether the answer for `place` is there."""
         agent = self.agent()
         if agent is None:
@@ -506,7 +513,7 @@ class Feed:
         return place in agent.requests
 
     def _answer(
-        self, agent: AgentConnection, place: Place, following: Place, window: Window
+        self, agent: AgentConnection, place: EpochStep, following: EpochStep, window: Window
     ) -> Batch | Refused | None:
         """The answer for `place`; None if it cannot be requested now, or waits for a batch held here.
 
@@ -540,7 +547,7 @@ class Feed:
         return answer
 
     def _request(
-        self, agent: AgentConnection, place: Place, following: Place, window: Window
+        self, agent: AgentConnection, place: EpochStep, following: EpochStep, window: Window
     ) -> Gone | None:
         """Requests `place` and its window, unless `place` and `following` are requested already.
 
@@ -586,7 +593,7 @@ class Feed:
         # Also sent to an agent that was given up: it may still count.
         self._tallies.add(self._agent, epoch, tally)
 
-    def _read_directly(self, place: Place, refused: Refused | None) -> Batch:
+    def _read_directly(self, place: EpochStep, refused: Refused | None) -> Batch:
         epoch, step = place
         if refused is not None:
             self._raise_if_final(refused)
@@ -600,29 +607,13 @@ class Feed:
         """
         where = f"epoch {refused.epoch}, step {refused.step}, rank {self._rank}"
         match refused.reason:
-            case "unreadable":
-                assert refused.sample is not None and refused.fault is not None
-                raise self._sample_error(refused.sample, refused.fault, refused.epoch)
+            case "unreadable" if refused.fault == "untransformable":
+                # It may crash workers or take minutes. Of all else, reading it here says more.
+                assert refused.sample is not None
+                if why := self._explained([refused.sample]).get(refused.sample):
+                    raise self._cold_reader().sample_error(refused.sample, refused.fault, why)
             case "not-in-order":
                 raise Bug(f"agent and client disagree about the order at {where}: {refused}")
-
-    def _sample_error(self, sample: int, fault: str, epoch: int) -> BaseException:
-        """The error for a sample that the agent could not read.
-
-        One that could not be read is read here once more: if that fails too, the error of this
-        process has more to say. One that could not be transformed is not tried again if the agent
-        says why, as it may crash workers or take minutes.
-        """
-        reader = self._cold_reader()
-        if fault == "untransformable" and (why := self._explained([sample]).get(sample)):
-            return reader.sample_error(sample, fault, why)
-        try:
-            reader.read(0, 0, self._rank, [sample], drawn_for=epoch)
-        except SampleError as error:
-            return error
-        except Error:
-            pass
-        return reader.sample_error(sample, fault)
 
     def _attach(self) -> None:
         """In a process that is new to this feed: connects, or opens what is needed to read directly."""
@@ -664,6 +655,10 @@ class Feed:
                 refuse(str(reason))
             # An agent accepted this process before, so it is a rank of the job, and may read directly.
             return Gone(str(reason))
+        except Reconfigure as reason:
+            if self._order is None:
+                raise
+            return Gone(f"the agent at this socket runs another job: {reason}")
         if self._order is None:
             self._order = agent.order
         elif self._order != agent.order:
@@ -671,8 +666,8 @@ class Feed:
         try:
             for epoch, samples in self._order.published(self._rank).items():
                 agent.publish(epoch, samples)
-        except Gone as gone:
-            return gone
+        except (Gone, Retry) as gone:
+            return Gone(str(gone))
         self._rank = agent.rank
         self._briefing = agent.briefing
         self._agent, self._is_lost = agent, False
@@ -714,7 +709,7 @@ class Feed:
             _, self._reader = self._open()
         return self._reader
 
-    def _give_up(self, gone: Gone) -> None:
+    def _give_up(self, gone: Gone | Retry) -> None:
         self._is_lost = True
         self._warn(f"reading the rest of the epoch directly: {gone}")
 

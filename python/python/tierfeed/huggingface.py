@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tierfeed._native import Reconfigure
-from tierfeed.batches import Place
+from tierfeed.batches import EpochStep
 from tierfeed.torch.loader import TierLoader
 
 
@@ -66,13 +66,13 @@ class _NumberedBatches(Dataset[Any]):
     def __init__(self, loader: TierLoader) -> None:
         self._loader = loader
         self._pass: Iterator[Any] = iter(())
-        self._next: Place | None = None
+        self._next: EpochStep | None = None
 
     def __len__(self) -> int:
         # What a trainer calls its examples.
         return self._loader.feed.samples
 
-    def __getitem__(self, place: Place) -> Any:
+    def __getitem__(self, place: EpochStep) -> Any:
         epoch, step = place
         if place != self._next:
             self._loader.seek(epoch, step)
@@ -88,7 +88,7 @@ class _NumberedBatches(Dataset[Any]):
         )
 
 
-class _Numbers(Sampler[list[Place]]):
+class _Numbers(Sampler[list[EpochStep]]):
     """The places of an epoch, each a batch of its own; then those of the next epoch."""
 
     def __init__(self, loader: TierLoader) -> None:
@@ -105,10 +105,9 @@ class _Numbers(Sampler[list[Place]]):
         self._epoch = epoch
 
     def __len__(self) -> int:
-        feed = self._loader.feed
-        return feed.order.steps_in(min(self._epoch, feed.epochs - 1), feed.rank)
+        return self._loader._handed_out(min(self._epoch, self._loader.feed.epochs - 1))
 
-    def __iter__(self) -> Iterator[list[Place]]:
+    def __iter__(self) -> Iterator[list[EpochStep]]:
         epoch, steps = self._epoch, len(self)
         self._epoch += 1
         for step in range(steps):

@@ -17,11 +17,19 @@ def decoder(
 
     The image is opened in `mode`, and `transform` makes of it what training takes.
     """
-    # Only those who decode images need Pillow.
-    image_module = importlib.import_module("PIL.Image")
+    # Only those who decode images need Pillow, and they learn at once that it is missing.
+    importlib.import_module("PIL.Image")
+    return _Decoder(transform, mode)
 
-    def decode(sample: Any, label: int) -> tuple[Any, int]:
-        image: Any = image_module.open(io.BytesIO(sample)).convert(mode)
-        return image if transform is None else transform(image), label
 
-    return decode
+class _Decoder:
+    """Goes to worker processes that are not forked."""
+
+    def __init__(self, transform: Callable[[Any], Any] | None, mode: str) -> None:
+        self._transform = transform
+        self._mode = mode
+
+    def __call__(self, sample: Any, label: int) -> tuple[Any, int]:
+        opened: Any = importlib.import_module("PIL.Image").open(io.BytesIO(sample))
+        image = opened.convert(self._mode)
+        return image if self._transform is None else self._transform(image), label

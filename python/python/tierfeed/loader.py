@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self
 
 from tierfeed._native import Batch, Pipeline, Reconfigure
@@ -76,13 +77,12 @@ class Loader:
         if decode is not None and keys.get("transform") is not None:
             raise ValueError(TRANSFORMED.format("decode"))
         self.feed = feed_of(source, keys, of=type(self), elsewhere=elsewhere)
-        transform = self.feed.transform
-        if decode is not None and transform is not None:
-            if not isinstance(source, Feed):
-                self.feed.close()
-            raise ValueError(TRANSFORMED.format("decode"))
-        self._whole = whole if transform is None else dense(transform)
-        self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
+        with closing_new(self.feed, source):
+            transform = self.feed.transform
+            if decode is not None and transform is not None:
+                raise ValueError(TRANSFORMED.format("decode"))
+            self._whole = whole if transform is None else dense(transform)
+            self._decoder = None if decode is None else Decoder(self.feed, decode, decode_threads)
         self._collate = collate
         self._short_batch = short_batch
         self._delivery = Delivery()
@@ -115,11 +115,15 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of the epoch."""
-        steps, order = self._position.steps, self.feed.order
+        return self._handed_out(self._position.epoch)
+
+    def _handed_out(self, epoch: int) -> int:
+        """Batches of an epoch, without a short last one that is left out."""
+        order, rank = self.feed.order, self.feed.rank
+        steps = order.steps_in(epoch, rank)
         if self._short_batch == "keep" or steps == 0:
             return steps
-        last = order.batch(self._position.epoch, steps - 1, self.feed.rank)
-        return steps - (len(last) < order.batch_size)
+        return steps - (len(order.batch(epoch, steps - 1, rank)) < order.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         (epoch, start), closings = self._position.begin(), self._closings
@@ -250,6 +254,17 @@ class Loader:
     def _hand_out(self, sent: _Sent) -> Any:
         self._position.take(sent.step)
         return self._delivery.hand_out(sent.value)
+
+
+@contextmanager
+def closing_new(feed: Feed, source: object) -> Iterator[None]:
+    """Closes a feed that was made for `source` if what a loader needs beside it cannot be made."""
+    try:
+        yield
+    except BaseException:
+        if not isinstance(source, Feed):
+            feed.close()
+        raise
 
 
 def feed_of(

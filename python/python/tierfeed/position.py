@@ -13,7 +13,7 @@ import warnings
 from typing import Any
 
 from tierfeed._native import Reconfigure
-from tierfeed.batches import Place
+from tierfeed.batches import EpochStep
 from tierfeed.feed import Feed
 
 STATE_VERSION = 2
@@ -76,7 +76,7 @@ class Position:
             raise IndexError(f"step {step}; epoch {epoch} has {steps}, from 0")
         self._go_to(epoch, step)
 
-    def begin(self) -> Place:
+    def begin(self) -> EpochStep:
         """Where a pass starts that begins now.
 
         Raises `IndexError` if all epochs were read; a sequential order repeats the last one.

@@ -144,23 +144,18 @@ impl ColdReader {
         self.read_samples(form, batch.epoch, &samples, is_wanted)
     }
 
-    /// Why a sample of the agent cannot be used. One that cannot be transformed may crash workers or take minutes,
-    /// so it is not tried again if the agent says why. Of any other, reading it once more says more than the fault.
-    pub(crate) fn unreadable(
+    /// Why a sample that the agent refused is not read here either: one that cannot be transformed may crash workers or
+    /// take minutes. Of all else, reading it says more, if that fails too.
+    pub(crate) fn untransformable(
         &self,
         agent: Option<&Connection>,
-        epoch: Epoch,
         sample: SampleId,
         fault: Fault,
-    ) -> Failure {
-        let in_job = self.dataset.sample_in_job(sample);
-        if fault == Fault::Untransformable
-            && let Some(reason) = agent.and_then(|it| it.reason(in_job))
-        {
-            return self.failure(sample, fault, &reason);
-        }
-        let outcome = self.read_samples(Form::Rows, epoch, &[sample], &|| true);
-        outcome.err().unwrap_or_else(|| self.failure(sample, fault, fault.name()))
+    ) -> Option<Failure> {
+        let is_final = fault == Fault::Untransformable;
+        let agent = agent.filter(|_| is_final)?;
+        let reason = agent.reason(self.dataset.sample_in_job(sample))?;
+        Some(self.failure(sample, fault, &reason))
     }
 
     fn order_of(&self, batch: BatchId) -> Result<Arc<EpochOrder>, Failure> {

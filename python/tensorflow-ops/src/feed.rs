@@ -329,11 +329,14 @@ impl Feed {
         let agent = state.connection.clone();
         drop(state);
         let begin = monotonic_now();
-        let staged = caught(|| match fault {
-            Some((sample, fault)) => {
-                Err(self.cold.unreadable(agent.as_deref(), batch.epoch, sample, fault))
+        let staged = caught(|| {
+            let refused = fault.and_then(|(sample, fault)| {
+                self.cold.untransformable(agent.as_deref(), sample, fault)
+            });
+            match refused {
+                Some(refused) => Err(refused),
+                None => self.cold.read(self.form, batch, &|| !self.is_closed()),
             }
-            None => self.cold.read(self.form, batch, &|| !self.is_closed()),
         })
         .unwrap_or_else(Err);
         let took = Nanoseconds(monotonic_now().0.saturating_sub(begin.0));

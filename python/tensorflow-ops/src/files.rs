@@ -83,7 +83,7 @@ pub(crate) struct RemoteFile {
 type Located = (Arc<Vec<u8>>, usize);
 
 /// What an address means.
-enum Place<'a> {
+enum Address<'a> {
     Local(&'a Path),
     /// The URL of a bucket, and a key in it.
     Bucket(String, &'a str),
@@ -130,9 +130,9 @@ pub(crate) fn path_of(address: &OsStr) -> &OsStr {
 
 /// Opens a file. The kernel begins to read one of this machine, and those that will follow.
 pub(crate) fn open(path: &OsStr) -> Result<Opened, Failure> {
-    let place = match Place::of(path)? {
-        Place::Local(place) => place,
-        Place::Bucket(bucket, key) => {
+    let place = match Address::of(path)? {
+        Address::Local(place) => place,
+        Address::Bucket(bucket, key) => {
             let buckets = buckets()?;
             let object = buckets.stat(&bucket, key)?;
             with_passes(|it| it.figures.opened += 1);
@@ -204,9 +204,9 @@ pub(crate) fn unreadable(offset: u64, error: &io::Error) -> Failure {
 
 /// What is at a path.
 pub(crate) fn stat(path: &OsStr) -> Result<Entry, Failure> {
-    let place = match Place::of(path)? {
-        Place::Local(place) => place,
-        Place::Bucket(bucket, key) => return stat_of_object(&bucket, key),
+    let place = match Address::of(path)? {
+        Address::Local(place) => place,
+        Address::Bucket(bucket, key) => return stat_of_object(&bucket, key),
     };
     let metadata = fs::metadata(place).map_err(|error| failure(path, &error))?;
     let modified = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
@@ -237,14 +237,14 @@ fn stat_of_object(bucket: &str, key: &str) -> Result<Entry, Failure> {
 /// The names in a directory, sorted.
 pub(crate) fn children(path: &OsStr) -> Result<Vec<OsString>, Failure> {
     let mut names = Vec::new();
-    match Place::of(path)? {
-        Place::Local(place) => {
+    match Address::of(path)? {
+        Address::Local(place) => {
             let of_path = |error| failure(path, &error);
             for entry in fs::read_dir(place).map_err(of_path)? {
                 names.push(entry.map_err(of_path)?.file_name());
             }
         }
-        Place::Bucket(bucket, key) => {
+        Address::Bucket(bucket, key) => {
             let found = buckets()?.children(&bucket, key)?;
             let keys = found.objects.into_iter().map(|it| it.key).chain(found.directories);
             names.extend(keys.filter_map(|key| key.rsplit('/').next().map(OsString::from)));
@@ -301,7 +301,7 @@ impl Passes {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> Address<'a> {
     fn of(path: &'a OsStr) -> Result<Self, Failure> {
         if path.as_bytes().starts_with(b"/") {
             return Ok(Self::Local(Path::new(path)));

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -209,16 +210,29 @@ def test_the_bytes_of_one_answer_are_of_one_version(
 
 
 def test_blocks_that_were_not_used_for_longest_make_room(tmp_path: Path) -> None:
-    blocks = Blocks(tmp_path / "cache", 16 * 1000)
+    blocks, version = Blocks(tmp_path / "cache", 16 * 1000), "a" * 32
+    theirs = tmp_path / "cache" / "photograph.jpg"
+    theirs.write_bytes(bytes(100_000))
+    os.utime(theirs, (0, 0))
     for number in range(15):
-        blocks.add("a", number, bytes([number]) * 1000)
-        os.utime(blocks._path("a", number), (number, number))
+        blocks.add(version, number, bytes([number]) * 1000)
+        os.utime(blocks._path(version, number), (number, number))
     target = bytearray(1000)
-    assert blocks.read_into("a", 0, 0, memoryview(target))
+    assert blocks.read_into(version, 0, 0, memoryview(target))
     for number in range(15, 18):
-        blocks.add("a", number, bytes(1000))
-    there = [number for number in range(18) if blocks.has("a", number)]
+        blocks.add(version, number, bytes(1000))
+    there = [number for number in range(18) if blocks.has(version, number)]
     assert there == [0, *range(4, 18)]
+    assert theirs.exists(), "a directory may hold other files"
+
+
+def test_a_cache_that_was_removed_to_free_its_memory_is_made_again(tmp_path: Path) -> None:
+    blocks, version = Blocks(tmp_path / "cache", 1000), "a" * 32
+    shutil.rmtree(tmp_path / "cache")
+    blocks.add(version, 0, bytes(100))
+    assert not blocks.has(version, 0)
+    blocks.add(version, 1, bytes(100))
+    assert blocks.has(version, 1)
 
 
 def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path) -> None:

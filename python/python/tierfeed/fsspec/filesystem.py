@@ -14,7 +14,7 @@ from fsspec.utils import stringify_path
 
 from tierfeed._native import Reconfigure
 from tierfeed.fsspec.file import TierFile
-from tierfeed.fsspec.place import LOCAL, SCHEMES, Place, place_of
+from tierfeed.fsspec.place import LOCAL, SCHEMES, ObjectPlace, place_of
 from tierfeed.fsspec.ranges import RangeReader, Version, clamped
 from tierfeed.objects import Changed, Found, Objects, Range
 
@@ -176,10 +176,10 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
     mkdir = makedirs = rmdir = rm = rm_file = _rm = _refuse
     cp_file = copy = mv = pipe = pipe_file = put = put_file = touch = _refuse
 
-    def _place(self, path: str) -> Place | None:
+    def _place(self, path: str) -> ObjectPlace | None:
         return place_of(path, self.target_protocol)
 
-    def _found(self, path: str, place: Place) -> Found:
+    def _found(self, path: str, place: ObjectPlace) -> Found:
         """Size and version of an object."""
         if (known := self._listed.get(path)) is not None:
             return known
@@ -193,7 +193,7 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
         self._listed[path] = found
         return found
 
-    def _children(self, path: str, place: Place) -> list[dict[str, Any]]:
+    def _children(self, path: str, place: ObjectPlace) -> list[dict[str, Any]]:
         objects, directories = self._objects.children(place.bucket, place.key)
         # Some tools mark a directory by an object of its name.
         objects = [it for it in objects if it.key not in (place.key, f"{place.key}/")]
@@ -248,7 +248,7 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return answers | self.ranges.contents(ranges, max_gap)
 
 
-def _described(found: Found, place: Place) -> dict[str, Any]:
+def _described(found: Found, place: ObjectPlace) -> dict[str, Any]:
     written = found.mtime_ns / 1e9
     return {
         "name": place.head + found.key,

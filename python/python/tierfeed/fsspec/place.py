@@ -13,7 +13,7 @@ SCHEMES = {
 LOCAL = ("file", "local")
 
 
-class Place(NamedTuple):
+class ObjectPlace(NamedTuple):
     """Where a path leads: to an object or a directory of a bucket."""
 
     bucket: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     """What stands before the key in the path."""
 
 
-def place_of(path: str, scheme_of_all: str | None) -> Place | None:
+def place_of(path: str, scheme_of_all: str | None) -> ObjectPlace | None:
     """Where a path leads; None for a local file. With `scheme_of_all` paths begin with a bucket."""
     scheme, separator, rest = path.partition("://")
     if separator:
@@ -42,4 +42,4 @@ def place_of(path: str, scheme_of_all: str | None) -> Place | None:
             f"tierfeed://{path}: write tierfeed:///an/absolute/path, or tierfeed://s3/bucket/key"
             f" with one of {', '.join(SCHEMES)}"
         )
-    return Place(f"{SCHEMES[scheme]}://{bucket}", key, f"{head}{bucket}/")
+    return ObjectPlace(f"{SCHEMES[scheme]}://{bucket}", key, f"{head}{bucket}/")

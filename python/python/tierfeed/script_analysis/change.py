@@ -51,6 +51,11 @@ def change(files: list[File], findings: list[Finding]) -> Change | None:
         arguments += [f"collate={source(file, collate)}"] if is_given(collate) else []
         pinned = argument(call, "pin_memory", 7)
         arguments += [f"pin_memory={source(file, pinned)}"] if is_set(pinned) else []
+        dropped = argument(call, "drop_last", 8)
+        if isinstance(dropped, ast.Constant) and dropped.value is True:
+            arguments.append('short_batch="drop"')
+        elif is_set(dropped):
+            notes.append(f'short_batch="drop" where {source(file, dropped)} is true')
         after = f"tierfeed.torch.TierLoader({', '.join(arguments)})"
         notes += notes_of_epochs(file, name)
     modules = ["tierfeed.torch"]

@@ -73,7 +73,9 @@ class TierDataset(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         """One sample. Earlier PyTorch asks so for each of a batch: the first one opens it."""
-        sample = self._from_open(index) or self._from_new(index)
+        sample = self._from_open(index)
+        if sample is None:
+            sample = self._from_new(index)
         begin_ns = time.monotonic_ns()
         decoded = decode_one(self._feed, self._decode, sample)
         self._feed.note_decoding(self._epoch, time.monotonic_ns() - begin_ns, 0)

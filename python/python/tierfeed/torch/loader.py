@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from tierfeed._native import Batch, Pipeline
 from tierfeed.batches import Batches
 from tierfeed.decoding import Decode, DecodeThreads
-from tierfeed.loader import TRANSFORMED, Begun, Loader, Source
+from tierfeed.loader import TRANSFORMED, Begun, Loader, ShortBatch, Source, closing_new
 from tierfeed.torch import cuda
 from tierfeed.torch.delivery import delivery
 from tierfeed.torch.iterable import TierIterableDataset
@@ -54,6 +54,10 @@ class TierLoader(Loader):
     on a stream of its own must make the current stream wait for it first, else it gets bytes of a later
     batch.
 
+    `short_batch="drop"` leaves out batches with fewer samples, such as the last one of an epoch, as
+    `drop_last=True` of a `DataLoader` does. `drop_last` itself is a key of the job, that of a
+    `DistributedSampler`.
+
     Each pass reads the next epoch, and `set_epoch` names another one. A pass begins with its first
     batch. One pass at a time: an iterator ends when another one of the same loader begins.
     """
@@ -67,6 +71,7 @@ class TierLoader(Loader):
         collate: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         device: torch.device | str | None = None,
+        short_batch: ShortBatch = "keep",
         **keys: Any,
     ) -> None:
         target = cuda.target(device, pin_memory=pin_memory)
@@ -79,10 +84,12 @@ class TierLoader(Loader):
             decode=decode,
             decode_threads=decode_threads,
             collate=collate or default_collate,
+            short_batch=short_batch,
             elsewhere=ELSEWHERE,
         )
         if target is not None:
-            self._delivery = delivery(self.feed, target)
+            with closing_new(self.feed, source):
+                self._delivery = delivery(self.feed, target)
 
     def __iter__(self) -> Iterator[Any]:
         check_ranks(self.feed)

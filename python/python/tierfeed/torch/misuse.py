@@ -21,7 +21,8 @@ ELSEWHERE = {
     "multiprocessing_context": "there are no worker processes",
     "timeout": "an agent that is silent for 60 s is given up, and the batch is read directly",
     "rank": "pass tierfeed.connect(rank=...) as the feed",
-    "transform": "pass decode=, which gets each sample and its label",
+    "transform": "a function is decode=, which gets each sample and its label; steps of"
+    " tierfeed.transforms stand in the job file, or beside the path of the dataset",
 }
 
 
