@@ -115,6 +115,7 @@ fn sessions(criterion: &mut Criterion) {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     let model = Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(1_000_000, 1_000_000_000),
         tiers: vec![speed(350, 20_000_000_000)],
         step_time: Nanoseconds(50_000_000),
@@ -152,6 +153,7 @@ fn simulations(criterion: &mut Criterion) {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     let model = Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(1_000_000, 200_000_000),
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(235_000_000),
@@ -253,6 +255,7 @@ fn registrations(criterion: &mut Criterion) {
         batch_samples: 256,
         sample: Bytes(115_000),
         cold_threads: NonZeroU32::MIN,
+        reads_at_first: NonZeroU32::MIN,
         step_time: None,
         depth_max: None,
         chunk: None,

@@ -19,7 +19,7 @@ pub(crate) use self::{
     init::{Init, ProbeTiers},
     node::{Agent, Manager, Metrics, Observe, Reach},
     plan::{Analyze, Cold, MachineReports, Plan},
-    run::{Attend, Embed, Exec, ExpandMemory, Launch, Place, Run},
+    run::{Attend, Embed, Exec, ExpandMemory, Launch, NodePlace, Run},
     tiers::{Buckets, Probe, Show, Tiers},
     watch::{Status, Top, Trace, TraceCommand},
 };

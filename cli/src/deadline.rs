@@ -15,6 +15,7 @@ use nix::{
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
+    time::Instant,
 };
 
 /// How long a process may take to end by itself: from the signal on, or from when an agent stops serving.
@@ -41,6 +42,14 @@ pub(crate) fn start(patience: Duration) {
             tracing::warn!(%error, "no thread watches over the end of this process");
         }
     });
+}
+
+/// Waits until this time; for ever if there is none.
+pub(crate) async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// From now on a termination signal starts the deadline `patience` and has no other effect. Must be called

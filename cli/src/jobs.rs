@@ -253,15 +253,7 @@ fn log_changes(differences: &Differences, dataset: &Dataset, note: &Path) {
 /// the run directory.
 fn index(file: &JobFile, of_run: Option<&Path>) -> Result<Index, Failure> {
     let job = &file.job;
-    let bar = output::bar();
-    let mut progress = |it| output::show_indexing(&bar, it);
-    let (dataset, cache) = (&job.dataset, environment::index_cache());
-    let index = match (&job.index, of_run) {
-        (Some(path), _) => dataset::open_or_build(dataset, path, &mut progress),
-        (None, Some(place)) => cache.index(dataset, place, &mut progress),
-        (None, None) => cache.peek(dataset, &mut progress).map_err(DatasetError::from),
-    };
-    bar.finish_and_clear();
+    let index = index_of(&job.dataset, job.index.as_deref(), of_run);
     index.map_err(|error| placed(file, &["dataset", "source"], error))
 }
 
@@ -271,17 +263,27 @@ fn further_index(
     further: &FurtherDataset,
     place: Option<&Path>,
 ) -> Result<Arc<Index>, Failure> {
+    let index = index_of(&further.dataset, further.index.as_deref(), place);
+    let keys = ["datasets", &further.name, "source"];
+    index.map(Arc::new).map_err(|error| placed(file, &keys, error))
+}
+
+/// The index at `named`, else from the cache, and for a run at `place`.
+fn index_of(
+    dataset: &Dataset,
+    named: Option<&Path>,
+    place: Option<&Path>,
+) -> Result<Index, DatasetError> {
     let bar = output::bar();
     let mut progress = |it| output::show_indexing(&bar, it);
-    let (dataset, cache) = (&further.dataset, environment::index_cache());
-    let index = match (&further.index, place) {
+    let cache = environment::index_cache();
+    let index = match (named, place) {
         (Some(path), _) => dataset::open_or_build(dataset, path, &mut progress),
         (None, Some(place)) => cache.index(dataset, place, &mut progress),
         (None, None) => cache.peek(dataset, &mut progress).map_err(DatasetError::from),
     };
     bar.finish_and_clear();
-    let keys = ["datasets", &further.name, "source"];
-    index.map(Arc::new).map_err(|error| placed(file, &keys, error))
+    index
 }
 
 /// What is wrong with a dataset, with the place in the job file if other input would help.

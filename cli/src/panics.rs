@@ -12,12 +12,16 @@ use std::{
     os::unix::process::CommandExt,
     panic,
     process::{self, Command},
-    sync::{Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{
+        Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
 
 use nix::unistd::Pid;
+use tierfeed_core::units::Nanoseconds;
 
 use crate::deadline;
 #[cfg(debug_assertions)]
@@ -28,6 +32,9 @@ const EXIT_CODE: i32 = 101;
 
 /// The trainers that this process must wait for.
 static TRAINERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// How long they may take to end after a signal, in nanoseconds.
+static GRACE_NS: AtomicU64 = AtomicU64::new(0);
 
 /// How long a panic waits for trainers that are being started.
 const STARTED_WITHIN: Duration = Duration::from_secs(2);
@@ -47,6 +54,11 @@ pub(crate) fn end_this_process() {
         print(panic);
         process::exit(EXIT_CODE);
     }));
+}
+
+/// From now on trainers that outlive a panic of this process have so long to end after a signal.
+pub(crate) fn give_grace(grace: Nanoseconds) {
+    GRACE_NS.store(grace.0, Ordering::Relaxed);
 }
 
 /// From now on the point that a test names panics. Works only in builds with debug assertions.
@@ -77,6 +89,8 @@ fn trainers() -> Vec<Pid> {
 /// Replaces this process by one that waits for trainers. Returns only on failure.
 fn attend(trainers: &[Pid]) {
     let pids = trainers.iter().map(|pid| OsString::from(pid.as_raw().to_string()));
-    let error = Command::new("/proc/self/exe").arg("attend").args(pids).exec();
+    let grace = format!("{} ns", GRACE_NS.load(Ordering::Relaxed));
+    let mut command = Command::new("/proc/self/exe");
+    let error = command.args(["attend", "--grace", &grace]).args(pids).exec();
     tracing::error!(%error, "the trainers cannot be waited for");
 }

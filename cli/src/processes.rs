@@ -23,7 +23,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{environment, failure::code_of, panics};
+use crate::{deadline, environment, failure::code_of, panics};
 
 /// How long trainers may take to end after one of them has failed.
 const GRACE: Duration = Duration::from_secs(20);
@@ -35,6 +35,8 @@ pub(crate) enum Ending {
     Done,
     /// One of them failed; the others were stopped.
     Failed(ExitStatus),
+    /// The user stopped the run before any of them was started.
+    Unstarted(Signal),
     /// The user stopped them; the status of the first one that did not end with code 0.
     Stopped(Signal, Option<ExitStatus>),
     /// A rank of another node failed with this code; all were stopped.
@@ -185,7 +187,9 @@ impl Ending {
         match self {
             Self::Done => 0,
             Self::Failed(status) | Self::Stopped(_, Some(status)) => code_of(*status),
-            Self::Stopped(signal, None) => code_of(ExitStatus::from_raw(*signal as i32)),
+            Self::Unstarted(signal) | Self::Stopped(signal, None) => {
+                code_of(ExitStatus::from_raw(*signal as i32))
+            }
             Self::FailedElsewhere(code) => *code,
         }
     }
@@ -240,7 +244,7 @@ impl Trainers {
                 },
                 asked = signals.next() => Event::Asked(asked),
                 code = &mut elsewhere, if ending == Ending::Done => Event::FailedElsewhere(code),
-                () = reach(kill_at) => Event::GraceOver,
+                () = deadline::reached(kill_at) => Event::GraceOver,
             };
             match event {
                 Event::AllEnded => return Ok(ending),
@@ -258,7 +262,7 @@ impl Trainers {
                         Ending::Stopped(_, first) => {
                             first.get_or_insert(status);
                         }
-                        Ending::Failed(_) | Ending::FailedElsewhere(_) => {}
+                        Ending::Unstarted(_) | Ending::Failed(_) | Ending::FailedElsewhere(_) => {}
                     }
                 }
                 Event::Asked(asked) => {
@@ -301,13 +305,6 @@ impl Trainers {
                 tracing::debug!(pid = pid.as_raw(), %error, "a trainer could not be signalled");
             }
         }
-    }
-}
-
-async fn reach(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Model {
     pub cold: Speed,
     /// The reads of the cold store that run at the same time at most; `None` for no limit.
     pub cold_threads: Option<NonZeroU32>,
+    /// How far the cold store may be ahead of its rate after it was idle.
+    pub cold_burst: Nanoseconds,
     /// The cache tiers, as in [`Settings::tiers`].
     pub tiers: Vec<Speed>,
     /// What a training step computes, loading excluded.

@@ -70,6 +70,7 @@ fn through(settings: &Settings, last: Epoch) -> EpochOutcome {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     let model = Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(5_000_000),

@@ -51,7 +51,7 @@ pub struct Finding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fix {
     /// Where it is typed or written.
-    pub place: Place,
+    pub place: FixPlace,
     /// The command or the setting itself.
     pub setting: String,
 }
@@ -59,7 +59,7 @@ pub struct Fix {
 /// Where a fix is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum FixPlace {
     /// A shell on the host, as root.
     Host,
     /// The shell that starts tierfeed.
@@ -80,7 +80,7 @@ pub enum Place {
     Build,
 }
 
-impl Place {
+impl FixPlace {
     /// How people are told.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -123,7 +123,7 @@ impl Finding {
         Self { state, consequence: Some(consequence), ..Self::ok(subject, found) }
     }
 
-    fn fix(mut self, place: Place, setting: impl Into<String>) -> Self {
+    fn fix(mut self, place: FixPlace, setting: impl Into<String>) -> Self {
         self.fixes.push(Fix { place, setting: setting.into() });
         self
     }
@@ -132,7 +132,7 @@ impl Finding {
     /// first.
     fn for_where(mut self, facts: &Facts) -> Self {
         let is_elsewhere = |fix: &Fix| {
-            matches!(fix.place, Place::Container | Place::Kubernetes) != facts.in_container
+            matches!(fix.place, FixPlace::Container | FixPlace::Kubernetes) != facts.in_container
         };
         self.fixes.sort_by_key(is_elsewhere);
         self

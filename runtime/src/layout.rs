@@ -44,7 +44,7 @@ use tierfeed_workload_analyzer::{Job, demand::Demand, job::OnError};
 
 use claims::tier_claims;
 pub use found::Found;
-pub use measured::{Measured, Place, SavedReport, calibration_file, report_at};
+pub use measured::{Measurable, Measured, SavedReport, calibration_file, report_at};
 pub(crate) use measured::{cold_place, without_links};
 pub(crate) use memory_nodes::ram_disk_locality;
 pub use node::{Disk, FileSystem, Node, NodeError};

@@ -300,6 +300,8 @@ impl Manager {
             Event::MetricsRequested(metrics::Request::Report(_)) | Event::MarkerWritten => (),
             Event::Tick => {
                 self.fleet.handle_tick(now);
+                // Nothing reaches it any more; why is said at its end.
+                self.is_over |= self.server.is_finished();
                 if self.drain_until.is_some_and(|end| now >= end) {
                     tracing::warn!("some agents did not end within {DRAIN_GRACE}");
                     self.is_over = true;

@@ -78,6 +78,8 @@ pub struct Terms {
     pub sample: Bytes,
     /// Reads of the cold store that an agent carries out at the same time.
     pub cold_threads: NonZeroU32,
+    /// Reads of the cold store that are given out at a time at first.
+    pub reads_at_first: NonZeroU32,
     /// How long a step computes; `None` if it is not known.
     pub step_time: Option<Nanoseconds>,
     /// The most batches that are staged ahead; `None` if the job does not say.
@@ -117,6 +119,7 @@ impl Terms {
             batch_samples: samples,
             sample: Bytes(demand.batch_mean.0 / u64::from(samples.max(1))),
             cold_threads: cold_threads(job),
+            reads_at_first: reads_at_first(job),
             step_time: demand.step_time,
             depth_max: job.prefetch_batches,
             chunk: job.chunk,
@@ -393,7 +396,7 @@ fn windows(terms: &Terms, cold: &Figures) -> LinkWindows {
         u32::try_from(bytes.div_ceil(u128::from(terms.sample.0.max(1)))).unwrap_or(u32::MAX)
     });
     LinkWindows {
-        cold: usual.cold.max(in_flight.unwrap_or(0).min(usual.cold_max)),
+        cold: terms.reads_at_first.get().max(in_flight.unwrap_or(0).min(usual.cold_max)),
         cold_threads: terms.cold_threads.get(),
         ..usual
     }
@@ -420,6 +423,15 @@ pub(crate) fn cold_threads(job: &Job) -> NonZeroU32 {
     match (&job.cold.speed, &job.dataset.source) {
         (None, source::Location::Bucket(_)) => count(REQUESTS_MAX),
         _ => count(FILE_THREADS),
+    }
+}
+
+/// The reads of a job's cold store that are given out at a time at first. The answers of a bucket are late, so each of
+/// its requests has one from the start: an epoch could be over before the window had grown.
+fn reads_at_first(job: &Job) -> NonZeroU32 {
+    match (&job.cold.speed, &job.dataset.source) {
+        (None, source::Location::Bucket(_)) => cold_threads(job),
+        _ => Windows::for_threads(READS_AT_FIRST, count(COPY_THREADS)).cold,
     }
 }
 

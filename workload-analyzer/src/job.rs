@@ -43,6 +43,9 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Batches that are staged ahead of each rank where neither the job file nor figures say more.
 pub const STAGED_BATCHES: u32 = 4;
 
+/// The most batches that a job file lets an agent stage ahead of a rank.
+pub(crate) const PREFETCH_BATCHES_MAX: u32 = 1_024;
+
 /// The world of a job that leaves it out, where no launcher tells it.
 const ONE_RANK: World = World { nodes: 1, ranks_per_node: 1 };
 
@@ -110,7 +113,7 @@ pub struct Job {
     pub tiers: Vec<TierRequest>,
     /// The part of the scratch tier for files of the trainer. The default is none.
     pub job_scratch: Option<JobScratch>,
-    /// The other work of the trainer; without effect on a run.
+    /// The other work of the trainer; of a run only its pause decides something, the room for samples to come.
     pub trainer: Trainer,
 }
 

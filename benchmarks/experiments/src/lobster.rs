@@ -199,6 +199,7 @@ fn measure(case: Case, base: &Session, dataset_bytes: u64) -> Row {
         |rate: Bytes| Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(rate.0.max(1)) };
     let model = Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(part_of(needed_per_s, bandwidth)),
         // Memory is fast enough to delay no read.
         tiers: vec![speed(Bytes(needed_per_s.saturating_mul(1000)))],

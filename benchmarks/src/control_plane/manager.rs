@@ -71,6 +71,7 @@ fn terms() -> Terms {
         batch_samples: 256,
         sample: Bytes(115_000),
         cold_threads: NonZeroU32::MIN,
+        reads_at_first: NonZeroU32::MIN,
         step_time: None,
         depth_max: None,
         chunk: None,

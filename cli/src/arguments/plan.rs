@@ -25,7 +25,7 @@ pub(crate) struct Analyze {
     pub(crate) job: Option<PathBuf>,
     /// A training script: says what its source tells, without running it; may be given several times.
     /// With a job file, says where the two contradict each other.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tiers", "cold_bandwidth", "cold_latency"])]
     pub(crate) script: Vec<PathBuf>,
     /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
     #[arg(long, value_name = "FILE", conflicts_with = "script")]
@@ -73,7 +73,7 @@ pub(crate) struct Plan {
     /// Predicts this epoch alone, numbered from 0, from a few epochs before it: in a minute what a run of 90
     /// epochs takes an hour for.
     #[arg(long, value_name = "NUMBER", requires = "simulate",
-          conflicts_with_all = ["plot", "trace", "cost"])]
+          conflicts_with_all = ["plot", "trace", "cost", "minimum", "replay"])]
     pub(crate) epoch: Option<u32>,
     /// Draws stalls and cold reads over the steps into this file, as SVG; simulates.
     #[arg(long, value_name = "FILE")]
@@ -96,13 +96,13 @@ pub(crate) struct Plan {
     /// Prints the schedule that the manager gives the agent of a node like this one: its tiers in order with
     /// their use and the reasons, depth, windows and room for look-ahead.
     #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "dump", "what_if", "minimum",
-          "cost", "peers", "all_nodes"])]
+          "cost", "peers", "all_nodes", "step_time", "transform_time", "cold_bandwidth", "cold_latency"])]
     pub(crate) schedule: bool,
     /// Repeats the run of this run directory with the schedules that its manager recorded, each from the epoch
     /// in which it was applied, and compares the decisions; ends with 1 if they differ.
     #[arg(long, value_name = "RUN_DIR", requires = "simulate",
           conflicts_with_all = ["policy", "plot", "trace", "dump", "what_if", "minimum", "cost", "peers",
-          "all_nodes", "schedule"])]
+          "all_nodes", "schedule", "tiers", "transform_time"])]
     pub(crate) replay: Option<PathBuf>,
     /// Compares the node with one whose tiers are changed, such as cxl=64GiB,scratch=none; by closed forms,
     /// and with --simulate by running both. Tiers are main, cxl, scratch and storage.
@@ -141,6 +141,10 @@ pub(crate) struct Plan {
     /// of a run [default: none].
     #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "whole_job", "cost"])]
     pub(crate) head_start: Option<Nanoseconds>,
+    /// How far the cold store may be ahead of its rate after it was idle, as disks with a limit and volumes with
+    /// credits are [default: not at all].
+    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "whole_job", "cost"])]
+    pub(crate) cold_burst: Option<Nanoseconds>,
     #[command(flatten)]
     pub(crate) machine: MachineReports,
     #[command(flatten)]

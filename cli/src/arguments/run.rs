@@ -27,7 +27,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: NodePlace,
     #[command(flatten)]
     pub(crate) observe: Observe,
     /// Prints the report as JSON; what the command prints goes to standard error then.
@@ -58,14 +58,14 @@ pub(crate) struct Embed {
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: NodePlace,
     #[command(flatten)]
     pub(crate) observe: Observe,
 }
 
 /// Which node of a job of several this is, and where they meet.
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct NodePlace {
     /// The number of this node [default: $TIERFEED_NODE, else as the launcher says].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) node: Option<u32>,
@@ -124,6 +124,9 @@ pub(crate) enum ExpandMemory {
 
 #[derive(Debug, Args)]
 pub(crate) struct Attend {
+    /// How long they may take to end after a signal.
+    #[arg(long, value_name = "TIME", default_value = "5 s")]
+    pub(crate) grace: Nanoseconds,
     /// The numbers of their processes.
     #[arg(required = true, value_name = "PID")]
     pub(crate) trainers: Vec<i32>,

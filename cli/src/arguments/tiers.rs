@@ -39,7 +39,8 @@ pub(crate) struct Probe {
     /// difference that is not clear.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// The root of a tree with /proc and /sys of another machine: it is described, nothing is measured.
+    /// The root of a tree with /proc and /sys of another machine: it is described, nothing is measured; needs
+    /// --output.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) sysroot: PathBuf,
     /// Where the report goes [default: tierfeed/tiers.json in the user's directory for state].

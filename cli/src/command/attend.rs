@@ -23,15 +23,16 @@ pub(crate) fn run(arguments: &Attend) -> Result<(), Failure> {
     tracing::error!("the agent of this run has failed; its trainers read on without it");
     let trainers = arguments.trainers.iter().copied().map(Pid::from_raw).collect();
     let runtime = super::runtime()?;
-    let code = runtime.block_on(wait(trainers)).context("waiting for trainers failed");
+    let grace = Duration::from_nanos(arguments.grace.0);
+    let code = runtime.block_on(wait(trainers, grace)).context("waiting for trainers failed");
     match code.map_err(Failure::Work)? {
         0 => Ok(()),
         code => Err(Failure::Passed(code, None)),
     }
 }
 
-/// Waits until all have ended; the first exit code that is not 0.
-async fn wait(mut running: Vec<Pid>) -> io::Result<u8> {
+/// Waits until all have ended, after a signal no longer than `grace`; the first exit code that is not 0.
+async fn wait(mut running: Vec<Pid>, grace: Duration) -> io::Result<u8> {
     let mut children = signal(SignalKind::child())?;
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
@@ -52,9 +53,9 @@ async fn wait(mut running: Vec<Pid>) -> io::Result<u8> {
             _ = children.recv() => continue,
             _ = interrupts.recv() => Signal::SIGINT,
             _ = terminations.recv() => Signal::SIGTERM,
-            () = reach(kill_at) => Signal::SIGKILL,
+            () = deadline::reached(kill_at) => Signal::SIGKILL,
         };
-        let end = Instant::now() + deadline::COMMAND_GRACE;
+        let end = Instant::now() + grace;
         kill_at = if asked == Signal::SIGKILL { None } else { Some(kill_at.unwrap_or(end)) };
         for pid in &running {
             // An error means that it has just ended.
@@ -73,11 +74,4 @@ fn ended(pid: Pid) -> Option<u8> {
         Ok(_) | Err(_) => return None,
     };
     Some(u8::try_from(code).unwrap_or(u8::MAX))
-}
-
-async fn reach(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => tokio::time::sleep(Duration::MAX).await,
-    }
 }

@@ -138,7 +138,7 @@ impl HogRun<'_> {
                 biased;
                 asked = signals.next() => Event::Asked(asked),
                 code = ended(&mut beside) => Event::CommandEnded(code?),
-                () = reach(kill_at) => Event::GraceOver,
+                () = deadline::reached(kill_at) => Event::GraceOver,
                 () = tokio::time::sleep(pause) => Event::Due,
             };
             match event {
@@ -217,13 +217,6 @@ impl HogRun<'_> {
 async fn ended(beside: &mut Option<SideCommand>) -> Result<u8, Failure> {
     match beside {
         Some(beside) => beside.ended().await.map_err(Failure::work),
-        None => std::future::pending().await,
-    }
-}
-
-async fn reach(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

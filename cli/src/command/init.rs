@@ -60,7 +60,7 @@ struct Document<'a> {
 }
 
 /// What the user means by the place that was named.
-struct Place {
+struct NamedPlace {
     folder: PathBuf,
     script: Option<PathBuf>,
     source: Option<String>,
@@ -70,7 +70,7 @@ struct Place {
 
 pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     refuse_overwriting(arguments)?;
-    let place = place(arguments)?;
+    let place = named_place(arguments)?;
     let mode =
         if arguments.yes || arguments.json { Mode::TakeDefaults } else { Mode::of_terminal() };
     let mut questions = Questions::new(mode);
@@ -129,7 +129,7 @@ fn refuse_overwriting(arguments: &Init) -> Result<(), Failure> {
     Ok(())
 }
 
-fn place(arguments: &Init) -> Result<Place, Failure> {
+fn named_place(arguments: &Init) -> Result<NamedPlace, Failure> {
     let given = &arguments.place;
     let text = given.to_string_lossy();
     let is_script = given.extension().is_some_and(|it| it == "py" || it == "ipynb");
@@ -150,7 +150,7 @@ fn place(arguments: &Init) -> Result<Place, Failure> {
     let is_dataset = source.is_some();
     let script = arguments.script.clone().or(script);
     let source = arguments.source.clone().or(source);
-    Ok(Place { folder, script, source, is_dataset })
+    Ok(NamedPlace { folder, script, source, is_dataset })
 }
 
 /// The source as the job file says it: a path relative to the directory of the file if it lies below.

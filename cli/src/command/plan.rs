@@ -109,6 +109,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
         return simulate::run(arguments, &inputs);
     }
+    nodes(arguments, &inputs.sized)?;
     let schedule = schedule(&inputs, &layout, policy(arguments, &inputs.sized)?);
     if arguments.json {
         return output::json(&schedule);
@@ -131,6 +132,8 @@ struct PlanInputs {
     step_time: Option<Nanoseconds>,
     /// How long the agent reads before the training begins.
     head_start: Nanoseconds,
+    /// How far the cold store may be ahead of its rate.
+    cold_burst: Nanoseconds,
     /// The demand at that step time.
     demand: Demand,
     /// The model of this node.
@@ -168,10 +171,12 @@ impl PlanInputs {
         let measured_cold = measured_cold(sized.job(), &arguments.cold, &layout.cold);
         let machine = machine.name;
         let head_start = arguments.head_start.unwrap_or_default();
+        let cold_burst = arguments.cold_burst.unwrap_or_default();
         Ok(Self {
             sized,
             step_time,
             head_start,
+            cold_burst,
             demand,
             site,
             measured,
@@ -188,6 +193,7 @@ impl PlanInputs {
         Model {
             pause: pause.map(|pause| pause.in_steps(steps)),
             head_start: self.head_start,
+            cold_burst: self.cold_burst,
             ..site.model(self.step_time.unwrap_or_default())
         }
     }

@@ -34,7 +34,7 @@ use self::{
 };
 use super::expansion;
 use crate::{
-    arguments::{Place, Run},
+    arguments::{NodePlace, Run},
     caller::Caller,
     environment,
     failure::{Failure, code_of},
@@ -66,6 +66,7 @@ pub(crate) fn embedded(arguments: &Run, caller: &Caller) -> Result<(), Failure> 
 
 fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
     panics::end_this_process();
+    panics::give_grace(arguments.grace);
     let mut launch = launch_variables(&arguments.place);
     let identity = environment::identity(&launch)?;
     let world = identity.launched_world();
@@ -171,6 +172,10 @@ fn exit(ending: Ending, job_code: Option<u8>, report: Option<&Report>) -> Result
     let refused = refused.map(|it| it.ranks.turned_away_because.as_deref().unwrap_or_default());
     match (ending, refused, job_code) {
         (Ending::Done, _, None) | (Ending::Stopped(_, None), _, _) => Ok(()),
+        (Ending::Unstarted(signal), _, _) => {
+            let said = anyhow!("stopped by {signal} before the training was started");
+            Err(Failure::Passed(ending.code(), Some(said)))
+        }
         (Ending::Failed(status), Some(refused), _) => {
             Err(Failure::Input(anyhow!("{refused} (the command ended with {status})")))
         }
@@ -190,7 +195,7 @@ fn exit(ending: Ending, job_code: Option<u8>, report: Option<&Report>) -> Result
 }
 
 /// The launcher's variables, and the place of this node if the user gives it.
-fn launch_variables(place: &Place) -> BTreeMap<String, String> {
+fn launch_variables(place: &NodePlace) -> BTreeMap<String, String> {
     let typed = [(NODE_ARGUMENT, place.node), (NODES_ARGUMENT, place.nodes)];
     let typed = typed.into_iter().filter_map(|(name, number)| Some((name, number?)));
     let mut launch = environment::launch_variables();

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -37,6 +37,10 @@ use crate::{
 };
 
 pub(crate) fn probe(arguments: &Probe) -> Result<(), Failure> {
+    if arguments.sysroot != Path::new("/") && arguments.output.is_none() {
+        let reason = "--sysroot describes another machine: say by --output where its report goes";
+        return Err(Failure::Input(anyhow!(reason)));
+    }
     let path = environment::tiers_report(arguments.output.as_deref())?;
     let settings = settings(arguments, &path)?;
     let measured = measure(&settings)?;

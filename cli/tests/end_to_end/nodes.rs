@@ -242,6 +242,17 @@ fn a_first_node_that_cannot_index_the_dataset_ends_those_that_wait_for_it() {
 }
 
 #[test]
+fn a_run_that_is_stopped_before_its_training_was_started_has_not_succeeded() {
+    let fixture = job_of(NODES);
+    let mut second = Running::start(&mut on_node(&fixture, 1, 0));
+    eventually("it waits", || second.errors().contains("waits for the first node"));
+    second.signal("-TERM");
+    second.ends_with(143);
+    let said = "stopped by SIGTERM before the training was started";
+    assert!(second.errors().contains(said), "{}", second.errors());
+}
+
+#[test]
 fn a_first_node_that_failed_before_the_others_came_ends_them_too() {
     let fixture = job_of(NODES);
     fs::rename(fixture.path("data"), fixture.path("gone")).unwrap();

@@ -74,12 +74,27 @@ fn a_head_start_of_the_agent_takes_the_wait_for_the_first_batch_and_no_bytes() {
     let folder = folder(JOB);
     let plan = |head_start| {
         let plan = json(folder.path(), &["--simulate", "--head-start", head_start]);
+        let first = &plan["epochs"][0];
+        assert!(number(&first["lower_bound_s"]) <= number(&first["duration_s"]), "{first}");
         (plan["total"]["cold_read_bytes"].clone(), number(&plan["total"]["duration_s"]))
     };
     let ((bytes, duration_s), (same_bytes, less_s)) = (plan("0 s"), plan("1 s"));
     assert_eq!(bytes, same_bytes);
     let gained_s = duration_s - less_s;
     assert!(gained_s > 0.0 && gained_s < 1.0 + 1e-9, "{gained_s} s of one");
+}
+
+#[test]
+fn a_cold_store_that_may_be_ahead_of_its_rate_shortens_a_run() {
+    let folder = folder(JOB);
+    let duration_s = |cold_burst| {
+        let plan = json(folder.path(), &["--simulate", "--cold-burst", cold_burst]);
+        let first = &plan["epochs"][0];
+        assert!(number(&first["lower_bound_s"]) <= number(&first["duration_s"]), "{first}");
+        number(&plan["total"]["duration_s"])
+    };
+    let gained_s = duration_s("0 s") - duration_s("20 ms");
+    assert!(gained_s > 0.0, "{gained_s} s");
 }
 
 /// Where nothing is known to take time, a table of zeros would look like a promise.

@@ -2,7 +2,8 @@
 //!
 //! An operation takes a thread, then the wire, which all operations share one after the other at the rate
 //! that the threads which are busy when it starts reach together, then its latency, during which others move
-//! their bytes. So threads limit operations, the wire limits bytes, and no time counts twice.
+//! their bytes. So threads limit operations, the wire limits bytes, and no time counts twice. A wire that was
+//! idle may be ahead of its rate by its burst; a longer rest brings no more.
 
 use alloc::vec::Vec;
 
@@ -25,6 +26,7 @@ const STREAM_OF_PEERS: u64 = 1 << 32;
 struct Link {
     model: LinkModel,
     draws: Draws,
+    /// When the wire is free again if it is not ahead of its rate.
     wire_free_at: Nanoseconds,
     /// When each busy thread is free again.
     busy: Vec<Nanoseconds>,
@@ -41,7 +43,8 @@ impl Link {
         let transfer = self.model.throughput.at(threads).time_for(len);
         self.wire_free_at = Nanoseconds(start.0.saturating_add(transfer.0));
         let latency = self.model.latency.draw(&mut self.draws);
-        let end = Nanoseconds(self.wire_free_at.0.saturating_add(latency.0));
+        let moved = self.wire_free_at.0.saturating_sub(self.model.burst.0).max(ready.0);
+        let end = Nanoseconds(moved.saturating_add(latency.0));
         if !self.ignores_threads() {
             self.busy.push(end);
         }
@@ -194,6 +197,7 @@ mod tests {
             throughput: Throughput::constant(BytesPerSecond(0)),
             latency: LatencyQuantiles::constant(Nanoseconds(10 * MS)),
             threads: NonZeroU32::new(2),
+            burst: Nanoseconds(0),
         };
         assert_eq!(ends(&model, 5, 1), [10, 10, 20, 20, 30].map(|ms| ms * MS));
     }
@@ -206,12 +210,27 @@ mod tests {
             throughput: throughput.clone(),
             latency: LatencyQuantiles::constant(Nanoseconds(0)),
             threads: NonZeroU32::new(threads),
+            burst: Nanoseconds(0),
         };
         // 100 reads of 1 kB: one thread moves 1 MB/s, two 2 MB/s, four 4 MB/s, once they all run.
         let last = |threads| *ends(&model(threads), 100, 1000).last().unwrap();
         assert_eq!(last(1), 100 * MS);
         assert_eq!(last(2), MS + 99 * MS / 2);
         assert_eq!(last(4), MS + MS / 2 + MS / 3 + 1 + 97 * MS / 4);
+    }
+
+    #[test]
+    fn a_wire_that_was_idle_is_ahead_of_its_rate_by_its_burst_and_no_more() {
+        let speed = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(1_000_000) };
+        let model = LinkModel { burst: Nanoseconds(3 * MS), ..speed.into() };
+        // 1 kB a millisecond.
+        assert_eq!(ends(&model, 6, 1000), [0, 0, 0, 1, 2, 3].map(|ms| ms * MS));
+        let mut link = Link::new(&model, Draws::of(3, 0));
+        let mut carry = |len, now| link.carry(Bytes(len), Nanoseconds(now * MS)).0 / MS;
+        assert_eq!(carry(10_000, 0), 7);
+        assert_eq!(carry(1000, 9), 9, "two of three milliseconds are there again");
+        assert_eq!(carry(2000, 9), 10);
+        assert_eq!(carry(4000, 1000), 1001, "a longer rest brings no more");
     }
 
     #[test]
@@ -222,6 +241,7 @@ mod tests {
             throughput: Throughput::constant(BytesPerSecond(0)),
             latency: LatencyQuantiles::measured(&quantiles).unwrap(),
             threads: None,
+            burst: Nanoseconds(0),
         };
         let drawn = ends(&model, 1000, 1);
         assert_eq!(drawn, ends(&model, 1000, 1));

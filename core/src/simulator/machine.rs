@@ -23,6 +23,8 @@ pub struct LinkModel {
     pub latency: LatencyQuantiles,
     /// Operations that run at the same time; without a number, all that were given out.
     pub threads: Option<NonZeroU32>,
+    /// How far it may be ahead of its throughput after it was idle, as disks with a limit and volumes with credits are.
+    pub burst: Nanoseconds,
 }
 
 impl From<Speed> for LinkModel {
@@ -31,13 +33,19 @@ impl From<Speed> for LinkModel {
             throughput: Throughput::constant(speed.bandwidth),
             latency: LatencyQuantiles::constant(speed.latency),
             threads: None,
+            burst: Nanoseconds(0),
         }
     }
 }
 
 impl LinkModel {
+    /// The least time in which it moves so many bytes.
+    pub(super) fn time_for(&self, bytes: Bytes) -> Nanoseconds {
+        Nanoseconds(self.peak().time_for(bytes).0.saturating_sub(self.burst.0))
+    }
+
     /// The rate that the link reaches at best.
-    pub(super) fn peak(&self) -> BytesPerSecond {
+    fn peak(&self) -> BytesPerSecond {
         match self.threads {
             Some(threads) => self.throughput.peak_up_to(threads.get()),
             None => self.throughput.peak_up_to(u32::MAX),
@@ -162,7 +170,11 @@ impl Peers {
 impl From<&Model> for Machine {
     fn from(model: &Model) -> Self {
         Self {
-            cold: LinkModel { threads: model.cold_threads, ..model.cold.into() },
+            cold: LinkModel {
+                threads: model.cold_threads,
+                burst: model.cold_burst,
+                ..model.cold.into()
+            },
             tiers: model.tiers.iter().map(|speed| LinkModel::from(*speed)).collect(),
             peers: None,
             transforms: model.transforms.clone(),

@@ -68,6 +68,7 @@ fn model(tiers: usize) -> Model {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); tiers],
         step_time: Nanoseconds(5_000_000),
@@ -343,6 +344,7 @@ fn threads_and_slow_reads_cost_what_the_closed_form_says() {
             throughput: Throughput::constant(BytesPerSecond(0)),
             latency: LatencyQuantiles::constant(Nanoseconds(10_000_000)),
             threads: NonZeroU32::new(threads),
+            burst: Nanoseconds(0),
         },
         ..Machine::from(&model(0))
     };
@@ -360,6 +362,7 @@ fn curves() -> [LinkModel; 3] {
         throughput: table(points),
         latency: LatencyQuantiles::constant(Nanoseconds(latency)),
         threads: None,
+        burst: Nanoseconds(0),
     };
     [
         link(&[(1, 50_000_000), (8, 400_000_000), (32, 900_000_000), (256, 950_000_000)], 0),
@@ -448,6 +451,7 @@ fn staging_of_the_depth_that_was_reckoned_hides_slow_reads() {
             throughput: throughput.clone(),
             latency: latency.clone(),
             threads: Some(threads),
+            burst: Nanoseconds(0),
         },
         tiers: Vec::new(),
         peers: None,

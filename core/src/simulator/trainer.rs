@@ -172,7 +172,7 @@ impl Trainer {
             let minimal_cold = stored_part(settings, minimal_cold);
             let steps = self.order.steps_in(Epoch(epoch));
             let compute = self.computed[epoch as usize];
-            let reading = machine.cold.peak().time_for(minimal_cold);
+            let reading = machine.cold.time_for(minimal_cold);
             let working = reading.max(transforming(settings, read, minimal_cold));
             // What the agent did before the training counts for its first epoch.
             let is_first = epoch == self.order.start.epoch.0;

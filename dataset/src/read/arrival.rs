@@ -41,14 +41,14 @@ thread_local! {
 /// The destination of a sample.
 #[derive(Debug, Clone)]
 pub struct Target {
-    place: Place,
+    memory: SampleMemory,
     len: Bytes,
     sum: Option<Arc<ArrivalSum>>,
 }
 
 /// Where the bytes of a sample go. The memory stays allocated while it is written to.
 #[derive(Debug, Clone)]
-enum Place {
+enum SampleMemory {
     /// In a region, from this offset on.
     Region(Arc<Region>, Bytes),
     Sink(Arc<dyn Sink>),
@@ -79,20 +79,20 @@ impl Target {
     /// The destination of a sample that is not kept.
     #[must_use]
     pub fn new(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
-        Self { place: Place::Region(region, offset), len, sum: None }
+        Self { memory: SampleMemory::Region(region, offset), len, sum: None }
     }
 
     /// The destination of a sample that will be kept: the bytes written there are summed.
     #[must_use]
     pub fn summed(region: Arc<Region>, offset: Bytes, len: Bytes) -> Self {
         let sum = Some(Arc::new(ArrivalSum::of_len(len)));
-        Self { place: Place::Region(region, offset), len, sum }
+        Self { memory: SampleMemory::Region(region, offset), len, sum }
     }
 
     /// The destination of a sample that is kept where `sink` puts it: the bytes written there are summed.
     #[must_use]
     pub fn sink(sink: Arc<dyn Sink>, len: Bytes) -> Self {
-        Self { place: Place::Sink(sink), len, sum: Some(Arc::new(ArrivalSum::of_len(len))) }
+        Self { memory: SampleMemory::Sink(sink), len, sum: Some(Arc::new(ArrivalSum::of_len(len))) }
     }
 
     /// Length of the sample according to the index.
@@ -111,16 +111,16 @@ impl Target {
     /// before its use.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        matches!(self.place, Place::Region(..)) && self.sum.is_some()
+        matches!(self.memory, SampleMemory::Region(..)) && self.sum.is_some()
     }
 
     /// The memory that may be written directly, from the offset on; `None` if all writes must use
     /// [`Self::write`] or [`Self::read_from_file`], so that the sum covers them.
     #[must_use]
     pub fn direct(&self) -> Option<(&Arc<Region>, Bytes)> {
-        match &self.place {
-            Place::Region(region, offset) if self.sum.is_none() => Some((region, *offset)),
-            Place::Region(..) | Place::Sink(_) => None,
+        match &self.memory {
+            SampleMemory::Region(region, offset) if self.sum.is_none() => Some((region, *offset)),
+            SampleMemory::Region(..) | SampleMemory::Sink(_) => None,
         }
     }
 
@@ -129,9 +129,9 @@ impl Target {
     /// [`Self::write`].
     #[must_use]
     pub fn memory(&self) -> Option<(&Arc<Region>, Bytes)> {
-        match &self.place {
-            Place::Region(region, offset) => Some((region, *offset)),
-            Place::Sink(_) => None,
+        match &self.memory {
+            SampleMemory::Region(region, offset) => Some((region, *offset)),
+            SampleMemory::Sink(_) => None,
         }
     }
 
@@ -145,12 +145,12 @@ impl Target {
     /// summed, if they are not the next of their segment.
     pub fn write(&self, at: Bytes, bytes: &[u8]) -> io::Result<()> {
         self.check(at, bytes.len() as u64)?;
-        let sum = match (&self.sum, &self.place) {
+        let sum = match (&self.sum, &self.memory) {
             (Some(sum), _) => sum,
-            (None, Place::Region(region, offset)) => {
+            (None, SampleMemory::Region(region, offset)) => {
                 return Ok(region.write(Bytes(offset.0.saturating_add(at.0)), bytes)?);
             }
-            (None, Place::Sink(_)) => return Err(io::ErrorKind::InvalidInput.into()),
+            (None, SampleMemory::Sink(_)) => return Err(io::ErrorKind::InvalidInput.into()),
         };
         let (mut at, mut rest) = (at.0, bytes);
         while !rest.is_empty() {
@@ -158,7 +158,7 @@ impl Target {
             segment.go_on_at(at % SEGMENT)?;
             let left = usize::try_from(segment.len - segment.done).unwrap_or(usize::MAX);
             let (piece, behind) = rest.split_at(rest.len().min(left));
-            self.place.write_summed(Bytes(at), piece, &mut segment.sum)?;
+            self.memory.write_summed(Bytes(at), piece, &mut segment.sum)?;
             let len = piece.len() as u64;
             segment.done += len;
             (at, rest) = (at + len, behind);
@@ -245,7 +245,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl SampleMemory {
     fn write_summed(&self, at: Bytes, bytes: &[u8], sum: &mut Checksum) -> io::Result<()> {
         match self {
             Self::Region(region, offset) => {

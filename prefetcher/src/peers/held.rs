@@ -9,7 +9,7 @@ use crate::tier::{Segment, Store};
 
 /// A sample that this node holds: where its bytes lie, and their sum.
 ///
-/// The memory stays allocated while this lives. Whoever answers with it makes sure that the bytes stay too,
+/// The memory stays allocated while this lives. An answer with it makes sure that the bytes stay too,
 /// until the answer was sent.
 #[derive(Debug)]
 pub struct Held {

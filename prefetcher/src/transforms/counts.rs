@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use tierfeed_core::units::Nanoseconds;
+
 use super::TransformError;
 
 /// Why a sample is left out, or its batch refused.
@@ -66,6 +68,8 @@ pub struct Counts {
     pub timed_out: u64,
     /// The time of processors that workers needed for samples.
     pub worked: Duration,
+    /// How long workers had samples that they answered: longer than they worked, if they waited for a processor.
+    pub held: Duration,
     /// Workers that take tasks now.
     pub working: usize,
 }
@@ -87,6 +91,7 @@ pub(super) struct Counters {
     pub(super) crashed: AtomicU64,
     pub(super) timed_out: AtomicU64,
     pub(super) worked_ns: AtomicU64,
+    held_ns: AtomicU64,
     pub(super) working: AtomicUsize,
 }
 
@@ -106,6 +111,10 @@ impl Counters {
         self.worked_ns.fetch_add(time, Ordering::Relaxed);
     }
 
+    pub(super) fn held(&self, time: Nanoseconds) {
+        self.held_ns.fetch_add(time.0, Ordering::Relaxed);
+    }
+
     pub(super) fn read(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
@@ -116,6 +125,7 @@ impl Counters {
             crashed: read(&self.crashed),
             timed_out: read(&self.timed_out),
             worked: Duration::from_nanos(read(&self.worked_ns)),
+            held: Duration::from_nanos(read(&self.held_ns)),
             working: self.working.load(Ordering::Relaxed),
         }
     }

@@ -201,13 +201,16 @@ impl Dispatcher {
             let error = TransformError::Failed(error.to_string());
             return given.task.end(Err(error), Duration::ZERO);
         }
-        let deadline = self.deadline();
+        let (now, deadline) = (self.clock.now(), self.deadline());
         let Some(worker) = self.seats[seat].worker_mut() else {
             self.returned.push_front(given);
             return;
         };
         match worker.send(&given, arena, &request) {
             Ok(()) => {
+                if worker.given.is_empty() {
+                    worker.begun = now;
+                }
                 worker.given.push_back(given);
                 worker.deadline.get_or_insert(deadline);
             }
@@ -297,7 +300,7 @@ impl Dispatcher {
 
     /// Returns why the worker is given up, if it is.
     fn apply(&mut self, seat: usize, packet: FromWorker) -> Option<End> {
-        let deadline = self.deadline();
+        let (now, deadline) = (self.clock.now(), self.deadline());
         let worker = self.seats[seat].worker_mut()?;
         match packet {
             FromWorker::Ready if !worker.is_ready => {
@@ -322,6 +325,8 @@ impl Dispatcher {
                 }
                 let given = worker.given.pop_front()?;
                 worker.deadline = worker.given.front().map(|_| deadline);
+                let begun = std::mem::replace(&mut worker.begun, now);
+                self.orders.counters.held(Nanoseconds(now.0.saturating_sub(begun.0)));
                 self.idle_ends = 0;
                 self.answer(given.task, outcome, took);
                 None

@@ -34,6 +34,8 @@ pub(super) struct Worker {
     pub(super) given: VecDeque<Given>,
     /// When it should have started, or ended its first task.
     pub(super) deadline: Option<Nanoseconds>,
+    /// When it began its first task: when that was given to it, or the one before it ended.
+    pub(super) begun: Nanoseconds,
 }
 
 /// A task that is or was given to a worker.
@@ -64,6 +66,7 @@ impl Worker {
             arenas: BTreeSet::new(),
             given: VecDeque::with_capacity(GIVEN_MAX),
             deadline: Some(Nanoseconds(now.0 + START_WITHIN.0)),
+            begun: now,
         }
     }
 }

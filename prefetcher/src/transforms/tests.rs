@@ -21,6 +21,7 @@ use super::*;
 const ROW: u64 = 64;
 const SLOT: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
+const WITHOUT_PROCESSOR: Duration = Duration::from_millis(20);
 
 /// Copies samples into rows, and ends its process at samples that say so.
 struct Played;
@@ -43,6 +44,7 @@ impl Apply for Played {
             Some(b'h') => loop {
                 thread::park();
             },
+            Some(b'w') => thread::park_timeout(WITHOUT_PROCESSOR),
             _ => (),
         }
         row.fill(0);
@@ -204,6 +206,23 @@ fn every_sample_becomes_the_row_that_is_its_own() {
     let counts = rig.pool.counts();
     assert_eq!((counts.transformed, counts.rejected, counts.started), (200, [0; 6], 3));
     assert!(counts.worked > Duration::ZERO);
+}
+
+#[test]
+fn a_worker_holds_a_sample_for_longer_than_a_processor_works_at_it() {
+    let rig = Rig::start(settings(1));
+    (0..10).for_each(|sample| rig.submit('w', sample));
+    rig.check_rows(&rig.ended(10), 'w');
+    let counts = rig.pool.counts();
+    let least = 10 * WITHOUT_PROCESSOR;
+    assert!(counts.held >= least, "{counts:?}");
+    assert!(counts.worked < least, "{counts:?}");
+    let idle = 10 * WITHOUT_PROCESSOR;
+    thread::park_timeout(idle);
+    rig.submit('s', 10);
+    rig.check_rows(&rig.ended(1), 's');
+    let since = rig.pool.counts().held - counts.held;
+    assert!(since < idle, "without a sample a worker holds none, {since:?}");
 }
 
 #[test]

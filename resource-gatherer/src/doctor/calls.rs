@@ -1,7 +1,7 @@
 //! Judges the system calls that this process may make.
 
 use super::{
-    Facts, Finding, Place,
+    Facts, Finding, FixPlace,
     facts::{Attempt, Call, Rings},
 };
 
@@ -54,7 +54,7 @@ fn policies(facts: &Facts) -> Finding {
             let_calls_through(Finding::missing(SUBJECT, found, consequence))
         }
         _ => Finding::missing(SUBJECT, found, consequence)
-            .fix(Place::Host, "boot a kernel built with CONFIG_NUMA=y"),
+            .fix(FixPlace::Host, "boot a kernel built with CONFIG_NUMA=y"),
     }
 }
 
@@ -62,9 +62,9 @@ fn policies(facts: &Facts) -> Finding {
 /// calls.
 fn let_calls_through(finding: Finding) -> Finding {
     finding
-        .fix(Place::Container, "--cap-add SYS_NICE")
-        .fix(Place::Kubernetes, "securityContext: { capabilities: { add: [\"SYS_NICE\"] } }")
-        .fix(Place::Systemd, "SystemCallFilter=@resources")
+        .fix(FixPlace::Container, "--cap-add SYS_NICE")
+        .fix(FixPlace::Kubernetes, "securityContext: { capabilities: { add: [\"SYS_NICE\"] } }")
+        .fix(FixPlace::Systemd, "SystemCallFilter=@resources")
 }
 
 fn sys_nice(facts: &Facts) -> Finding {
@@ -111,7 +111,7 @@ fn newer_mode(
             let_calls_through(Finding::degraded(subject, attempt.said(), consequence))
         }
         Attempt::Refused(_) => Finding::degraded(subject, attempt.said(), consequence)
-            .fix(Place::Host, format!("boot {since} or later")),
+            .fix(FixPlace::Host, format!("boot {since} or later")),
     }
 }
 
@@ -128,18 +128,18 @@ fn rings(facts: &Facts) -> Finding {
     match &facts.rings {
         Rings::Usable => Finding::ok(SUBJECT, "works"),
         Rings::Untried => Finding::ok(SUBJECT, "not tried"),
-        Rings::NotInKernel => lost("not in this kernel".to_owned()).fix(Place::Host, newer),
-        Rings::TooOld => lost("lacks operations of Linux 5.6".to_owned()).fix(Place::Host, newer),
+        Rings::NotInKernel => lost("not in this kernel".to_owned()).fix(FixPlace::Host, newer),
+        Rings::TooOld => lost("lacks operations of Linux 5.6".to_owned()).fix(FixPlace::Host, newer),
         Rings::Disabled(value) => lost(format!("kernel.io_uring_disabled is {value}"))
-            .fix(Place::Host, "sysctl -w kernel.io_uring_disabled=0"),
+            .fix(FixPlace::Host, "sysctl -w kernel.io_uring_disabled=0"),
         Rings::Filtered => lost("io_uring_setup is refused by a seccomp filter".to_owned())
-            .fix(Place::Container, "--security-opt seccomp=PROFILE.json that allows io_uring_setup, io_uring_enter, io_uring_register")
-            .fix(Place::Kubernetes, "securityContext: { seccompProfile: { type: Localhost, localhostProfile: PROFILE.json } }")
-            .fix(Place::Systemd, "SystemCallFilter=io_uring_setup io_uring_enter io_uring_register"),
+            .fix(FixPlace::Container, "--security-opt seccomp=PROFILE.json that allows io_uring_setup, io_uring_enter, io_uring_register")
+            .fix(FixPlace::Kubernetes, "securityContext: { seccompProfile: { type: Localhost, localhostProfile: PROFILE.json } }")
+            .fix(FixPlace::Systemd, "SystemCallFilter=io_uring_setup io_uring_enter io_uring_register"),
         Rings::LockedMemory => lost("a ring does not fit into the memory that may be locked".to_owned())
-            .fix(Place::Shell, "ulimit -l unlimited")
-            .fix(Place::Container, "--ulimit memlock=-1")
-            .fix(Place::Systemd, "LimitMEMLOCK=infinity"),
+            .fix(FixPlace::Shell, "ulimit -l unlimited")
+            .fix(FixPlace::Container, "--ulimit memlock=-1")
+            .fix(FixPlace::Systemd, "LimitMEMLOCK=infinity"),
         Rings::Failed(said) => lost(said.clone()),
     }
 }
@@ -157,9 +157,9 @@ fn memfd(facts: &Facts) -> Finding {
             found,
             "no batch can be handed to a trainer; trainers read the cold store themselves",
         )
-        .fix(Place::Container, "--security-opt seccomp=PROFILE.json that allows memfd_create")
-        .fix(Place::Host, "sysctl -w vm.memfd_noexec=1")
-        .fix(Place::Systemd, "SystemCallFilter=memfd_create"),
+        .fix(FixPlace::Container, "--security-opt seccomp=PROFILE.json that allows memfd_create")
+        .fix(FixPlace::Host, "sysctl -w vm.memfd_noexec=1")
+        .fix(FixPlace::Systemd, "SystemCallFilter=memfd_create"),
     }
 }
 
@@ -170,9 +170,9 @@ fn pidfd(facts: &Facts) -> Finding {
     match facts.pidfd {
         Attempt::Done | Attempt::Untried => Finding::ok(SUBJECT, found),
         denied if denied.is_denied() => Finding::degraded(SUBJECT, found, consequence)
-            .fix(Place::Container, "--security-opt seccomp=PROFILE.json that allows pidfd_open")
-            .fix(Place::Systemd, "SystemCallFilter=pidfd_open"),
+            .fix(FixPlace::Container, "--security-opt seccomp=PROFILE.json that allows pidfd_open")
+            .fix(FixPlace::Systemd, "SystemCallFilter=pidfd_open"),
         Attempt::Refused(_) => Finding::degraded(SUBJECT, found, consequence)
-            .fix(Place::Host, "boot Linux 5.3 or later"),
+            .fix(FixPlace::Host, "boot Linux 5.3 or later"),
     }
 }

@@ -3,7 +3,7 @@
 use tierfeed_file_io::direct::Alignment;
 
 use super::{
-    Facts, Finding, Place,
+    Facts, Finding, FixPlace,
     facts::{Attempt, ColdFiles, Rings},
 };
 use crate::inventory::mount::Medium;
@@ -59,7 +59,7 @@ fn dont_cache(facts: &Facts, files: &ColdFiles) -> Finding {
         // The kernel could; the file system cannot.
         return container_volume(finding, files);
     }
-    finding.fix(Place::Host, "boot Linux 6.14 or later, with the files on ext4, xfs or btrfs")
+    finding.fix(FixPlace::Host, "boot Linux 6.14 or later, with the files on ext4, xfs or btrfs")
 }
 
 fn view(files: &ColdFiles) -> Finding {
@@ -73,9 +73,9 @@ fn view(files: &ColdFiles) -> Finding {
     match files.view {
         Attempt::Done | Attempt::Untried => Finding::ok(SUBJECT, found),
         denied if denied.is_denied() => finding
-            .fix(Place::Container, "--security-opt seccomp=PROFILE.json that allows cachestat")
-            .fix(Place::Systemd, "SystemCallFilter=cachestat"),
-        Attempt::Refused(_) => finding.fix(Place::Host, "boot Linux 6.5 or later"),
+            .fix(FixPlace::Container, "--security-opt seccomp=PROFILE.json that allows cachestat")
+            .fix(FixPlace::Systemd, "SystemCallFilter=cachestat"),
+        Attempt::Refused(_) => finding.fix(FixPlace::Host, "boot Linux 6.5 or later"),
     }
 }
 
@@ -84,10 +84,10 @@ fn container_volume(finding: Finding, files: &ColdFiles) -> Finding {
     let path = files.path.display();
     match files.file_system.as_str() {
         "overlay" => finding
-            .fix(Place::Container, format!("-v {path}:{path}"))
-            .fix(Place::Kubernetes, format!("a volume mounted at {path}")),
+            .fix(FixPlace::Container, format!("-v {path}:{path}"))
+            .fix(FixPlace::Kubernetes, format!("a volume mounted at {path}")),
         _ => finding.fix(
-            Place::Host,
+            FixPlace::Host,
             format!("put the files of {path} on ext4 or xfs, which have direct I/O"),
         ),
     }

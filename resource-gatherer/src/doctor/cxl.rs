@@ -2,7 +2,7 @@
 
 use tierfeed_core::{tier::Kind, units::Bytes};
 
-use super::{Facts, Finding, Place};
+use super::{Facts, Finding, FixPlace};
 use crate::inventory::{DaxDevice, Inventory, Node};
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -29,7 +29,7 @@ fn nodes(inventory: &Inventory) -> Finding {
             "there is no CXL tier; a job may play it, and everything then says emulated",
         )
         .fix(
-            Place::Job,
+            FixPlace::Job,
             "tiers: { cxl-memory: { size: 4 GiB, emulate: { latency: 350 ns, bandwidth: 20 GB/s } } }",
         );
     }
@@ -54,7 +54,8 @@ fn without_region(inventory: &Inventory) -> Option<Finding> {
         "this memory is neither a node nor a tier",
     );
     Some(
-        finding.fix(Place::Host, format!("cxl create-region -m -t ram -d {window} {}", first.name)),
+        finding
+            .fix(FixPlace::Host, format!("cxl create-region -m -t ram -d {window} {}", first.name)),
     )
 }
 
@@ -71,7 +72,7 @@ fn unbound(inventory: &Inventory, device: &DaxDevice) -> Option<Finding> {
             "this memory is neither a node nor a tier",
         );
         let fix = format!("daxctl reconfigure-device --mode=system-ram --no-movable {name}");
-        return Some(finding.fix(Place::Host, fix));
+        return Some(finding.fix(FixPlace::Host, fix));
     }
     let target = device.target_node?;
     let has_memory = |node: &Node| node.id == target && node.memory_total_bytes > 0;
@@ -83,7 +84,7 @@ fn unbound(inventory: &Inventory, device: &DaxDevice) -> Option<Finding> {
         format!("{name} ({size}) belongs to kmem, but node {target} has no memory"),
         "its blocks are offline, so this memory is neither a node nor a tier",
     );
-    Some(finding.fix(Place::Host, format!("daxctl online-memory --no-movable {name}")))
+    Some(finding.fix(FixPlace::Host, format!("daxctl online-memory --no-movable {name}")))
 }
 
 fn movable(inventory: &Inventory, node: &Node) -> Option<Finding> {
@@ -104,5 +105,5 @@ fn movable(inventory: &Inventory, node: &Node) -> Option<Finding> {
         ),
         None => "echo online_kernel > /sys/devices/system/memory/auto_online_blocks".to_owned(),
     };
-    Some(finding.fix(Place::Host, fix).fix(Place::Boot, "memhp_default_state=online_kernel"))
+    Some(finding.fix(FixPlace::Host, fix).fix(FixPlace::Boot, "memhp_default_state=online_kernel"))
 }

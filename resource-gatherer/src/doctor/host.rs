@@ -1,6 +1,6 @@
 //! Judges the host: what measures time, what is below it, what tells its topology.
 
-use super::{Facts, Finding, Place};
+use super::{Facts, Finding, FixPlace};
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     vec![clock(facts), hypervisor(facts), topology(facts)]
@@ -21,10 +21,10 @@ fn clock(facts: &Facts) -> Finding {
             "each look at the clock is a system call of about 1 us, which blurs short measurements",
         )
         .fix(
-            Place::Host,
+            FixPlace::Host,
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
         )
-        .fix(Place::Boot, "tsc=reliable clocksource=tsc"),
+        .fix(FixPlace::Boot, "tsc=reliable clocksource=tsc"),
     }
 }
 
@@ -53,5 +53,8 @@ fn topology(facts: &Facts) -> Finding {
         "not built in",
         "the topology comes from sysfs alone, and is not compared with hwloc's",
     )
-    .fix(Place::Build, "apt-get install libhwloc-dev libudev-dev && cargo build --features hwloc")
+    .fix(
+        FixPlace::Build,
+        "apt-get install libhwloc-dev libudev-dev && cargo build --features hwloc",
+    )
 }

@@ -2,7 +2,7 @@
 
 use tierfeed_core::units::Bytes;
 
-use super::{Facts, Finding, Place, facts::Limit};
+use super::{Facts, Finding, FixPlace, facts::Limit};
 
 /// `CAP_IPC_LOCK` of `linux/capability.h`: its holder may lock what it likes.
 const IPC_LOCK: u32 = 14;
@@ -37,13 +37,13 @@ fn locked_memory(facts: &Facts) -> Finding {
          rings read into memory that is not registered",
     );
     let finding = match hard {
-        None => finding.fix(Place::Shell, "ulimit -l unlimited"),
+        None => finding.fix(FixPlace::Shell, "ulimit -l unlimited"),
         Some(_) => finding,
     };
     finding
-        .fix(Place::Host, "echo '* - memlock unlimited' > /etc/security/limits.d/tierfeed.conf")
-        .fix(Place::Systemd, "LimitMEMLOCK=infinity")
-        .fix(Place::Container, "--ulimit memlock=-1")
+        .fix(FixPlace::Host, "echo '* - memlock unlimited' > /etc/security/limits.d/tierfeed.conf")
+        .fix(FixPlace::Systemd, "LimitMEMLOCK=infinity")
+        .fix(FixPlace::Container, "--ulimit memlock=-1")
 }
 
 fn open_files(facts: &Facts) -> Finding {
@@ -61,9 +61,9 @@ fn open_files(facts: &Facts) -> Finding {
         return Finding::ok(SUBJECT, found);
     }
     Finding::degraded(SUBJECT, found, "with many ranks the agent cannot accept all trainers")
-        .fix(Place::Host, "echo '* - nofile 65536' > /etc/security/limits.d/tierfeed.conf")
-        .fix(Place::Systemd, "LimitNOFILE=65536")
-        .fix(Place::Container, "--ulimit nofile=65536")
+        .fix(FixPlace::Host, "echo '* - nofile 65536' > /etc/security/limits.d/tierfeed.conf")
+        .fix(FixPlace::Systemd, "LimitNOFILE=65536")
+        .fix(FixPlace::Container, "--ulimit nofile=65536")
 }
 
 fn nodes_allowed(facts: &Facts) -> Finding {
@@ -81,9 +81,9 @@ fn nodes_allowed(facts: &Facts) -> Finding {
         format!("the cpuset allows memory of {}, not of {}", list(&allowed), list(&denied)),
         "the other nodes are listed but neither measured nor used as tiers",
     )
-    .fix(Place::Container, format!("--cpuset-mems {all}"))
-    .fix(Place::Systemd, format!("AllowedMemoryNodes={all}"))
-    .fix(Place::Slurm, "--exclusive --mem=0")
+    .fix(FixPlace::Container, format!("--cpuset-mems {all}"))
+    .fix(FixPlace::Systemd, format!("AllowedMemoryNodes={all}"))
+    .fix(FixPlace::Slurm, "--exclusive --mem=0")
 }
 
 fn cpus_allowed(facts: &Facts) -> Finding {
@@ -99,9 +99,9 @@ fn cpus_allowed(facts: &Facts) -> Finding {
         found,
         "copies are not pinned to the CPUs that are denied, and bandwidth is that of the others",
     )
-    .fix(Place::Container, format!("--cpuset-cpus 0-{last}"))
-    .fix(Place::Systemd, format!("AllowedCPUs=0-{last}"))
-    .fix(Place::Slurm, "--exclusive")
+    .fix(FixPlace::Container, format!("--cpuset-cpus 0-{last}"))
+    .fix(FixPlace::Systemd, format!("AllowedCPUs=0-{last}"))
+    .fix(FixPlace::Slurm, "--exclusive")
 }
 
 fn of_bytes(limit: Option<u64>) -> String {

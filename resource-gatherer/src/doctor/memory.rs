@@ -3,7 +3,7 @@
 use tierfeed_core::units::Bytes;
 use tierfeed_numa_memory::capacity::kept_free;
 
-use super::{Facts, Finding, Place};
+use super::{Facts, Finding, FixPlace};
 use crate::inventory::placement::Balancing;
 
 /// Staging of one rank alone takes most of less.
@@ -34,12 +34,12 @@ fn free(facts: &Facts) -> Finding {
     let finding = if usable > LITTLE {
         let why = "staging takes much of it, and little is left to cache samples";
         Finding::degraded(SUBJECT, found, why)
-            .fix(Place::Job, "tiers: { main-memory: { reserve: 60 % } }")
+            .fix(FixPlace::Job, "tiers: { main-memory: { reserve: 60 % } }")
     } else {
         Finding::missing(SUBJECT, found, "few batches can be staged")
-            .fix(Place::Job, "prefetch: { batches: 2 }")
+            .fix(FixPlace::Job, "prefetch: { batches: 2 }")
     };
-    finding.fix(Place::Slurm, "--mem=0")
+    finding.fix(FixPlace::Slurm, "--mem=0")
 }
 
 fn control_group(facts: &Facts) -> Finding {
@@ -66,13 +66,13 @@ fn control_group(facts: &Facts) -> Finding {
         found,
         "tiers in memory and RAM disks share this limit with the trainers and stay smaller",
     )
-    .fix(Place::Container, format!("--memory {}m", (total / 100 * 90) >> 20))
+    .fix(FixPlace::Container, format!("--memory {}m", (total / 100 * 90) >> 20))
     .fix(
-        Place::Kubernetes,
+        FixPlace::Kubernetes,
         format!("resources: {{ limits: {{ memory: {}Mi }} }}", (total / 100 * 90) >> 20),
     )
-    .fix(Place::Systemd, "MemoryMax=90%")
-    .fix(Place::Slurm, "--mem=0")
+    .fix(FixPlace::Systemd, "MemoryMax=90%")
+    .fix(FixPlace::Slurm, "--mem=0")
 }
 
 fn nodes(facts: &Facts) -> Finding {
@@ -100,11 +100,11 @@ fn huge_pages(facts: &Facts) -> Finding {
         Some(word) => {
             let found = format!("transparent_hugepage/enabled is {word}");
             Finding::degraded(SUBJECT, found, consequence)
-                .fix(Place::Host, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
-                .fix(Place::Boot, "transparent_hugepage=madvise")
+                .fix(FixPlace::Host, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+                .fix(FixPlace::Boot, "transparent_hugepage=madvise")
         }
         None => Finding::degraded(SUBJECT, "not in this kernel", consequence)
-            .fix(Place::Host, "boot a kernel built with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+            .fix(FixPlace::Host, "boot a kernel built with CONFIG_TRANSPARENT_HUGEPAGE=y"),
     }
 }
 
@@ -123,7 +123,7 @@ fn huge_pages_shared(facts: &Facts) -> Finding {
         found,
         "staging and memory tiers, which are shared, are in small pages",
     )
-    .fix(Place::Host, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    .fix(FixPlace::Host, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
 }
 
 /// Whether memory that processes share, as staging and tiers are, gets transparent huge pages.
@@ -154,7 +154,7 @@ fn huge_page_pool(facts: &Facts) -> Finding {
             format!("{} set apart: {}", Bytes(held), words.join(", ")),
             "staging lies in them if they are enough for it; the rest is lost to the tiers",
         )
-        .fix(Place::Host, "sysctl -w vm.nr_hugepages=0"),
+        .fix(FixPlace::Host, "sysctl -w vm.nr_hugepages=0"),
     }
 }
 
@@ -167,8 +167,8 @@ fn swap(facts: &Facts) -> Finding {
             size.to_string(),
             "cached samples may be moved to disk, and a hit then costs a disk read",
         )
-        .fix(Place::Host, "swapoff -a")
-        .fix(Place::Systemd, "MemorySwapMax=0"),
+        .fix(FixPlace::Host, "swapoff -a")
+        .fix(FixPlace::Systemd, "MemorySwapMax=0"),
     }
 }
 
@@ -182,7 +182,7 @@ fn pressure(facts: &Facts) -> Finding {
         "/proc/pressure is missing",
         "tiers shrink by free memory alone, and do not see that others wait for memory",
     )
-    .fix(Place::Boot, "psi=1")
+    .fix(FixPlace::Boot, "psi=1")
 }
 
 fn overcommit(facts: &Facts) -> Finding {
@@ -195,7 +195,7 @@ fn overcommit(facts: &Facts) -> Finding {
             found,
             "address space counts as memory, and chunks are refused although memory is free",
         )
-        .fix(Place::Host, "sysctl -w vm.overcommit_memory=0"),
+        .fix(FixPlace::Host, "sysctl -w vm.overcommit_memory=0"),
         _ => Finding::ok(SUBJECT, found),
     }
 }
@@ -217,7 +217,7 @@ fn balancing(facts: &Facts) -> Finding {
         format!("on, {mode}"),
         "the kernel moves pages while they are measured and copied, and faults cost time",
     )
-    .fix(Place::Host, "sysctl -w kernel.numa_balancing=0")
+    .fix(FixPlace::Host, "sysctl -w kernel.numa_balancing=0")
 }
 
 fn demotion(facts: &Facts) -> Finding {
@@ -233,6 +233,6 @@ fn demotion(facts: &Facts) -> Finding {
             "on",
             "short of memory the kernel moves main memory to slower nodes, tiers included",
         )
-        .fix(Place::Host, "echo false > /sys/kernel/mm/numa/demotion_enabled"),
+        .fix(FixPlace::Host, "echo false > /sys/kernel/mm/numa/demotion_enabled"),
     }
 }

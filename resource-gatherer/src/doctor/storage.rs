@@ -3,7 +3,7 @@
 use tierfeed_core::units::Bytes;
 
 use super::{
-    Facts, Finding, Place,
+    Facts, Finding, FixPlace,
     facts::{Attempt, Directory},
 };
 use crate::inventory::mount::Medium;
@@ -30,30 +30,30 @@ fn scratch(facts: &Facts) -> Finding {
     }
     let Some(directory) = &facts.scratch else {
         return Finding::missing(SUBJECT, "there is no /dev/shm", CONSEQUENCE)
-            .fix(Place::Host, "mkdir -p /dev/shm && mount -t tmpfs -o size=50% tmpfs /dev/shm");
+            .fix(FixPlace::Host, "mkdir -p /dev/shm && mount -t tmpfs -o size=50% tmpfs /dev/shm");
     };
     let total = facts.inventory.memory.total_bytes;
     let found = describe(directory);
     if directory.medium != Medium::Memory {
         return Finding::missing(SUBJECT, found, CONSEQUENCE)
-            .fix(Place::Host, "mount -t tmpfs -o size=50% tmpfs /dev/shm")
-            .fix(Place::Container, "--shm-size 8g");
+            .fix(FixPlace::Host, "mount -t tmpfs -o size=50% tmpfs /dev/shm")
+            .fix(FixPlace::Container, "--shm-size 8g");
     }
     let is_tiny =
         |(size, _): (Bytes, Bytes)| size.0 < total / 100 * SCRATCH_PERCENT || size < CHUNK;
     if matches!(directory.is_writable, Attempt::Refused(_)) {
         return Finding::missing(SUBJECT, found, CONSEQUENCE)
-            .fix(Place::Host, "chmod 1777 /dev/shm && mount -o remount,rw /dev/shm");
+            .fix(FixPlace::Host, "chmod 1777 /dev/shm && mount -o remount,rw /dev/shm");
     }
     if directory.room.is_some_and(is_tiny) {
         let size = (total / 2) >> 20;
         return Finding::degraded(SUBJECT, found, "the scratch tier holds next to nothing")
-            .fix(Place::Container, format!("--shm-size {size}m"))
+            .fix(FixPlace::Container, format!("--shm-size {size}m"))
             .fix(
-                Place::Kubernetes,
+                FixPlace::Kubernetes,
                 "volumes: [{ name: shm, emptyDir: { medium: Memory } }], mounted at /dev/shm",
             )
-            .fix(Place::Host, "mount -o remount,size=50% /dev/shm");
+            .fix(FixPlace::Host, "mount -o remount,size=50% /dev/shm");
     }
     Finding::ok(SUBJECT, found)
 }
@@ -66,14 +66,14 @@ fn storage(facts: &Facts) -> Finding {
             "there is neither /var/tmp nor /tmp",
             "there is no storage tier unless the job names one",
         )
-        .fix(Place::Job, "tiers: { storage: { path: /nvme/tierfeed, size: 200 GiB } }");
+        .fix(FixPlace::Job, "tiers: { storage: { path: /nvme/tierfeed, size: 200 GiB } }");
     };
     let found = describe(directory);
     let path = directory.path.display();
     let volume = |finding: Finding| {
         finding
-            .fix(Place::Container, format!("-v /nvme/tierfeed:{path}"))
-            .fix(Place::Job, "tiers: { storage: { path: /nvme/tierfeed, size: 200 GiB } }")
+            .fix(FixPlace::Container, format!("-v /nvme/tierfeed:{path}"))
+            .fix(FixPlace::Job, "tiers: { storage: { path: /nvme/tierfeed, size: 200 GiB } }")
     };
     if matches!(directory.is_writable, Attempt::Refused(_)) {
         let consequence = "there is no storage tier unless the job names one";
@@ -106,15 +106,15 @@ fn direct(facts: &Facts) -> Finding {
             found,
             "benchmarks read through the page cache, which they empty first, and say buffered",
         )
-        .fix(Place::Container, format!("-v /nvme/tierfeed:{}", directory.path.display()))
-        .fix(Place::Job, "tiers: { storage: { path: /nvme/tierfeed, size: 200 GiB } }"),
+        .fix(FixPlace::Container, format!("-v /nvme/tierfeed:{}", directory.path.display()))
+        .fix(FixPlace::Job, "tiers: { storage: { path: /nvme/tierfeed, size: 200 GiB } }"),
     }
 }
 
 fn sockets(facts: &Facts) -> Finding {
     const SUBJECT: &str = "folder for sockets";
     let Some(folder) = &facts.sockets else {
-        return Finding::ok(SUBJECT, "the run directory; nobody made one in /tmp");
+        return Finding::ok(SUBJECT, "the run directory; no user has made one in /tmp");
     };
     let path = folder.path.display();
     let found = format!("{path} with mode {:o}", folder.mode);
@@ -127,8 +127,8 @@ fn sockets(facts: &Facts) -> Finding {
         format!("{found} belongs to somebody else"),
         "runs in directories with long paths are refused, because others could take their sockets",
     )
-    .fix(Place::Host, format!("rm -r {path}"))
-    .fix(Place::Shell, "export TIERFEED_RUN_DIR=$XDG_RUNTIME_DIR/tierfeed")
+    .fix(FixPlace::Host, format!("rm -r {path}"))
+    .fix(FixPlace::Shell, "export TIERFEED_RUN_DIR=$XDG_RUNTIME_DIR/tierfeed")
 }
 
 fn describe(directory: &Directory) -> String {

@@ -173,7 +173,7 @@ fn calls_that_a_container_denies_need_a_capability() {
     ] {
         let finding = of(subject);
         assert_eq!(finding.state, state, "{finding:#?}");
-        let fix = Fix { place: Place::Container, setting: "--cap-add SYS_NICE".to_owned() };
+        let fix = Fix { place: FixPlace::Container, setting: "--cap-add SYS_NICE".to_owned() };
         assert_eq!(finding.fixes.first(), Some(&fix), "{finding:#?}");
         assert!(finding.found.contains("EPERM") || subject == "CAP_SYS_NICE", "{finding:#?}");
     }
@@ -196,7 +196,7 @@ fn outside_of_containers_the_unit_comes_first() {
         it.calls.insert(Call::MovePages, Attempt::Refused(EPERM));
         it.capabilities = Some(1 << 23);
     });
-    assert_eq!(finding.fixes[0].place, Place::Systemd, "{finding:#?}");
+    assert_eq!(finding.fixes[0].place, FixPlace::Systemd, "{finding:#?}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_small_limit_of_locked_memory_is_named_with_its_numbers() {
         it.locked_memory = Limit { soft: Some(64 << 10), hard: Some(64 << 10) };
     };
     let finding = only_finding(bounded);
-    assert!(finding.fixes.iter().all(|it| it.place != Place::Shell), "a shell cannot raise it");
+    assert!(finding.fixes.iter().all(|it| it.place != FixPlace::Shell), "a shell cannot raise it");
 }
 
 #[test]

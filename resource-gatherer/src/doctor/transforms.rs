@@ -1,6 +1,6 @@
 //! Judges what agents and trainers need to make rows of samples.
 
-use super::{Facts, Finding, Place, facts::TransformWorker};
+use super::{Facts, Finding, FixPlace, facts::TransformWorker};
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     facts
@@ -32,7 +32,7 @@ fn is_confined(worker: &TransformWorker) -> Finding {
         "the kernel has no Landlock, or it is off",
         "a hostile sample that takes over a decoder can open files and connections",
     )
-    .fix(Place::Boot, "lsm=landlock in front of the other names, from Linux 5.13 on")
+    .fix(FixPlace::Boot, "lsm=landlock in front of the other names, from Linux 5.13 on")
 }
 
 fn threads(worker: &TransformWorker) -> Finding {

@@ -44,7 +44,8 @@ use super::ram_disk::RamDisk;
 use crate::{
     clock::Clock,
     layout::{
-        Measured, Place, calibration_file, cold_place, ram_disk_locality, report_at, without_links,
+        Measurable, Measured, calibration_file, cold_place, ram_disk_locality, report_at,
+        without_links,
     },
 };
 
@@ -205,9 +206,9 @@ impl Taken {
 
 fn log_tier(tier: &Tier) {
     let place = match &tier.path {
-        Some(path) => Place::Directory(path),
-        None if tier.is_any_ram_disk() => Place::RamDisk(tier.numa_node),
-        None => Place::NumaNode(tier.numa_node.unwrap_or_default()),
+        Some(path) => Measurable::Directory(path),
+        None if tier.is_any_ram_disk() => Measurable::RamDisk(tier.numa_node),
+        None => Measurable::NumaNode(tier.numa_node.unwrap_or_default()),
     };
     let place = place.to_string();
     let rate = tier.copy_bytes_per_s.or(tier.read_bytes_per_s).map(BytesPerSecond);
@@ -234,7 +235,7 @@ struct Lacking {
 impl Lacking {
     fn of(job: &Job, now: &Inventory, measured: &Measured) -> Self {
         let nodes = now.memory_nodes().map(|node| node.id);
-        let nodes = nodes.filter(|node| !measured.has(now, Place::NumaNode(*node)));
+        let nodes = nodes.filter(|node| !measured.has(now, Measurable::NumaNode(*node)));
         let mut directories: Vec<(Kind, PathBuf)> = Vec::new();
         let is_measured = |tier: &&TierRequest| tier.speed.is_none();
         let own_ram_disk = ram_disk_locality(&job.tiers, now).filter(|locality| {
@@ -248,7 +249,7 @@ impl Lacking {
             };
             let is_one =
                 |other: &(Kind, PathBuf)| freshness::directory(now, now, (&other.1, path)).is_ok();
-            if !measured.has(now, Place::Directory(path)) && !directories.iter().any(is_one) {
+            if !measured.has(now, Measurable::Directory(path)) && !directories.iter().any(is_one) {
                 directories.push((tier.kind, path.clone()));
             }
         }
@@ -258,17 +259,17 @@ impl Lacking {
         };
         let (ram_disks, disks) = directories.into_iter().partition(is_memory);
         let place = cold_place(&job.dataset.source);
-        let is_known = job.cold.speed.is_some() || measured.has(now, Place::ColdStore(&place));
+        let is_known = job.cold.speed.is_some() || measured.has(now, Measurable::ColdStore(&place));
         let cold = (!is_known).then_some(place);
         Self { nodes: nodes.collect(), ram_disks, disks, own_ram_disk, cold }
     }
 
     fn names(&self) -> Vec<String> {
-        let nodes = self.nodes.iter().map(|node| Place::NumaNode(*node).to_string());
+        let nodes = self.nodes.iter().map(|node| Measurable::NumaNode(*node).to_string());
         let directories = self.ram_disks.iter().chain(&self.disks);
-        let directories = directories.map(|(_, path)| Place::Directory(path).to_string());
+        let directories = directories.map(|(_, path)| Measurable::Directory(path).to_string());
         let own = self.own_ram_disk.map(|locality| ram_disk_at(locality).to_string());
-        let cold = self.cold.iter().map(|place| Place::ColdStore(place).to_string());
+        let cold = self.cold.iter().map(|place| Measurable::ColdStore(place).to_string());
         nodes.chain(directories).chain(own).chain(cold).collect()
     }
 }
@@ -309,8 +310,8 @@ fn measure(
     Ok(())
 }
 
-fn ram_disk_at(locality: Locality) -> Place<'static> {
-    Place::RamDisk(locality.node().map(|node| node.0))
+fn ram_disk_at(locality: Locality) -> Measurable<'static> {
+    Measurable::RamDisk(locality.node().map(|node| node.0))
 }
 
 /// Measures a RAM disk of the agent, which is removed again.
@@ -332,7 +333,7 @@ fn measure_nodes(inventory: &Inventory, nodes: Vec<u32>, tell: &SyncSender<Told>
                 let found = calibrate::memory(inventory, node, time).map(Box::new);
                 let found = found.map_err(|error| error.to_string());
                 // The receiver is gone after the time.
-                let _ = tell.send(Told::Tier(Place::NumaNode(node).to_string(), found));
+                let _ = tell.send(Told::Tier(Measurable::NumaNode(node).to_string(), found));
             }
         });
     });
@@ -350,7 +351,7 @@ fn measure_directories(
         let found = calibrate::directory(inventory, kind, there).map(Box::new);
         let found = found.map_err(|error| error.to_string());
         // The receiver is gone after the time.
-        let _ = tell.send(Told::Tier(Place::Directory(&path).to_string(), found));
+        let _ = tell.send(Told::Tier(Measurable::Directory(&path).to_string(), found));
     }
 }
 
@@ -360,7 +361,7 @@ fn measure_cold(job: &Job, place: &str, index: &Receiver<Arc<Index>>, tell: &Syn
     let found = cold_reads(job, &index)
         .and_then(|reads| calibrate::cold_store(place, &reads).map_err(|error| error.to_string()));
     // The receiver is gone after the time.
-    let _ = tell.send(Told::Cold(Place::ColdStore(place).to_string(), found));
+    let _ = tell.send(Told::Cold(Measurable::ColdStore(place).to_string(), found));
 }
 
 /// Samples of the dataset, spread over it, each of which is read once.

@@ -25,7 +25,7 @@ use crate::{
     clock::Clock,
     rpc::{
         client::{CallError, Client, Loan},
-        wire::PeersAnswer,
+        wire::{PeersAnswer, Remedy},
     },
 };
 
@@ -235,7 +235,9 @@ impl ManagerConnection {
             }
             Err(error) => {
                 tracing::warn!(%error, "the manager does not take this agent again");
-                Some(FromManager::Direction(Direction::Superseded, None))
+                let is_over = error.remedy() == Remedy::Gone;
+                let direction = if is_over { Direction::Drain } else { Direction::Superseded };
+                Some(FromManager::Direction(direction, None))
             }
         }
     }

@@ -55,7 +55,7 @@ const SLOW_BELOW_PERCENT: u64 = 75;
 const PAUSE_MIN: Nanoseconds = Nanoseconds(1_000_000_000);
 const PAUSE_MAX: Nanoseconds = Nanoseconds(30_000_000_000);
 
-/// A read that takes longer is late, whatever was measured.
+/// A read that takes longer is late, also where what was measured would allow more.
 const LATE_MAX: Duration = Duration::from_secs(2);
 
 /// No read is late before.

@@ -11,7 +11,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::tier::Backing;
 use tierfeed_resource_gatherer::{Inventory, classify::Profile};
 
-use super::measured::{Measured, Place, TierFigures};
+use super::measured::{Measurable, Measured, TierFigures};
 
 /// A tier whose figures are looked for.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +26,13 @@ pub(super) struct Candidate<'a> {
 pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inventory) -> Figures {
     let kind = candidate.kind;
     if let Some(speed) = candidate.emulated {
-        let player = measured.of_tier(now, Kind::MainMemory, Place::MainMemory).profile;
+        let player = measured.of_tier(now, Kind::MainMemory, Measurable::MainMemory).profile;
         return stated(&Profile::emulated(kind, speed, player.as_ref()), "emulated".to_owned());
     }
-    let Some(place) = place(candidate) else { return Figures::none() };
-    let TierFigures { profile, from } = measured.of_tier(now, kind, place);
-    match (profile, place) {
-        (None, Place::RamDisk(node)) => below_ram_disk(node, from, measured, now),
+    let Some(subject) = subject(candidate) else { return Figures::none() };
+    let TierFigures { profile, from } = measured.of_tier(now, kind, subject);
+    match (profile, subject) {
+        (None, Measurable::RamDisk(node)) => below_ram_disk(node, from, measured, now),
         _ => stated(&profile.unwrap_or(Profile::unmeasured(kind)), from),
     }
 }
@@ -44,7 +44,7 @@ fn below_ram_disk(
     measured: &Measured,
     now: &Inventory,
 ) -> Figures {
-    let memory = node.map_or(Place::MainMemory, Place::NumaNode);
+    let memory = node.map_or(Measurable::MainMemory, Measurable::NumaNode);
     match measured.of_memory(now, memory) {
         TierFigures { profile: Some(profile), from } => stated(
             &profile.as_kind(Kind::Scratch),
@@ -56,15 +56,17 @@ fn below_ram_disk(
 
 /// Where the bytes of a tier lie; `None` for memory of any node that emulates CXL memory, which was not measured
 /// as such.
-fn place<'a>(candidate: &Candidate<'a>) -> Option<Place<'a>> {
+fn subject<'a>(candidate: &Candidate<'a>) -> Option<Measurable<'a>> {
     match candidate.backing {
-        Backing::Directory(path) => Some(Place::Directory(path)),
-        Backing::RamDisk(_, locality) => Some(Place::RamDisk(locality.node().map(|node| node.0))),
+        Backing::Directory(path) => Some(Measurable::Directory(path)),
+        Backing::RamDisk(_, locality) => {
+            Some(Measurable::RamDisk(locality.node().map(|node| node.0)))
+        }
         Backing::Memory(Locality::Numa(node)) | Backing::SharedMemory(Locality::Numa(node), _) => {
-            Some(Place::NumaNode(node.0))
+            Some(Measurable::NumaNode(node.0))
         }
         Backing::Memory(_) | Backing::SharedMemory(..) | Backing::Spread(_) => {
-            (candidate.kind == Kind::MainMemory).then_some(Place::MainMemory)
+            (candidate.kind == Kind::MainMemory).then_some(Measurable::MainMemory)
         }
     }
 }

@@ -34,7 +34,7 @@ const MEMORY_OF_NODE: &str = "memory of NUMA node ";
 
 /// Something that may have figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum Measurable<'a> {
     /// Main memory, wherever it lies.
     MainMemory,
     /// Memory of a node.
@@ -47,7 +47,7 @@ pub enum Place<'a> {
     ColdStore(&'a str),
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for Measurable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MainMemory => f.write_str("main memory"),
@@ -120,23 +120,28 @@ impl Measured {
         freshness::memory(&report.inventory, now, &nodes).is_ok().then_some(report)
     }
 
-    /// Whether a place has figures of the host `now`.
+    /// Whether a subject has figures of the host `now`.
     #[must_use]
-    pub fn has(&self, now: &Inventory, place: Place<'_>) -> bool {
-        match place {
-            Place::ColdStore(store) => self.cold_at(now, store).bandwidth.is_some(),
-            place => self.of_place(now, None, place).profile.is_some(),
+    pub fn has(&self, now: &Inventory, subject: Measurable<'_>) -> bool {
+        match subject {
+            Measurable::ColdStore(store) => self.cold_at(now, store).bandwidth.is_some(),
+            subject => self.of_subject(now, None, subject).profile.is_some(),
         }
     }
 
-    /// The figures of a tier of `kind` at `place`.
-    pub(crate) fn of_tier(&self, now: &Inventory, kind: Kind, place: Place<'_>) -> TierFigures {
-        self.of_place(now, Some(kind), place)
+    /// The figures of a tier of `kind` at `subject`.
+    pub(crate) fn of_tier(
+        &self,
+        now: &Inventory,
+        kind: Kind,
+        subject: Measurable<'_>,
+    ) -> TierFigures {
+        self.of_subject(now, Some(kind), subject)
     }
 
-    /// The figures of the memory at `place`; tiers of all kinds are searched.
-    pub(crate) fn of_memory(&self, now: &Inventory, place: Place<'_>) -> TierFigures {
-        self.of_place(now, None, place)
+    /// The figures of the memory at `subject`; tiers of all kinds are searched.
+    pub(crate) fn of_memory(&self, now: &Inventory, subject: Measurable<'_>) -> TierFigures {
+        self.of_subject(now, None, subject)
     }
 
     /// The figures of the cold store of `job`: those that it imposes, else measured ones.
@@ -167,32 +172,37 @@ impl Measured {
                 Err(why) => stale.push(format!("{from}: {why}")),
             }
         }
-        stale.extend(self.failure(Place::ColdStore(place)));
+        stale.extend(self.failure(Measurable::ColdStore(place)));
         Figures { from: in_words("none", &stale), ..Figures::none() }
     }
 
-    fn of_place(&self, now: &Inventory, kind: Option<Kind>, place: Place<'_>) -> TierFigures {
-        let real = match place {
-            Place::Directory(path) => without_links(path),
+    fn of_subject(
+        &self,
+        now: &Inventory,
+        kind: Option<Kind>,
+        subject: Measurable<'_>,
+    ) -> TierFigures {
+        let real = match subject {
+            Measurable::Directory(path) => without_links(path),
             _ => PathBuf::new(),
         };
-        let (asked, place) = match place {
-            Place::Directory(_) => (place, Place::Directory(&real)),
-            place => (place, place),
+        let (asked, subject) = match subject {
+            Measurable::Directory(_) => (subject, Measurable::Directory(&real)),
+            subject => (subject, subject),
         };
         let mut stale = Vec::new();
-        if let Some((saved, tier)) = self.probed(kind, place)
+        if let Some((saved, tier)) = self.probed(kind, subject)
             && let Some(profile) = saved.report.profile(tier)
         {
-            match fresh(&saved.report.inventory, now, tier, place) {
+            match fresh(&saved.report.inventory, now, tier, subject) {
                 Ok(()) => return TierFigures { profile: Some(profile), from: saved.to_string() },
                 Err(why) => stale.push(format!("{saved}: {why}")),
             }
         }
         for (calibration, from) in self.calibrations() {
             let inventory = &calibration.inventory;
-            let found = calibration.tiers.iter().rev().filter(|tier| is_at(tier, place));
-            let mut found = found.map(|tier| (tier, fresh(inventory, now, tier, place)));
+            let found = calibration.tiers.iter().rev().filter(|tier| is_at(tier, subject));
+            let mut found = found.map(|tier| (tier, fresh(inventory, now, tier, subject)));
             if let Some((tier, outcome)) = found.clone().find(|it| it.1.is_ok()).or(found.next()) {
                 match outcome {
                     Ok(()) => {
@@ -201,7 +211,7 @@ impl Measured {
                         return TierFigures { profile, from: in_words(&from, &stale) };
                     }
                     // Of another directory, it says nothing of this one.
-                    Err(_) if !is_very(tier, place) => (),
+                    Err(_) if !is_very(tier, subject) => (),
                     Err(why) => stale.push(format!("{from}: {why}")),
                 }
             }
@@ -210,17 +220,17 @@ impl Measured {
         TierFigures { profile: None, from: in_words("none", &stale) }
     }
 
-    /// The tier of the probe report that was measured at `place`. Of nested directories, that is the innermost
+    /// The tier of the probe report that was measured at `subject`. Of nested directories, that is the innermost
     /// one.
-    fn probed(&self, kind: Option<Kind>, place: Place<'_>) -> Option<(&SavedReport, &Tier)> {
+    fn probed(&self, kind: Option<Kind>, subject: Measurable<'_>) -> Option<(&SavedReport, &Tier)> {
         let saved = self.probe.as_ref()?;
         let depth = |tier: &Tier| tier.path.as_deref().map_or(0, |path| path.iter().count());
         let is_it = |tier: &&Tier| {
             let holds = |path: &Path| tier.path.as_deref().is_some_and(|it| path.starts_with(it));
             kind.is_none_or(|kind| kind == tier.kind)
-                && match place {
-                    Place::Directory(path) => holds(path),
-                    place => is_at(tier, place),
+                && match subject {
+                    Measurable::Directory(path) => holds(path),
+                    subject => is_at(tier, subject),
                 }
         };
         let tiers = saved.report.tiers.iter().filter(is_it);
@@ -236,11 +246,11 @@ impl Measured {
         saved.chain(own)
     }
 
-    fn failure(&self, place: Place<'_>) -> Option<String> {
-        let name = place.to_string();
-        let is_it = |failed: &str| match place {
+    fn failure(&self, subject: Measurable<'_>) -> Option<String> {
+        let name = subject.to_string();
+        let is_it = |failed: &str| match subject {
             // The failure names the node.
-            Place::MainMemory => failed.starts_with(MEMORY_OF_NODE),
+            Measurable::MainMemory => failed.starts_with(MEMORY_OF_NODE),
             _ => failed == name,
         };
         let found = self.failures.iter().find(|(failed, _)| is_it(failed));
@@ -248,32 +258,37 @@ impl Measured {
     }
 }
 
-/// Whether the figures of `tier` are right for `place` on the host `now`.
-fn fresh(then: &Inventory, now: &Inventory, tier: &Tier, place: Place<'_>) -> Result<(), Stale> {
-    match (place, &tier.path) {
-        (Place::Directory(path), Some(measured)) => {
+/// Whether the figures of `tier` are right for `subject` on the host `now`.
+fn fresh(
+    then: &Inventory,
+    now: &Inventory,
+    tier: &Tier,
+    subject: Measurable<'_>,
+) -> Result<(), Stale> {
+    match (subject, &tier.path) {
+        (Measurable::Directory(path), Some(measured)) => {
             freshness::directory(then, now, (measured, path))
         }
         _ => freshness::tier(then, now, tier),
     }
 }
 
-/// Whether `tier` may have the figures of `place`; those of a directory hold on all of its mount.
-fn is_at(tier: &Tier, place: Place<'_>) -> bool {
-    match place {
-        Place::MainMemory => tier.kind == Kind::MainMemory && tier.path.is_none(),
-        Place::NumaNode(node) => tier.numa_nodes.contains(&node) && !tier.is_any_ram_disk(),
-        Place::RamDisk(node) => tier.is_any_ram_disk() && tier.numa_node == node,
-        Place::Directory(_) => tier.path.is_some(),
-        Place::ColdStore(_) => false,
+/// Whether `tier` may have the figures of `subject`; those of a directory hold on all of its mount.
+fn is_at(tier: &Tier, subject: Measurable<'_>) -> bool {
+    match subject {
+        Measurable::MainMemory => tier.kind == Kind::MainMemory && tier.path.is_none(),
+        Measurable::NumaNode(node) => tier.numa_nodes.contains(&node) && !tier.is_any_ram_disk(),
+        Measurable::RamDisk(node) => tier.is_any_ram_disk() && tier.numa_node == node,
+        Measurable::Directory(_) => tier.path.is_some(),
+        Measurable::ColdStore(_) => false,
     }
 }
 
-/// Whether `tier` was measured at `place` itself.
-fn is_very(tier: &Tier, place: Place<'_>) -> bool {
-    match place {
-        Place::Directory(path) => tier.path.as_deref().is_some_and(|it| path.starts_with(it)),
-        place => is_at(tier, place),
+/// Whether `tier` was measured at `subject` itself.
+fn is_very(tier: &Tier, subject: Measurable<'_>) -> bool {
+    match subject {
+        Measurable::Directory(path) => tier.path.as_deref().is_some_and(|it| path.starts_with(it)),
+        subject => is_at(tier, subject),
     }
 }
 

@@ -73,7 +73,13 @@ pub(super) struct Sums {
 impl Sums {
     /// One epoch of one node.
     pub(super) fn of(outcome: &EpochOutcome, limit: Limit, model: &Model) -> Self {
-        let reading = model.cold.bandwidth.time_for(limit.minimal_cold);
+        // What a run has read is in its own bound, without what its agent read before the training began.
+        let lower_bound = if limit.minimal_cold > outcome.minimal_cold {
+            let reading = model.cold.bandwidth.time_for(limit.minimal_cold).0;
+            outcome.lower_bound.max(Nanoseconds(reading.saturating_sub(model.cold_burst.0)))
+        } else {
+            outcome.lower_bound
+        };
         Self {
             steps: outcome.steps.into(),
             samples: outcome.read.samples,
@@ -88,7 +94,7 @@ impl Sums {
             stall: outcome.stall.0,
             causes: outcome.causes.clone(),
             duration: outcome.duration.0,
-            lower_bound: outcome.lower_bound.max(reading).0,
+            lower_bound: lower_bound.0,
             minimal_cold: limit.minimal_cold.0,
         }
     }

@@ -285,6 +285,7 @@ impl NodeModel {
         Model {
             cold: self.cold,
             cold_threads,
+            cold_burst: Nanoseconds(0),
             tiers,
             step_time,
             pause: None,

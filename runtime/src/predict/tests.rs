@@ -57,6 +57,7 @@ fn model() -> Model {
     Model {
         cold,
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         tiers: vec![UNLIMITED],
         step_time,
         pause: None,

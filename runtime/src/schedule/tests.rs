@@ -23,6 +23,7 @@ pub(crate) fn terms() -> Terms {
         batch_samples: 8,
         sample: Bytes::mib(1),
         cold_threads: NonZeroU32::new(8).unwrap(),
+        reads_at_first: NonZeroU32::new(16).unwrap(),
         step_time: None,
         depth_max: None,
         chunk: Some(Bytes::mib(1)),
@@ -245,6 +246,7 @@ fn the_window_of_the_cold_store_begins_with_what_its_rate_and_latency_keep_in_fl
         of(&terms(), &offer).unwrap().windows
     };
     assert_eq!(cold(1), cold(0), "one read of 1 MiB takes as long");
+    assert_eq!(cold(1).cold, terms().reads_at_first.get());
     assert_eq!(cold(100).cold, 96, "100 MB in reads of 1 MiB");
     assert_eq!(cold(100_000).cold, cold(1).cold_max);
 }

@@ -16,6 +16,7 @@ use super::{
     plain,
     verdict::{Verdict, verdict},
 };
+use crate::job::PREFETCH_BATCHES_MAX;
 
 /// A change of the job or of the node, with its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -279,9 +280,6 @@ impl Baseline<'_> {
         Advice { change, from, to, before: self.before, after, reason }
     }
 }
-
-/// The most batches that a job file allows.
-const PREFETCH_BATCHES_MAX: u32 = 1_024;
 
 /// `value` times `longer` over `shorter`, rounded up.
 fn ratio_up(value: u64, longer: Nanoseconds, shorter: Nanoseconds) -> u64 {

@@ -119,6 +119,12 @@ pub enum Reason {
         /// The chunk size of the job.
         chunk: Bytes,
     },
+    /// The size is less than a page.
+    #[error("it must be at least {least}, the largest page of any machine")]
+    BelowPage {
+        /// The largest page of any machine.
+        least: Bytes,
+    },
     /// The name cannot be that of a directory.
     #[error("expected 1 to 64 letters, digits, `-`, `_` or `.`, and no `.` in front")]
     NotAName,

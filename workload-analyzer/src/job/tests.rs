@@ -723,7 +723,9 @@ fn scratch_for_the_job_is_a_part_of_the_scratch_tier() {
         "{error}"
     );
     let error = job(&format!("{tiers}job_scratch: {{ size: 1 KiB }}\n")).unwrap_err().to_string();
-    assert!(error.contains("job_scratch.size is `1 KiB`"), "{error}");
+    let said =
+        "job_scratch.size is `1 KiB`; it must be at least 64 KiB, the largest page of any machine";
+    assert!(error.contains(said), "{error}");
 }
 
 #[test]

@@ -212,7 +212,7 @@ pub struct Checkpoint {
     pub bytes: Option<Bytes>,
 }
 
-/// Idle phases: evaluations, checkpoints, whatever the trainer does without reading batches.
+/// Idle phases: evaluations, checkpoints, and all else that the trainer does without reading batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
     /// The interval from one to the next.

@@ -31,6 +31,6 @@ pub(crate) struct OrderFile {
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping such as `{ epoch: 3, samples: 40960 }`")]
 pub(crate) struct StartFile {
-    pub(crate) epoch: Whole,
-    pub(crate) samples: Whole,
+    pub(crate) epoch: Option<Whole>,
+    pub(crate) samples: Option<Whole>,
 }

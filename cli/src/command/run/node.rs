@@ -123,7 +123,7 @@ impl NodeRun<'_> {
         let control = tokio::select! {
             control = self.control(job) => control?,
             signal = signals.next() => {
-                let ending = Ending::Stopped(signal, None);
+                let ending = Ending::Unstarted(signal);
                 return Ok(NodeEnd { ending, job_code: None, report: None, job_report: None });
             }
         };
@@ -133,7 +133,7 @@ impl NodeRun<'_> {
             Err(failure) => failure.code(),
         };
         let within = match &played {
-            Ok((Ending::Stopped(..), _)) => OTHERS_END_AFTER_SIGNAL,
+            Ok((Ending::Unstarted(_) | Ending::Stopped(..), _)) => OTHERS_END_AFTER_SIGNAL,
             _ => OTHERS_END_WITHIN,
         };
         let report = played.as_ref().ok().and_then(|(_, report)| report.as_ref());
@@ -198,7 +198,7 @@ impl NodeRun<'_> {
         let (stop_agent, agent_shutdown) = shutdown::channel();
         let agent = tokio::select! {
             agent = Box::pin(Agent::start(settings, agent_shutdown)) => agent.map_err(of_agent)?,
-            signal = signals.next() => return Ok((Ending::Stopped(signal, None), None)),
+            signal = signals.next() => return Ok((Ending::Unstarted(signal), None)),
         };
         let agent = tokio::spawn(agent.run());
         let ending = self.train(job.job(), control, others, signals).await;

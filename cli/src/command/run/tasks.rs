@@ -178,7 +178,7 @@ pub(super) fn follow(
         };
         let (line, place) = tokio::select! {
             ready = ready => ready.map_err(Failure::Work)?,
-            signal = signals.next() => return Ok(Ending::Stopped(signal, None)),
+            signal = signals.next() => return Ok(Ending::Unstarted(signal)),
         };
         let variables = trainer_variables(node_dir).map_err(Failure::Work)?;
         let trainers = match caller {

@@ -133,6 +133,7 @@ fn simulated(facts: &Facts, form: Form) -> u64 {
     let model = Model {
         cold: speed(facts.cold.unwrap()),
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         tiers: vec![speed(BytesPerSecond(20_000_000_000))],
         step_time: Nanoseconds(facts.compute.unwrap().0 / steps),
         pause: None,

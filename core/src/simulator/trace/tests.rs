@@ -55,6 +55,7 @@ fn model(tiers: usize) -> Model {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); tiers],
         step_time: Nanoseconds(5_000_000),

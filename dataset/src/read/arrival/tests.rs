@@ -24,9 +24,9 @@ fn bytes(len: usize) -> Vec<u8> {
 }
 
 fn region_of(target: &Target) -> &Region {
-    match &target.place {
-        Place::Region(region, _) => region,
-        Place::Sink(_) => unreachable!("no test has a sink"),
+    match &target.memory {
+        SampleMemory::Region(region, _) => region,
+        SampleMemory::Sink(_) => unreachable!("no test has a sink"),
     }
 }
 

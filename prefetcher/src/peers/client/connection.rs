@@ -19,7 +19,7 @@ use crate::peers::{
     channel::Channel,
     client::{
         Shared,
-        peer::{Peer, Place, Request},
+        peer::{DialedPeer, Peer, Request},
     },
     counters::add,
     handshake::{self, HandshakeError, Proved},
@@ -88,7 +88,7 @@ impl Connection {
     /// Connects, and asks until there is nothing to ask for some time, or the connection fails.
     pub(crate) async fn run(self) {
         let Self { shared, peer } = self;
-        let Some(Place { address, incarnation, life }) = peer.place() else {
+        let Some(DialedPeer { address, incarnation, life }) = peer.dialed() else {
             return peer.closed();
         };
         let connected = async {

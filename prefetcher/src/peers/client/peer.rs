@@ -63,7 +63,7 @@ pub(crate) struct Request {
 
 /// Where a peer listens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct DialedPeer {
     pub(crate) address: SocketAddr,
     /// The process that listens there.
     pub(crate) incarnation: u64,
@@ -131,10 +131,10 @@ impl Peer {
     }
 
     /// Where it listens; `None` if it was removed.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn dialed(&self) -> Option<DialedPeer> {
         let state = self.lock();
         let life = state.life;
-        state.address.map(|(address, incarnation)| Place { address, incarnation, life })
+        state.address.map(|(address, incarnation)| DialedPeer { address, incarnation, life })
     }
 
     pub(crate) fn is_alive(&self, life: u64) -> bool {

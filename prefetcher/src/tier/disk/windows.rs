@@ -77,6 +77,8 @@ impl Windows {
                 let allocated = buffer("tierfeed-window", Bytes(WINDOW), Pages::Huge);
                 if allocated.is_err() {
                     self.state().allocated -= 1;
+                    // Another thread may wait for this window.
+                    self.returned.notify_one();
                 }
                 return Ok(Memory { region: Some(allocated?), windows: Arc::clone(self) });
             }

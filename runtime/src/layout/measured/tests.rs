@@ -79,12 +79,12 @@ fn calibration(then: Inventory, place: &str) -> Calibration {
 }
 
 /// The rate and where it comes from.
-fn found(measured: &Measured, kind: Kind, place: Place<'_>) -> (Option<f64>, String) {
+fn found(measured: &Measured, kind: Kind, place: Measurable<'_>) -> (Option<f64>, String) {
     let TierFigures { profile, from } = measured.of_tier(&host(16), kind, place);
     (profile.and_then(|it| it.bytes_per_s()).map(|rate| rate / 1e9), from)
 }
 
-const CARD: Place<'_> = Place::NumaNode(2);
+const CARD: Measurable<'_> = Measurable::NumaNode(2);
 const PROBE: &str = "probe report /tiers.json of an unknown date";
 
 #[test]
@@ -98,7 +98,10 @@ fn a_probe_counts_before_a_calibration_as_long_as_it_holds() {
         format!("calibration at this start; {PROBE}: memory of node 2 was 8 GiB, is 16 GiB now");
     assert_eq!(found(&stale, Kind::CxlMemory, CARD), (Some(7.0), why));
     // The other tiers of the same report did not change.
-    assert_eq!(found(&stale, Kind::MainMemory, Place::MainMemory), (Some(9.0), PROBE.to_owned()));
+    assert_eq!(
+        found(&stale, Kind::MainMemory, Measurable::MainMemory),
+        (Some(9.0), PROBE.to_owned())
+    );
 }
 
 #[test]
@@ -120,10 +123,11 @@ fn without_figures_every_reason_is_told() {
 fn calibrated_figures_of_a_directory_hold_on_its_mount_and_those_of_a_node_for_any_kind() {
     let known = Measured::default().with_own(calibration(host(16), "/data"), Vec::new());
     let rate = |kind, place| found(&known, kind, place).0;
-    assert_eq!(rate(Kind::Scratch, Place::Directory("/ram/b".as_ref())), Some(7.0));
-    assert_eq!(rate(Kind::Storage, Place::Directory("/disk".as_ref())), None);
-    assert_eq!(rate(Kind::CxlMemory, Place::NumaNode(0)), Some(7.0), "a remote socket");
-    let TierFigures { profile, .. } = known.of_tier(&host(16), Kind::CxlMemory, Place::NumaNode(0));
+    assert_eq!(rate(Kind::Scratch, Measurable::Directory("/ram/b".as_ref())), Some(7.0));
+    assert_eq!(rate(Kind::Storage, Measurable::Directory("/disk".as_ref())), None);
+    assert_eq!(rate(Kind::CxlMemory, Measurable::NumaNode(0)), Some(7.0), "a remote socket");
+    let TierFigures { profile, .. } =
+        known.of_tier(&host(16), Kind::CxlMemory, Measurable::NumaNode(0));
     assert_eq!(profile.unwrap().kind(), Kind::CxlMemory);
 }
 

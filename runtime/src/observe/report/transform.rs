@@ -37,7 +37,9 @@ pub struct TransformEntry {
     pub row_bytes: u64,
     /// Processor time that all workers needed for samples.
     pub thread_s: f64,
-    /// Cores that this time kept busy on average, while the job trained.
+    /// How long workers had samples in all: longer than `thread_s` if they waited for a core.
+    pub held_s: f64,
+    /// Cores that `thread_s` kept busy on average, while the job trained.
     pub busy_cores: f64,
     /// Workers that were started: those of the start, and one for each that ended.
     pub workers_started: u64,
@@ -82,6 +84,7 @@ impl TransformEntry {
             read_bytes: transforms().map(|it| it.read.0).sum(),
             row_bytes: transforms().map(|it| it.made.0).sum(),
             thread_s,
+            held_s: counts.held.as_secs_f64(),
             busy_cores: thread_s / seconds(wall).max(1e-9),
             workers_started: counts.started,
             workers_crashed: counts.crashed,
@@ -105,8 +108,8 @@ impl TransformEntry {
             (
                 "processor time",
                 format!(
-                    "{:.2} s by {} workers, {:.2} cores busy",
-                    self.thread_s, self.threads, self.busy_cores
+                    "{:.2} s by {} workers, which had samples for {:.2} s; {:.2} cores busy",
+                    self.thread_s, self.threads, self.held_s, self.busy_cores
                 ),
             ),
             ("samples in tiers", format!("{}: {}", self.cached, self.cached_because)),

@@ -32,8 +32,9 @@ impl TryFrom<pb::PeersRequest> for PeerReport {
         Ok(Self {
             address: request.address,
             room: Bytes(request.room_bytes),
-            generation: request.generation,
-            divided: Epoch(request.divided_epoch),
+            // Both are counted on from here.
+            generation: request.generation.min(u32::MAX / 2),
+            divided: Epoch(request.divided_epoch.min(u32::MAX / 2)),
             links: request.links.into_iter().map(PeerLink::try_from).collect::<Result<_, _>>()?,
         })
     }

@@ -172,8 +172,11 @@ impl Check<'_> {
 
     fn start(&self, order: &OrderFile, epochs: u32) -> Result<Position, JobError> {
         let Some(start) = &order.start else { return Ok(Position::START) };
-        let epoch = self.whole(&["order", "start", "epoch"], start.epoch, 0..=epochs - 1)?;
-        let samples = self.whole(&["order", "start", "samples"], start.samples, 0..=u32::MAX)?;
+        let whole = |key, typed: Option<Whole>, allowed| {
+            typed.map_or(Ok(0), |typed| self.whole(&["order", "start", key], typed, allowed))
+        };
+        let epoch = whole("epoch", start.epoch, 0..=epochs - 1)?;
+        let samples = whole("samples", start.samples, 0..=u32::MAX)?;
         Ok(Position { epoch: Epoch(epoch), samples })
     }
 

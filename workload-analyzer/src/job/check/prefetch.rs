@@ -4,13 +4,12 @@ use tierfeed_core::session::{LookAhead, assignment::Assignment};
 
 use super::Check;
 use crate::{
-    job::{JobError, Reason, keys::parse_size},
+    job::{JobError, PREFETCH_BATCHES_MAX, Reason, keys::parse_size},
     job_file::PrefetchFile,
 };
 
 /// With fewer than two, no batch could be filled while another is read.
 const BATCHES_MIN: u32 = 2;
-const BATCHES_MAX: u32 = 1_024;
 
 impl Check<'_> {
     pub(super) fn prefetch_batches(
@@ -18,7 +17,8 @@ impl Check<'_> {
         typed: Option<&PrefetchFile>,
     ) -> Result<Option<u32>, JobError> {
         let typed = typed.and_then(|typed| typed.batches);
-        let whole = |count| self.whole(&["prefetch", "batches"], count, BATCHES_MIN..=BATCHES_MAX);
+        let whole =
+            |count| self.whole(&["prefetch", "batches"], count, BATCHES_MIN..=PREFETCH_BATCHES_MAX);
         typed.map(whole).transpose()
     }
 

@@ -72,11 +72,8 @@ impl Check<'_> {
         let keys = ["job_scratch", "size"];
         let size = self.quantity::<Bytes>(&keys, &typed.size, "4 GiB")?;
         if size < JOB_SCRATCH_MIN {
-            return Err(self.invalid(
-                &keys,
-                &typed.size.0,
-                Reason::BelowChunk { chunk: JOB_SCRATCH_MIN },
-            ));
+            let reason = Reason::BelowPage { least: JOB_SCRATCH_MIN };
+            return Err(self.invalid(&keys, &typed.size.0, reason));
         }
         let after_run = if typed.keep == Some(true) { AfterRun::Keep } else { AfterRun::Remove };
         let is_own = |tier: &TierRequest| tier.kind == Kind::Scratch && tier.path.is_none();

@@ -56,6 +56,7 @@ fn machine() -> Machine {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     Machine::from(&Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(1_000_000, 100_000_000),
         tiers: vec![speed(350, 20_000_000_000); 2],
         step_time: Nanoseconds(2_000_000),

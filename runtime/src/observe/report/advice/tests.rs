@@ -65,6 +65,7 @@ fn case(samples: u32, cxl: u32, look_ahead: LookAhead) -> Case {
         |latency, rate| Speed { latency: Nanoseconds(latency), bandwidth: BytesPerSecond(rate) };
     let model = Model {
         cold_threads: None,
+        cold_burst: Nanoseconds(0),
         cold: speed(MS / 10, 22_000_000),
         tiers: vec![speed(350, 20_000_000_000); usize::from(cxl > 0)],
         step_time: Nanoseconds(10 * MS),
