@@ -411,6 +411,7 @@ VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "tf.data-center": lambda it: tf_data(replace(it, crop="center")),
     "tierfeed-center": lambda it: tierfeed(replace(it, crop="center")),
     "dataloader-network": data_loader,
+    "tf.data-network": tf_data,
     "tierfeed-network": tierfeed,
     "tierfeed-run": staged.tierfeed_run,
     "dataloader-speech": speech.data_loader,

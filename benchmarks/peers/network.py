@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 CLASSES = 10
+COLOURS = 3
 
 
 def of_classes(classes: int) -> Any:
@@ -54,12 +55,19 @@ class Learner:
 
 
 def step() -> Callable[[Any], None]:
-    """A step of a training whose labels do not matter: the work is that of any labels."""
+    """A step of a training whose labels do not matter: the work is that of any labels.
+
+    Colours may come first, as PyTorch has them, or last, as TensorFlow has them.
+    """
     import torch
 
     learner = Learner(CLASSES, seed=1)
 
-    def compute(images: Any) -> None:
+    def compute(batch: Any) -> None:
+        images = torch.as_tensor(batch)
+        if images.shape[-1] == COLOURS:
+            # In the memory format of the others, or the work would not be the same.
+            images = images.movedim(-1, 1).contiguous()
         learner.learn(images, torch.arange(len(images)) % CLASSES)
 
     return compute

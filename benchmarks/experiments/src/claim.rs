@@ -90,7 +90,7 @@ pub(crate) fn fewer_points(
     })
 }
 
-/// "No slower than another side", of which the paper has no figure: within what the turns lie apart.
+/// "No slower than another side", of which the paper has no figure.
 pub(crate) fn no_slower(
     what: &str,
     ours: Option<Value>,
@@ -98,12 +98,16 @@ pub(crate) fn no_slower(
 ) -> Option<Headline> {
     let claim = less_time(what, 0.0, ours, theirs)?;
     let verdict = match claim.verdict {
-        Verdict::NotReached => Verdict::NotReached,
-        _ => Verdict::Reproduced,
+        Verdict::Beaten => Verdict::Reproduced,
+        other => other,
     };
     // Not per cent of about nothing, of which floors would allow a part of about nothing.
     let Headline { measured, .. } = times_as_fast(what, 1.0, ours, theirs)?;
-    Some(Headline { published: "no slower".to_owned(), measured, verdict, ..claim })
+    let why = match verdict {
+        Verdict::Inconclusive => "the ranges of the turns overlap".to_owned(),
+        _ => claim.why,
+    };
+    Some(Headline { published: "no slower".to_owned(), measured, verdict, why, ..claim })
 }
 
 /// A share: published, and ours here.
@@ -195,11 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn a_side_is_slower_only_if_no_turn_is_as_fast() {
+    fn a_side_is_no_slower_if_its_median_is_not_and_slower_only_if_no_turn_is_as_fast() {
         let value = |least, median, most| Some(Value { median, least, most });
         let claim = |ours| no_slower("time", ours, value(95.0, 100.0, 105.0)).map(|it| it.verdict);
         assert_eq!(claim(value(50.0, 60.0, 70.0)), Some(Verdict::Reproduced));
-        assert_eq!(claim(value(104.0, 106.0, 110.0)), Some(Verdict::Reproduced));
+        assert_eq!(claim(value(90.0, 100.0, 110.0)), Some(Verdict::Reproduced));
+        assert_eq!(claim(value(104.0, 106.0, 110.0)), Some(Verdict::Inconclusive));
         assert_eq!(claim(value(106.0, 108.0, 110.0)), Some(Verdict::NotReached));
     }
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
 use tierfeed_core::units::{BytesPerSecond, Nanoseconds};
-use tierfeed_harness::slow_disk::SLICE;
+use tierfeed_harness::slow_disk::AHEAD;
 
 use crate::figure::Prediction;
 
@@ -36,8 +36,8 @@ struct StallFor {
 #[derive(Debug, Clone, Deserialize)]
 struct Transform {
     samples: u64,
-    /// Processor time of all workers.
-    thread_s: f64,
+    /// How long all workers had samples.
+    held_s: f64,
 }
 
 /// What `tierfeed plan --simulate` prints.
@@ -61,9 +61,11 @@ pub(crate) struct Simulation<'a> {
     pub(crate) job: &'a Path,
     /// How fast the cold store is for each node.
     pub(crate) cold: BytesPerSecond,
+    /// How far the cold store may be ahead of that; of nodes that share their caches it cannot be told.
+    pub(crate) cold_burst: Option<Nanoseconds>,
     /// How long a step computes.
     pub(crate) step_s: f64,
-    /// Processor seconds for the transform of a sample.
+    /// Seconds that a worker has a sample.
     pub(crate) transform_s: Option<f64>,
     /// How long the agent reads before the training begins.
     pub(crate) head_start_s: Option<f64>,
@@ -86,6 +88,9 @@ impl Simulation<'_> {
         plan.arg("plan").arg(self.job).args(["--simulate", "--json"]).args(self.nodes);
         plan.args(["--cold-bandwidth", &format!("{} B/s", self.cold.0)]);
         plan.args(["--step-time", &nanoseconds(self.step_s)]);
+        if let Some(cold_burst) = self.cold_burst {
+            plan.args(["--cold-burst", &cold_burst.to_string()]);
+        }
         if let Some(head_start_s) = self.head_start_s {
             plan.args(["--head-start", &nanoseconds(head_start_s)]);
         }
@@ -101,8 +106,8 @@ impl Simulation<'_> {
 
 /// Simulates the job of a run of one node. The simulator is told how fast the cold store is, how long the agent ran
 /// before the training, and how long a step and the transform of a sample took in the run. So of the time it predicts
-/// the part in which the training waits. A step has what the training decodes itself; what a limited disk delivers at
-/// once after it was idle counts as read before.
+/// the part in which the training waits. A step has what the training decodes itself; a limited disk is ahead of its
+/// limit as it is in the mean.
 ///
 /// # Errors
 ///
@@ -118,8 +123,15 @@ pub(crate) fn predict(
     let report: Report = parse(report.as_bytes(), &path)?;
     let job = run_dir.join("job.yaml");
     let (step_s, transform_s) = (report.step_s(), report.transform_s());
-    let head_start_s = Some(report.head_start_s + seconds(SLICE));
-    let simulation = Simulation { job: &job, cold, step_s, transform_s, head_start_s, nodes: None };
+    let simulation = Simulation {
+        job: &job,
+        cold,
+        cold_burst: Some(AHEAD),
+        step_s,
+        transform_s,
+        head_start_s: Some(report.head_start_s),
+        nodes: None,
+    };
     let Plan { total, .. } = simulation.plan(tierfeed).with_context(|| run.to_owned())?;
     Ok(Prediction {
         run: run.to_owned(),
@@ -145,17 +157,12 @@ impl Report {
         self.cold_read_bytes + self.self_read_bytes
     }
 
-    /// Processor seconds that a sample took.
+    /// Seconds that a worker had a sample: with waits for a core, of which the simulator has one for each worker.
     #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
     pub(crate) fn transform_s(&self) -> Option<f64> {
-        let Transform { samples, thread_s } = self.transform.as_ref()?;
-        (*samples > 0).then(|| thread_s / *samples as f64)
+        let Transform { samples, held_s } = self.transform.as_ref()?;
+        (*samples > 0).then(|| held_s / *samples as f64)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53 ns")]
-fn seconds(time: Nanoseconds) -> f64 {
-    time.0 as f64 / 1e9
 }
 
 fn nanoseconds(seconds: f64) -> String {
@@ -174,7 +181,7 @@ mod tests {
     fn times_of_a_run_are_told_without_its_waits_for_data() {
         let report = r#"{ "steps": 100, "head_start_s": 0.5, "wall_s": 3.0, "stall_s": 1.5,
                           "stall_for_s": { "decoding": 0.5 }, "cold_read_bytes": 7, "self_read_bytes": 0,
-                          "transform": { "samples": 400, "thread_s": 2.0 } }"#;
+                          "transform": { "samples": 400, "held_s": 2.0 } }"#;
         let report: Report = parse(report.as_bytes(), Path::new("report.json")).unwrap();
         assert_eq!(nanoseconds(report.step_s()), "20000000 ns");
         assert_eq!(report.transform_s().map(nanoseconds), Some("5000000 ns".to_owned()));

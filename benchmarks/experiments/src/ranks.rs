@@ -18,7 +18,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tierfeed_core::units::{Bytes, BytesPerSecond};
-use tierfeed_harness::slow_disk::{SlowDisk, on_slow_disk};
+use tierfeed_harness::slow_disk::{AHEAD, SlowDisk, on_slow_disk};
 
 pub(crate) use self::ranked::Ranked;
 use self::ranked::{Report, mean};
@@ -158,6 +158,10 @@ impl Nodes<'_> {
     ) -> anyhow::Result<Vec<Vec<Ranked>>> {
         let rounds = self.settings.rounds;
         let mut turns: Vec<Vec<Ranked>> = sides.iter().map(|_| Vec::new()).collect();
+        for side in sides.iter().filter(|it| it.training.loader != "tierfeed") {
+            step(&format!("{}: its programs come into memory", side.name));
+            self.load_programs(side)?;
+        }
         for round in 1..=rounds {
             for (side, turns) in sides.iter().zip(&mut turns) {
                 step(&format!("{}: turn {round} of {rounds}", side.name));
@@ -188,18 +192,20 @@ impl Nodes<'_> {
         let transforms: Option<Vec<f64>> =
             ran.reports.iter().map(|report| report.run.transform_s()).collect();
         let step_s = side.training.step_s;
+        let nodes = match (side.nodes, job["policy"].as_str()) {
+            (1, _) => None,
+            (_, Some("partitioned")) => Some("--whole-job"),
+            _ => Some("--all-nodes"),
+        };
         let simulation = Simulation {
             job: &path,
             cold: self.rate,
             step_s,
             transform_s: transforms.map(|of_nodes| mean(of_nodes.into_iter())),
+            cold_burst: (nodes != Some("--whole-job")).then_some(AHEAD),
             // Of no matter after the first epoch.
             head_start_s: None,
-            nodes: match (side.nodes, job["policy"].as_str()) {
-                (1, _) => None,
-                (_, Some("partitioned")) => Some("--whole-job"),
-                _ => Some("--all-nodes"),
-            },
+            nodes,
         };
         let epochs = simulation.epochs(&self.settings.tierfeed);
         let epochs = epochs.with_context(|| side.name.clone())?;
@@ -215,6 +221,14 @@ impl Nodes<'_> {
             predicted_stall_s: later.iter().map(|it| it.stall_s).sum(),
             stall_s: seconds - step_s * ran.steps_count(WARM),
         })
+    }
+
+    /// Trains for an epoch without a limit of the page cache: programs that are in memory before are not charged to the
+    /// nodes of later trainings, so that the room of those is for photographs alone.
+    fn load_programs(&self, side: &Side<'_>) -> anyhow::Result<()> {
+        let training = Training { epochs: 1, step_s: 0.0, ..side.training.clone() };
+        let side = Side { training, room: Bytes(u64::MAX), ..side.clone() };
+        self.run(&side, Bytes(0)).with_context(|| side.name.clone()).map(drop)
     }
 
     /// Main memory of tierfeed on a node: the room of a side in whole chunks, and what is staged.

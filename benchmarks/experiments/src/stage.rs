@@ -40,8 +40,8 @@ const SLOW_STEP_S: f64 = 0.03;
 /// How often a training is tried, with more memory each time.
 const ATTEMPTS: u32 = 4;
 
-/// A limited disk may be ahead of its limit for so long: a slice, and what a loaded machine adds.
-const AHEAD: Nanoseconds = Nanoseconds(2 * SLICE.0);
+/// A limited disk may be ahead of its limit by so much: a slice, and what a loaded machine adds.
+const AHEAD_MAX: Nanoseconds = Nanoseconds(2 * SLICE.0);
 
 /// How much of an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,7 +357,7 @@ pub(crate) fn limited(
     disk.limit(rate)?;
     let rates = disk.stopwatch(files)?;
     for read in rates {
-        let is_true = read.time_for(bytes).0 + AHEAD.0 >= rate.time_for(bytes).0;
+        let is_true = read.time_for(bytes).0 + AHEAD_MAX.0 >= rate.time_for(bytes).0;
         ensure!(is_true, "a disk that is limited to {rate} delivers {read}");
     }
     Ok(rates)

@@ -15,7 +15,8 @@ use crate::{
 
 pub(super) const NAME: &str = "deep-memory-3";
 
-const EPOCHS: u32 = 3;
+/// At these rates an epoch is short.
+const EPOCHS: u32 = 12;
 
 /// The disk of the paper and its storage behind CXL.
 ///

@@ -55,7 +55,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
     });
     let rows: Vec<_> = rows.collect();
     let along = Along::Positions(MEMORY.iter().map(|it| f64::from(*it)).collect());
-    let axes = ("memory for data, % of the dataset", "total time of 3 epochs, s");
+    let total = format!("total time of {EPOCHS} epochs, s");
+    let axes = ("memory for data, % of the dataset", total.as_str());
     let chart = stage.chart(axes, along, rows, Trained::total_s, step)?;
     let mut headlines: Vec<_> = chart.series.iter().filter_map(claim).collect();
     let mut charts = vec![chart];
