@@ -255,10 +255,12 @@ def test_a_batch_without_room_is_read_directly_and_the_agent_goes_on(agent: Play
 
 def test_an_unreadable_sample_names_its_object(world: World, agent: PlayedAgent) -> None:
     agent.refuses[(0, 0)] = "unreadable"
+    feed = connect()
     lost = agent.order.batch(0, 0, 0)[2]
+    feed.read([lost])
     world.files[lost].unlink()
     with pytest.raises(tierfeed.SampleError, match=world.files[lost].name) as raised:
-        next(connect().epoch(0))
+        next(feed.epoch(0))
     assert (raised.value.sample, raised.value.reason) == (lost, "vanished")
 
 
