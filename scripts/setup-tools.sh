@@ -100,7 +100,8 @@ case "${1:-}" in
       'go-template>=0.0.3,<1' 'kubeflow-trainer-api>=2.2,<3' 'kubernetes-validate>=1.37,<2' 'pytest-timeout>=2.3,<3' 'pyyaml>=6,<7'
     ;;
   # Disks that are slowed down.
-  experiments) install_packages e2fsprogs mount util-linux ;;
+  # SPDL decodes with the libraries of FFmpeg.
+  experiments) install_packages e2fsprogs ffmpeg mount util-linux ;;
   lint)
     install_packages shellcheck
     cargo_program deny "$deny"
