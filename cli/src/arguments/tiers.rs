@@ -39,8 +39,8 @@ pub(crate) struct Probe {
     /// difference that is not clear.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// The root of a tree with /proc and /sys of another machine: it is described, nothing is measured; needs
-    /// --output.
+    /// The root of a tree with /proc and /sys of another machine, which is described and not measured. It needs
+    /// --output, because the report is not that of this machine.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) sysroot: PathBuf,
     /// Where the report goes [default: tierfeed/tiers.json in the user's directory for state].

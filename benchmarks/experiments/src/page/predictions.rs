@@ -26,8 +26,8 @@ pub(super) fn sentence<'a>(predictions: impl Iterator<Item = &'a Prediction>) ->
     let runs = if all == 1 { "1 run".to_owned() } else { format!("{all} runs") };
     let mut said = format!(
         "The simulator was told how long steps and transforms took in {runs} of tierfeed, how long agents ran before, \
-         and that a limited disk is {AHEAD} ahead of its limit, as was measured in the mean at 40 MB/s. It predicted cold bytes within {BYTES_OFF_MAX} % \
-         in {bytes}, time within {TIME_OFF_MAX} % in {time}."
+         and that a limited disk is {AHEAD} ahead of its limit, as was measured in the mean at 40 MB/s. It predicted \
+         cold bytes within {BYTES_OFF_MAX} % in {bytes}, time within {TIME_OFF_MAX} % in {time}."
     );
     if self_read > 0 {
         let also = format!(

@@ -56,7 +56,7 @@ const TF_DATA: Loader = Loader { script: "tf.data", network: "tf.data-network", 
 const DATA_LOADER: Loader =
     Loader { script: "dataloader", network: "dataloader-network", name: "DataLoader" };
 
-/// Loaders of today.
+/// The loaders that feed each model in the environments without tierfeed.
 const LOADERS: [Loader; 2] = [TF_DATA, DATA_LOADER];
 
 /// Steps below, near and above what reading a batch takes, and those of a network.
