@@ -73,6 +73,13 @@ pub(crate) struct Simulation<'a> {
     pub(crate) nodes: Option<&'static str>,
 }
 
+impl Report {
+    /// How long the agent read before its first batch was asked for.
+    pub(crate) fn head_start_s(&self) -> f64 {
+        self.head_start_s
+    }
+}
+
 impl Simulation<'_> {
     /// Each epoch, as predicted.
     ///

@@ -64,9 +64,11 @@ impl Report {
 }
 
 impl Ranked {
-    /// Seconds of all epochs.
+    /// Seconds of all epochs, and of what agents read before them: the head start of the earliest.
     pub(crate) fn total_s(&self) -> f64 {
-        self.ranks[0].iter().map(|epoch| epoch.seconds).sum()
+        let head_starts = self.reports.iter().map(|report| report.run.head_start_s());
+        let epochs: f64 = self.ranks[0].iter().map(|epoch| epoch.seconds).sum();
+        head_starts.fold(0.0, f64::max) + epochs
     }
 
     /// Steps from an epoch on.
