@@ -5,7 +5,7 @@ use tierfeed_core::units::Bytes;
 use super::{Comparison, Outcome, Place};
 use crate::{
     claim::times_as_much,
-    figure::{Along, Chart, Figure, Headline, Paper, Series, Source, Verdict},
+    figure::{Along, Chart, Figure, Headline, Paper, Series, Source},
 };
 
 impl Outcome {
@@ -33,6 +33,10 @@ impl Outcome {
     }
 }
 
+/// Why warm bytes are lost.
+const NOTHING_TO_PREPARE: &str = "a loop over files in the page cache of its own process has nothing to prepare or to \
+                                  plan, and tierfeed hands each batch over from another process";
+
 fn chart(comparison: &Comparison) -> Chart {
     Chart {
         title: comparison.condition.name(),
@@ -47,19 +51,15 @@ fn chart(comparison: &Comparison) -> Chart {
     }
 }
 
-/// Tierfeed against the fastest other loader. Where warm bytes alone are handed over, nothing is promised.
+/// Tierfeed against the fastest other loader.
 fn headline(comparison: &Comparison) -> Option<Headline> {
     let (ours, other) = (comparison.ours()?, comparison.fastest_other()?);
     // The same claim also if another loader is the fastest tomorrow.
     let what =
         format!("{}: times as fast as the fastest other loader", comparison.condition.name());
     let claim = times_as_much(&what, 1.0, Some(ours.images_per_s), Some(other.images_per_s))?;
-    let claim = Headline { here: format!("{}, {}", claim.here, other.loader), ..claim };
-    let published = "first".to_owned();
-    let is_promised = comparison.condition.place != Place::Warm || comparison.condition.decode;
-    if is_promised {
-        return Some(Headline { published, ..claim });
-    }
-    let why = "a loop over files in the page cache has nothing to prepare or to plan".to_owned();
-    Some(Headline { published, verdict: Verdict::NotComparable, why, ..claim })
+    let here = format!("{}, {}", claim.here, other.loader);
+    let claim = Headline { published: "first".to_owned(), here, ..claim };
+    let is_warm_bytes = comparison.condition.place == Place::Warm && !comparison.condition.decode;
+    Some(if is_warm_bytes { claim.because(NOTHING_TO_PREPARE) } else { claim })
 }
