@@ -43,6 +43,8 @@ struct Row {
     environment: Environment,
     first_s: Option<Value>,
     all_s: Option<Value>,
+    /// The first pass without the copy to fast storage, where the loader reads from there.
+    copied_s: Option<Value>,
 }
 
 pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyhow::Result<Figure> {
@@ -82,7 +84,8 @@ pub(super) fn figure(stage: &mut Stage<'_>, step: &mut dyn FnMut(&str)) -> anyho
                         value(turns, seconds)
                     }
                 });
-            Row { loader, environment, first_s, all_s }
+            let copied_s = environment.is_on_ram_disk().then(|| value(turns, |it| it.seconds[0]));
+            Row { loader, environment, first_s, all_s, copied_s: copied_s.flatten() }
         });
         let rows: Vec<Row> = rows.collect();
         Ok(described(stage, ram_disk.copy_s(), &rows))
@@ -165,6 +168,9 @@ fn headlines(rows: &[Row], first_pass: &str) -> Vec<Headline> {
             let what = format!("time of one pass, {}, against {}", row.loader, environment.name());
             let claim = less_time(&what, published, ours.first_s, row.first_s);
             headlines.extend(claim.map(|it| it.because(first_pass)));
+            let what = format!("{what}, whose copy is not counted");
+            let claim = less_time(&what, published, ours.first_s, row.copied_s);
+            headlines.extend(claim.map(|it| it.because(first_pass)));
         }
     }
     headlines
@@ -178,11 +184,18 @@ mod tests {
     fn preparation_is_judged_by_its_first_pass_alone() {
         let row = |loader, environment, first_s, all_s| {
             let [first_s, all_s] = [first_s, all_s].map(|it| Some(Value::exactly(it)));
-            Row { loader, environment, first_s, all_s }
+            Row { loader, environment, first_s, all_s, copied_s: None }
         };
-        let rows = [row("tierfeed", Tierfeed, 0.9, 1.0), row("DataLoader", Constrained, 1.0, 9.0)];
-        let [claim] = &headlines(&rows, "so")[..] else { panic!() };
-        assert_eq!(claim.here, "-10 % (-10 to -10)");
-        assert_eq!(claim.published, "-56 %");
+        let copied = Row {
+            copied_s: Some(Value::exactly(0.6)),
+            ..row("DataLoader", CxlAsStorage, 1.5, 9.0)
+        };
+        let rows =
+            [row("tierfeed", Tierfeed, 0.9, 1.0), row("DataLoader", Constrained, 1.0, 9.0), copied];
+        let [memory, storage, not_copied] = &headlines(&rows, "so")[..] else { panic!() };
+        assert_eq!(memory.here, "-10 % (-10 to -10)");
+        assert_eq!(memory.published, "-56 %");
+        assert_eq!(storage.here, "-40 % (-40 to -40)");
+        assert_eq!(not_copied.here, "+50 % (+50 to +50)");
     }
 }
