@@ -38,6 +38,8 @@ import speech
 import staged
 from cpu_time import cpu_seconds
 
+BATCHES_AHEAD = 4
+"""Of a loader whose batches ahead are set: as many as two workers of `DataLoader` have in work."""
 SIZE = 224
 SHORTER_SIDE = 256
 """Of an image before its middle is cut out."""
@@ -308,7 +310,10 @@ def dali(settings: Settings) -> Epochs:
     paths = [str(path) for path in paths_in(settings.data)]
 
     @pipeline_def(
-        batch_size=settings.batch_size, num_threads=max(settings.workers, 1), device_id=None
+        batch_size=settings.batch_size,
+        num_threads=max(settings.workers, 1),
+        device_id=None,
+        prefetch_queue_depth=BATCHES_AHEAD,
     )
     def pipeline() -> Any:
         encoded, _ = fn.readers.file(
@@ -386,6 +391,26 @@ def tierfeed(settings: Settings) -> Epochs:
         assert_from_agent(loader)
 
 
+def tierfeed_torchvision(settings: Settings) -> Epochs:
+    """Decodes in threads of the trainer, with the code that workers of `DataLoader` run."""
+    import tierfeed.torch
+
+    crop = functools.partial(torchvision_crop, crop=settings.crop)
+    with tierfeed.torch.TierLoader(
+        settings.data,
+        **{"format": "files", "glob": "**/*.jpg", **settings.job},
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        epochs=settings.epochs,
+        decode=lambda sample, _label: crop(bytes(sample)),
+        decode_threads=max(settings.workers, 1),
+        collate=collate(settings),
+    ) as loader:
+        for _ in range(settings.epochs):
+            yield loader
+        assert_from_agent(loader)
+
+
 def assert_from_agent(loader: Any) -> None:
     """A trainer reads on alone when its agent is gone; then it is not the agent that was measured."""
     assert loader.feed.mode == "agent", loader.feed.mode
@@ -413,6 +438,7 @@ VARIANTS: dict[str, Callable[[Settings], Epochs]] = {
     "dataloader-network": data_loader,
     "tf.data-network": tf_data,
     "tierfeed-network": tierfeed,
+    "tierfeed-torchvision": tierfeed_torchvision,
     "tierfeed-run": staged.tierfeed_run,
     "dataloader-speech": speech.data_loader,
     "tierfeed-speech": speech.tierfeed,
