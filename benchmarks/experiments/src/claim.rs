@@ -133,11 +133,6 @@ impl Headline {
         }
     }
 
-    /// Whose published value is not printed, but follows from values that are.
-    pub(crate) fn derived(self) -> Self {
-        Self { published: format!("{} (derived)", self.published), ..self }
-    }
-
     /// Which is shown, and not judged.
     pub(crate) fn not_comparable(self, why: &str) -> Self {
         Self { verdict: Verdict::NotComparable, why: why.to_owned(), ..self }

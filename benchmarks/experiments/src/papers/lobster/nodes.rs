@@ -5,14 +5,14 @@ use tierfeed_core::units::BytesPerSecond;
 use super::{
     DISK,
     systems::{
-        DALI, DATA_LOADER, LOBSTER, Measured, NO_THRESHOLD, NOPFS, OURS, SHARING, Setting, System,
-        chart, derived, described, measure, ours,
+        DALI, DATA_LOADER, LOBSTER, Measured, NO_THRESHOLD, NOPFS, OURS, Published, SHARING,
+        Setting, System, chart, derived, described, measure, ours,
     },
 };
 use crate::{
     claim::{at_least, at_most, fewer_points, times_as_fast},
     figure::{Along, Chart, Figure, Headline, Series, Source, Value},
-    ranks::{Nodes, Ranked, on_nodes},
+    ranks::{Ranked, on_nodes},
     stage::{Extent, Stage},
 };
 
@@ -66,51 +66,104 @@ pub(super) fn figures(
     stage: &mut Stage<'_>,
     step: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Figure>> {
-    let systems = match stage.settings.extent {
+    let extent = stage.settings.extent;
+    let systems = match extent {
         Extent::Full => &SYSTEMS[..],
         Extent::Quick => &TELLING[..],
     };
-    let (two, mut figures) = on_nodes(stage, 2, TWO_NODES.disk, |nodes| {
-        let two = measure(nodes, &TWO_NODES, systems, step)?;
-        let figures = vec![stages(nodes, &two), imbalance(nodes, &two)];
-        Ok((two, figures))
-    })?;
-    let four = match stage.settings.extent {
-        Extent::Quick => None,
-        Extent::Full => Some(on_nodes(stage, 4, FOUR_NODES.disk, |nodes| {
-            let all = measure(nodes, &FOUR_NODES, systems, step)?;
-            Ok(Four {
-                all,
-                setting: FOUR_NODES.described(nodes),
+    let mut measured = |setting: &Setting| {
+        on_nodes(stage, usize::try_from(setting.nodes)?, setting.disk, |nodes| {
+            Ok(OfNodes {
+                all: measure(nodes, setting, systems, step)?,
+                setting: setting.described(nodes),
+                step_s: setting.step_s(nodes),
                 stopwatch: nodes.stopwatch.clone(),
             })
-        })?),
+        })
     };
-    let speed = speed(&figures[0], &two, four);
-    figures.push(speed);
-    Ok(figures)
+    let two = measured(&TWO_NODES)?;
+    let four = match extent {
+        Extent::Quick => None,
+        Extent::Full => Some(measured(&FOUR_NODES)?),
+    };
+    let both = both(two, four);
+    Ok(vec![stages(&both[0].1), speed(&both), imbalance(&both)])
 }
 
-/// What the systems did on four nodes.
-struct Four {
+/// What the systems did on some nodes.
+struct OfNodes {
     all: Vec<Measured>,
     setting: String,
+    step_s: f64,
     stopwatch: String,
 }
 
-fn emulated(nodes: &Nodes<'_>) -> Vec<String> {
+/// Nodes as charts and claims name them, and why claims of them are not judged, if they are not.
+struct Cluster {
+    nodes: u32,
+    chart: &'static str,
+    claim: &'static str,
+    not_judged: Option<&'static str>,
+}
+
+const CLUSTERS: [Cluster; 2] = [
+    Cluster {
+        nodes: TWO_NODES.nodes,
+        chart: "2 nodes, 30 % of the dataset each",
+        claim: "2 nodes that hold 59 % together",
+        not_judged: Some(NOT_NEAREST),
+    },
+    Cluster {
+        nodes: FOUR_NODES.nodes,
+        chart: "4 nodes, 6 % of the dataset each",
+        claim: "4 nodes that hold 25 % together",
+        not_judged: None,
+    },
+];
+
+fn both(two: OfNodes, four: Option<OfNodes>) -> Vec<(Cluster, OfNodes)> {
+    CLUSTERS.into_iter().zip([two].into_iter().chain(four)).collect()
+}
+
+/// Claims against each system by `claim`, judged where both the nodes and the system are as in the paper.
+fn claims(
+    cluster: &Cluster,
+    of: &OfNodes,
+    published: &[(System, f64)],
+    why: &str,
+    claim: impl Fn(&str, f64, &Measured, &Measured) -> Option<Headline>,
+) -> Vec<Headline> {
+    let claim = |(system, published): &(System, f64)| {
+        let ours = Measured::of(&of.all, &ours(cluster.nodes))?;
+        let what = format!("against {}", system.name);
+        let claim = claim(&what, *published, ours, Measured::of(&of.all, system)?)?;
+        let claim = Headline { what: format!("{}, {}", cluster.claim, claim.what), ..claim };
+        Some(match cluster.not_judged {
+            Some(why) => claim.not_comparable(why),
+            None if *system == NOPFS => claim.not_comparable(WITHOUT_PEERS),
+            None => claim.because(why),
+        })
+    };
+    published.iter().filter_map(claim).collect()
+}
+
+fn emulated<'a>(all: impl IntoIterator<Item = &'a OfNodes>) -> Vec<String> {
     let steps = format!(
         "steps compute for {:.0} % of the time in which the disks give all photographs; this was chosen so that \
          loading is dearer than computing, since the paper prints no times of steps",
         SMALL_MODEL * 100.0
     );
-    vec![steps, nodes.stopwatch.clone()]
+    [steps].into_iter().chain(all.into_iter().map(|it| it.stopwatch.clone())).collect()
 }
 
-fn stages(nodes: &Nodes<'_>, all: &[Measured]) -> Figure {
-    let dali = Measured::of(all, &DALI);
+fn setting(all: &[(Cluster, OfNodes)]) -> String {
+    all.iter().map(|(_, it)| &it.setting[..]).collect::<Vec<_>>().join(" Then ")
+}
+
+fn stages(two: &OfNodes) -> Figure {
+    let dali = Measured::of(&two.all, &DALI);
     let ranked = dali.and_then(|it| it.turns.first());
-    let step_s = TWO_NODES.step_s(nodes);
+    let step_s = two.step_s;
     let seen =
         at_least("steps with imbalance under DALI", 0.653, dali.and_then(|it| it.imbalanced));
     // More of it under another loader is no gain of ours.
@@ -120,7 +173,7 @@ fn stages(nodes: &Nodes<'_>, all: &[Measured]) -> Figure {
         title: "What ranks do in a step, under DALI".to_owned(),
         charts: ranked.into_iter().flat_map(|it| [parts(it, step_s), waits(it)]).collect(),
         headlines: seen.into_iter().collect(),
-        ..described(STAGES, TWO_NODES.described(nodes), emulated(nodes))
+        ..described(STAGES, two.setting.clone(), emulated([two]))
     }
 }
 
@@ -165,89 +218,98 @@ fn waits(ranked: &Ranked) -> Chart {
     }
 }
 
-fn imbalance(nodes: &Nodes<'_>, all: &[Measured]) -> Figure {
-    let of = |system: &System| Measured::of(all, system).and_then(|it| it.imbalanced);
-    let ours = of(&ours(TWO_NODES.nodes));
-    let share = at_most("steps with imbalance", 0.228, ours);
-    let claims = SAVED.iter().filter_map(|(system, published)| {
-        let what = format!("steps with imbalance, against {}", system.name);
-        fewer_points(&what, *published, ours, of(system))
+/// A chart for each cluster.
+fn charts(
+    y: &str,
+    all: &[(Cluster, OfNodes)],
+    figure: fn(&Measured) -> Option<Value>,
+    published: Option<Published<'_>>,
+) -> Vec<Chart> {
+    let of = |(cluster, of): &(Cluster, OfNodes)| Chart {
+        title: cluster.chart.to_owned(),
+        ..chart(y, &[("here", &of.all)], |_, it| figure(it), published)
+    };
+    all.iter().map(of).collect()
+}
+
+fn imbalance(all: &[(Cluster, OfNodes)]) -> Figure {
+    let claims = all.iter().flat_map(|(cluster, of)| {
+        let saved = claims(cluster, of, &SAVED, ALL_WAIT, |against, published, ours, theirs| {
+            let what = format!("steps with imbalance, {against}");
+            fewer_points(&what, published, ours.imbalanced, theirs.imbalanced)
+        });
+        let ours = Measured::of(&of.all, &ours(cluster.nodes)).and_then(|it| it.imbalanced);
+        let share = at_most(&format!("{}, steps with imbalance", cluster.claim), 0.228, ours);
+        saved.into_iter().chain(share.map(|it| it.not_comparable(NO_THRESHOLD)))
     });
     let published = derived("published, of others by what Lobster saves them", &IMBALANCED);
     Figure {
         number: "Figure 8 (b)".to_owned(),
         title: "Steps with imbalance on several nodes".to_owned(),
-        charts: vec![chart(
-            "share of steps",
-            &[("here", all)],
-            |_, it| it.imbalanced,
-            Some(published),
-        )],
-        headlines: claims.chain(share.map(|it| it.not_comparable(NO_THRESHOLD))).collect(),
-        ..described(IMBALANCE, TWO_NODES.described(nodes), emulated(nodes))
+        headlines: claims.collect(),
+        charts: charts("share of steps", all, |it| it.imbalanced, Some(published)),
+        ..described(IMBALANCE, setting(all), emulated(all.iter().map(|(_, it)| it)))
     }
 }
 
-fn speed(of_two: &Figure, two: &[Measured], four: Option<Four>) -> Figure {
-    let titled = |title: &str, all: &[Measured]| Chart {
-        title: title.to_owned(),
-        ..chart("time of an epoch, s", &[("here", all)], |_, it| it.epoch_s, None)
-    };
-    let mut charts = vec![titled("2 nodes, 30 % of the dataset each", two)];
-    let not_judged = claims("2 nodes that hold 59 % together", TWO_NODES.nodes, two);
-    let mut headlines: Vec<_> =
-        not_judged.into_iter().map(|it| it.not_comparable(NOT_NEAREST)).collect();
-    let Figure { mut setting, mut emulated, .. } = of_two.clone();
-    if let Some(four) = four {
-        charts.push(titled("4 nodes, 6 % of the dataset each", &four.all));
-        let judged = claims("4 nodes that hold 25 % together", FOUR_NODES.nodes, &four.all);
-        headlines.extend(judged.into_iter().map(|it| it.because(WHY)));
-        setting = format!("{setting} Then {}", four.setting);
-        emulated.push(format!("of the four nodes: {}", four.stopwatch));
-    }
+fn speed(all: &[(Cluster, OfNodes)]) -> Figure {
+    let claims = all.iter().flat_map(|(cluster, of)| {
+        claims(cluster, of, &FASTER_THAN, SAVED_READS, |against, published, ours, theirs| {
+            times_as_fast(&format!("speed {against}"), published, ours.epoch_s, theirs.epoch_s)
+        })
+    });
     Figure {
         number: "Figure 7 (c)".to_owned(),
         title: "Training speed on several nodes".to_owned(),
-        charts,
-        headlines,
-        emulated,
-        ..described(SPEED, setting, Vec::new())
+        headlines: claims.collect(),
+        charts: charts("time of an epoch, s", all, |it| it.epoch_s, None),
+        ..described(SPEED, setting(all), emulated(all.iter().map(|(_, it)| it)))
     }
 }
 
 /// Why a claim of speed is not reached.
-const WHY: &str = "caches that hold a quarter of the dataset save a quarter of the reads, and all read at the full \
-                   rate of their disks: a loader that reads everything takes 1.33 times as long";
+const SAVED_READS: &str = "caches that hold a quarter of the dataset save a quarter of the reads, and all read at the \
+                           full rate of their disks: a loader that reads everything takes 1.33 times as long";
+
+/// Why a claim of imbalance is not reached.
+const ALL_WAIT: &str = "the disks give less than the ranks need, so all wait in every step";
 
 /// Why two nodes are not judged.
 const NOT_NEAREST: &str = "the paper's ratio is of eight nodes that hold a quarter of the dataset together, to which \
                            four nodes that do so are nearest";
 
-/// The way of tierfeed that is compared on so many nodes, beside the others.
-fn claims(setting: &str, nodes: u32, all: &[Measured]) -> Vec<Headline> {
-    let of = |system: &System| Measured::of(all, system).and_then(|it| it.epoch_s);
-    let claim = |(system, published): &(System, f64)| {
-        let what = format!("{setting}, times as fast as {}", system.name);
-        times_as_fast(&what, *published, of(&ours(nodes)), of(system))
-    };
-    FASTER_THAN.iter().filter_map(claim).collect()
-}
+/// Why several nodes are not judged against `NoPFS`.
+const WITHOUT_PEERS: &str = "nodes of NoPFS read from each other, and its policy here does not";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::Verdict;
 
     fn measured(system: System, epoch_s: f64) -> Measured {
         let epoch_s = Some(Value::exactly(epoch_s));
         Measured { epoch_s, ..Measured::nothing(system) }
     }
 
+    fn of_nodes(all: Vec<Measured>) -> OfNodes {
+        OfNodes { all, setting: String::new(), step_s: 0.0, stopwatch: String::new() }
+    }
+
     #[test]
-    fn the_side_that_is_compared_is_the_one_of_the_nodes_and_not_the_faster_one() {
-        let all = [measured(DALI, 3.0), measured(OURS, 1.0), measured(SHARING, 2.0)];
-        let here = |nodes| claims("so", nodes, &all).pop().map(|it| (it.what, it.here));
-        let what = "so, times as fast as DALI".to_owned();
-        assert_eq!(here(2), Some((what.clone(), "1.50 x (1.50 to 1.50)".to_owned())));
-        assert_eq!(here(1), Some((what, "3.00 x (3.00 to 3.00)".to_owned())));
+    fn the_side_that_is_compared_is_the_one_that_shares_and_not_the_faster_one() {
+        let all = vec![measured(DALI, 3.0), measured(OURS, 1.0), measured(SHARING, 2.0)];
+        let Figure { headlines, .. } = speed(&both(of_nodes(all), None));
+        let here: Vec<_> = headlines.iter().map(|it| (&it.what[..], &it.here[..])).collect();
+        let what = "2 nodes that hold 59 % together, speed against DALI";
+        assert_eq!(here, [(what, "1.50 x (1.50 to 1.50)")]);
+    }
+
+    #[test]
+    fn claims_are_judged_only_of_the_nodes_and_systems_that_the_paper_has() {
+        let all = || of_nodes([DALI, NOPFS, SHARING].map(|it| measured(it, 2.0)).to_vec());
+        let Figure { headlines, .. } = speed(&both(all(), Some(all())));
+        let verdicts: Vec<_> = headlines.iter().map(|it| it.verdict).collect();
+        let not = Verdict::NotComparable;
+        assert_eq!(verdicts, [not, not, Verdict::NotReached, not]);
     }
 }
