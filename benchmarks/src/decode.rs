@@ -43,6 +43,8 @@ const GENERATED: usize = 96;
 
 /// Of crops, exact, over torchvision with one thread.
 pub const CROP_RATIO_MIN: f64 = 1.5;
+/// Of crops, exact, over DALI with one thread.
+pub const DALI_RATIO_MIN: f64 = 1.7;
 /// Of whole images over torchvision with one thread.
 pub const WHOLE_RATIO_MIN: f64 = 1.0;
 /// Of a `TierLoader` with two threads over a `DataLoader` with two workers.
@@ -133,20 +135,24 @@ pub(crate) struct Turn {
 }
 
 impl Outcome {
-    /// Floors for the exact mode over torchvision, with one thread, and for the whole loader.
+    /// Floors for the exact mode over torchvision and, in crops, DALI, with one thread, and for the whole loader.
     #[must_use]
     pub fn judged(&self) -> Judgement {
         let alone = self.comparisons.iter().filter(|it| it.threads == 1);
         let judged = alone.fold(Judgement::default(), |judged, comparison| {
-            let Some(side) = comparison.sides.iter().find(|it| it.name == "torchvision") else {
-                return judged;
-            };
-            let least = match comparison.work {
-                Work::Crop => CROP_RATIO_MIN,
-                Work::Decode => WHOLE_RATIO_MIN,
-            };
             let what = format!("{} of {}", comparison.work.name(), comparison.images);
-            judged.at_least(&format!("{what}, over torchvision"), side.ratio, least)
+            let floors: &[_] = match comparison.work {
+                Work::Crop => &[("torchvision", CROP_RATIO_MIN), ("DALI", DALI_RATIO_MIN)],
+                Work::Decode => &[("torchvision", WHOLE_RATIO_MIN)],
+            };
+            floors.iter().fold(judged, |judged, (name, least)| {
+                match comparison.sides.iter().find(|it| it.name == *name) {
+                    Some(side) => {
+                        judged.at_least(&format!("{what}, over {name}"), side.ratio, *least)
+                    }
+                    None => judged,
+                }
+            })
         });
         self.loaders.iter().filter(|it| it.name == DATA_LOADER).fold(judged, |judged, side| {
             judged.at_least("whole loader, over DataLoader", side.ratio, LOADER_RATIO_MIN)
