@@ -395,16 +395,18 @@ def tierfeed_torchvision(settings: Settings) -> Epochs:
     """Decodes in threads of the trainer, with the code that workers of `DataLoader` run."""
     import tierfeed.torch
 
-    crop = functools.partial(torchvision_crop, crop=settings.crop)
+    keys = {"decode_threads": max(settings.workers, 1)} | settings.job
+    keys.pop("phases", None)
     with tierfeed.torch.TierLoader(
         settings.data,
-        **{"format": "files", "glob": "**/*.jpg", **settings.job},
+        format="files",
+        glob="**/*.jpg",
         batch_size=settings.batch_size,
         seed=settings.seed,
         epochs=settings.epochs,
-        decode=lambda sample, _label: crop(bytes(sample)),
-        decode_threads=max(settings.workers, 1),
+        decode=lambda sample, _label: torchvision_crop(bytes(sample), settings.crop),
         collate=collate(settings),
+        **keys,
     ) as loader:
         for _ in range(settings.epochs):
             yield loader

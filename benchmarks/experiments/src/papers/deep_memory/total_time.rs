@@ -353,10 +353,11 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
                 "without the {copy_s:.1} s of its copy it reads nothing from the disk, and tierfeed reads all in its \
                  first epoch"
             );
-            let claim =
-                claim(", decoded by torchvision, whose copy is not counted", Decoder::Torchvision, |it| {
-                    it.without_copy
-                });
+            let claim = claim(
+                ", decoded by torchvision, whose copy is not counted",
+                Decoder::Torchvision,
+                |it| it.without_copy,
+            );
             headlines.extend(claim.map(|it| it.because(&why)));
         }
     }
@@ -364,7 +365,8 @@ fn headlines(shown: &Shown, times: &Times, copy_s: f64) -> Vec<Headline> {
 }
 
 /// Why a claim of tierfeed with its own decoder is not judged.
-const DECODER: &str = "a part of it is how tierfeed decodes; the same with torchvision's decoder is judged";
+const DECODER: &str =
+    "a part of it is how tierfeed decodes; the same with torchvision's decoder is judged";
 
 /// How long tierfeed waits, of its times with all models: it can gain no more.
 fn waits(shown: &Shown, times: &Times) -> String {

@@ -82,7 +82,8 @@ const KEPT: &str = "a sample that is not read again lies in memory at the end of
                     fit there: a hit ratio of 63.2 % counts samples that were read ahead";
 
 /// Why bytes that are ready are not judged.
-const READ_AHEAD: &str = "how long steps compute was chosen here, and decides on how much is read ahead of them";
+const READ_AHEAD: &str =
+    "how long steps compute was chosen here, and decides on how much is read ahead of them";
 
 /// What of Lobster runs alone in figure 11, by how many times it is faster than DALI in the paper, and why it brings
 /// nothing here. Both run with the other half of `NoPFS`'s policy, whose bar is what they are to beat.
@@ -101,7 +102,8 @@ const ALONE: [(&str, f64, &str); 2] = [
 ];
 
 /// Why figure 11 is not judged as the paper draws it.
-const OVER_DALI: &str = "over DALI all that tierfeed does otherwise counts too, such as how it decodes";
+const OVER_DALI: &str =
+    "over DALI all that tierfeed does otherwise counts too, such as how it decodes";
 
 /// Why figure 11 is empty in a quick run.
 const WITHOUT_DALI: &str = " DALI did not run, so nothing is compared with it.";

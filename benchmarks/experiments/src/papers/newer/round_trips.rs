@@ -107,8 +107,7 @@ fn headlines(chart: &Chart) -> Vec<Headline> {
     let epoch_s = farthest(ours).map_or(f64::NAN, |it| it.median);
     let longer =
         format!("the first batch waits for the longer round trip, in an epoch of {epoch_s:.1} s");
-    let flat =
-        flat.map(|it| Headline { published: "as fast".to_owned(), ..it.because(&longer) });
+    let flat = flat.map(|it| Headline { published: "as fast".to_owned(), ..it.because(&longer) });
     judged.into_iter().chain(one_by_one).chain(flat).collect()
 }
 
