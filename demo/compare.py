@@ -54,12 +54,13 @@ def main() -> int:
     print(comparison(*sides, job))
     print(f"report: {report_path}")
     check_gain(*sides)
+    check_tiers(sides[1], job)
     return 0
 
 
 def introduce(training: Training, job: Job, *, samples: int) -> None:
     tiers = ", ".join(
-        f"{tier_name(tier, job)} {mib(size)} = {size / job.dataset_bytes:.0%}"
+        f"{tier_name(tier)} {mib(size)} = {size / job.dataset_bytes:.0%}"
         for tier, size in job.tier_bytes.items()
     )
     print(
@@ -131,6 +132,13 @@ def check_same_work(plain: dict, tiered: dict) -> None:
         f"{plain['sample_digest'][:16]}), losses of {len(plain['losses'])} steps at most "
         f"{apart:.1g} apart"
     )
+
+
+def check_tiers(tiered: Side, job: Job) -> None:
+    """A tier that gave nothing shows nothing."""
+    for tier in job.tier_bytes:
+        if tiered.hits.get(tier, 0) == 0:
+            raise SystemExit(f"demo: no sample came from {tier_name(tier)}")
 
 
 def check_fed_by_agent(tiered: dict, report: dict) -> None:

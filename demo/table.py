@@ -37,16 +37,16 @@ def comparison(plain: Side, tiered: Side, job: Job) -> str:
         ("  of the dataset, by epoch", by_epoch(plain), by_epoch(tiered), ""),
     ]
     for tier, size_bytes in job.tier_bytes.items():
-        label = f"hits in {tier_name(tier, job)}, {mib(size_bytes)}"
+        label = f"hits in {tier_name(tier)}, {mib(size_bytes)}"
         rows.append((label, "none", share(tiered.hits.get(tier, 0), tiered), ""))
     cold = tiered.samples - sum(tiered.hits.get(tier, 0) for tier in job.tier_bytes)
     rows.append(("read from the cold store", share(plain.samples, plain), share(cold, tiered), ""))
     return render(rows)
 
 
-def tier_name(tier: str, job: Job) -> str:
+def tier_name(tier: str) -> str:
     """Never shows an emulated tier without saying so."""
-    return f"{tier} (emulated)" if tier == "cxl-memory" and job.cxl_is_emulated else tier
+    return f"{tier} (emulated)" if tier == "cxl-memory" else tier
 
 
 def by_epoch(side: Side) -> str:

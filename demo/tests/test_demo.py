@@ -104,40 +104,31 @@ def test_all_readers_of_a_cold_store_share_one_link(tmp_path):
 
 
 @pytest.fixture
-def job_of(folder, tmp_path, monkeypatch):
-    def write(cxl_node):
-        monkeypatch.setattr(job_file, "node_without_cpus", lambda: cxl_node)
-        training = job_file.Training(**{**TRAINING.__dict__, "dataset": folder})
-        samples = image_folder.list_samples(folder)
-        return job_file.write_job(tmp_path / "job.yaml", training, samples, scratch_path=tmp_path)
-
-    return write
+def job(folder, tmp_path):
+    training = dataclasses.replace(TRAINING, dataset=folder)
+    samples = image_folder.list_samples(folder)
+    return job_file.write_job(tmp_path / "job.yaml", training, samples, scratch_path=tmp_path)
 
 
-def test_every_line_with_an_emulated_tier_says_so(job_of):
-    job = job_of(None)
+def test_every_line_with_an_emulated_tier_says_so(job):
     lines = [line for line in table.comparison(SIDE, SIDE, job).splitlines() if "cxl" in line]
     assert lines and all("emulated" in line for line in lines)
     assert "emulate:" in job.path.read_text().split("cxl-memory")[1].splitlines()[0]
 
 
-def test_a_real_cxl_node_is_used_and_not_called_emulated(job_of):
-    job = job_of(2)
-    assert "emulated" not in table.comparison(SIDE, SIDE, job)
-    assert "numa_nodes: [2]" in job.path.read_text()
-
-
-def test_tiers_are_the_promised_shares_in_whole_chunks(job_of):
-    job = job_of(None)
+def test_tiers_are_the_promised_shares_in_whole_chunks(job, folder):
     chunk_bytes = job_file.chunk_for(1)
-    for tier, share in (("cxl-memory", 0.40), ("scratch", 0.10)):
-        assert job.tier_bytes[tier] % chunk_bytes == 0
-        assert abs(job.tier_bytes[tier] - share * job.dataset_bytes) <= chunk_bytes
+    staging = job_file.staging_bytes(
+        image_folder.list_samples(folder), TRAINING.batch_size, chunk_bytes
+    )
+    kept = dict(job.tier_bytes, **{"main-memory": job.tier_bytes["main-memory"] - staging})
+    for tier, share in (("main-memory", 0.15), ("cxl-memory", 0.25), ("scratch", 0.10)):
+        assert kept[tier] % chunk_bytes == 0
+        assert abs(kept[tier] - share * job.dataset_bytes) <= chunk_bytes
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("0\n", {0}), ("0-2,5\n", {0, 1, 2, 5}), ("\n", set())],
-)
-def test_a_list_of_the_kernel_is_read(text, numbers):
-    assert job_file.parse_list(text) == numbers
+def test_a_tier_that_gave_nothing_fails_the_demo(job):
+    hits = {"main-memory": 3, "cxl-memory": 12, "scratch": 1}
+    compare.check_tiers(dataclasses.replace(SIDE, hits=hits), job)
+    with pytest.raises(SystemExit, match="no sample came from main-memory"):
+        compare.check_tiers(dataclasses.replace(SIDE, hits={**hits, "main-memory": 0}), job)
