@@ -30,16 +30,8 @@ work="$(mktemp -d)"
 readonly work root="$work/root" suites="$work/suites" discovery="$work/discovery" groups="$work/groups"
 trap 'rm -rf "$work"' EXIT
 # Else the loop below would take an interrupted machine for a failed one, and go on.
-# shellcheck disable=SC2317,SC2329  # The traps call it.
-stop() {
-  trap - INT TERM HUP
-  mapfile -t machines < <(jobs -p)
-  kill "${machines[@]}" 2>/dev/null
-  wait
-  exit "$1"
-}
-trap 'stop 130' INT
-trap 'stop 143' TERM HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # All tests, as `make test` builds them, so that it is done once. A line for each program: test or not,
 # the folder of the package, the target, the path.
@@ -110,41 +102,23 @@ again() {
   boot "$@" && say "FLAKY: machine $name passed on the second try"
 }
 
+failed=()
 # machine NAME SCRIPT OPTIONS...
 machine() {
   local name=$1 script=$2 began=$SECONDS
   shift 2
   say "machine $name"
-  boot "$script" "$@" || again "$name" "$script" "$@" || touch "$work/$name.failed"
+  boot "$script" "$@" || again "$name" "$script" "$@" || failed+=("$name")
   say "machine $name: $((SECONDS - began)) s"
 }
-
-# start TOPOLOGY
-start() {
+for topology in "${topologies[@]}"; do
   # More than the default, so that the probe has room beside the programs, which lie in memory too.
-  case $1 in
+  case $topology in
     # The tests fill a group of 1 GiB.
     groups) machine groups "$groups" --topology hmat --node-mib 1024 ;;
-    cxl-generic-port) machine "$1" "$discovery" --topology "$1" --node-mib 640 ;;
-    *) machine "$1" "$suites" --topology "$1" --node-mib 640 ;;
+    cxl-generic-port) machine "$topology" "$discovery" --topology "$topology" --node-mib 640 ;;
+    *) machine "$topology" "$suites" --topology "$topology" --node-mib 640 ;;
   esac
-}
-
-# Two at a time, because the tests in a machine run one after the other. Each is shown as a whole.
-running=0
-for topology in "${topologies[@]}"; do
-  if [ "$running" -eq 2 ]; then
-    wait -n || true
-    running=1
-  fi
-  start "$topology" </dev/null >"$work/$topology.log" 2>&1 &
-  running=$((running + 1))
-done
-wait
-failed=()
-for topology in "${topologies[@]}"; do
-  cat "$work/$topology.log"
-  [ ! -e "$work/$topology.failed" ] || failed+=("$topology")
 done
 
 if [ "${#failed[@]}" -gt 0 ]; then
