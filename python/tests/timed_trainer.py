@@ -101,7 +101,7 @@ def by_ranks(watch: Watch, meeting: Path) -> int:
         for epoch in range(feed.epochs):
             for batch in watch.over(feed.epoch(epoch)):
                 del batch
-                spend(0.03 if feed.rank == 1 else 0.002)
+                spend(0.1 if feed.rank == 1 else 0.002)
         meet(meeting / "end", feed.rank, feed.world)
     return feed.rank
 
