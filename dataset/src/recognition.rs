@@ -3,7 +3,10 @@
 //! What names do not tell, such as the size of a record, is not guessed: files that end in `.bin` without an
 //! index beside them are no dataset here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use crate::{
     Format,
@@ -11,6 +14,16 @@ use crate::{
     index::choose::{Everything, ends, is_index},
     source::{self, Location, SourceError, names::is_image},
 };
+
+/// Directories of one format beside one another that are told one by one.
+const ALIKE_MAX: usize = 8;
+
+/// Directories of images, beside which others hold what belongs to them.
+const IMAGES: [&str; 5] = ["image", "images", "img", "imgs", "jpegimages"];
+
+/// Directories of what belongs to images of the same names.
+const PARTS: [&str; 9] =
+    ["mask", "masks", "label", "labels", "annotation", "annotations", "gt", "groundtruth", "depth"];
 
 /// The names of the files of one directory, without those of directories below.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,18 +45,81 @@ pub struct Recognized {
     pub files: usize,
 }
 
+/// Why directories with images are no classes, though they lie beside one another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsuited {
+    /// They are parts of a dataset, such as `train2017` and `val2017`.
+    Splits(String),
+    /// They hold parts of the same samples, such as images and masks.
+    Parts(String),
+    /// They hold samples of several files.
+    Items(String),
+}
+
+impl fmt::Display for Unsuited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Splits(path) => {
+                write!(
+                    f,
+                    "{path} holds a part of a dataset, and no class; name the part to train on"
+                )
+            }
+            Self::Parts(path) => write!(
+                f,
+                "{path} holds a part of each sample, and no class; a sample is one file: put the parts together, as \
+                 WebDataset does"
+            ),
+            Self::Items(path) => write!(
+                f,
+                "in {path} one item is several files, and a sample is one: put them together, as WebDataset does"
+            ),
+        }
+    }
+}
+
 /// The datasets in a place, those with most files first.
 #[must_use]
 pub fn recognize(directories: &[Directory]) -> Vec<Recognized> {
-    let mut found = image_folders(directories);
-    found.extend(directories.iter().filter_map(|directory| {
-        let (format, files) = format_of(&directory.files)?;
-        Some(Recognized { path: directory.path.clone(), format, files })
-    }));
+    let (mut found, _) = image_folders(directories);
+    let mut others: BTreeMap<(&[u8], &str), Vec<Recognized>> = BTreeMap::new();
+    for directory in directories {
+        let found = format_of(&directory.files);
+        let is_of_arrays = |format: &str| ["npy", "npz"].contains(&format);
+        let is_whole = |(format, _): &(&str, _)| !is_of_arrays(format) || !is_of_items(directory);
+        if let Some((format, files)) = found.filter(is_whole) {
+            let found = Recognized { path: directory.path.clone(), format, files };
+            others.entry((parent_of(&directory.path), format)).or_default().push(found);
+        }
+    }
+    for ((parent, format), alike) in others {
+        // Directories of one format by the dozen are parts of what lies in the one above.
+        if alike.len() > ALIKE_MAX {
+            let files = alike.iter().map(|it| it.files).sum();
+            found.push(Recognized { path: parent.to_vec(), format, files });
+        } else {
+            found.extend(alike);
+        }
+    }
     found.sort_by(|left, right| {
         right.files.cmp(&left.files).then_with(|| left.path.cmp(&right.path))
     });
     found
+}
+
+/// Why images below a place are not recognized as an image folder, if there is a reason.
+#[must_use]
+pub fn unsuited(directories: &[Directory]) -> Option<Unsuited> {
+    image_folders(directories).1.into_iter().next()
+}
+
+/// Whether a word of a name says that data is held out from training: `val2017`, `test`.
+#[must_use]
+pub fn is_held_out(word: &[u8]) -> bool {
+    let letters = word.iter().position(|it| !it.is_ascii_alphabetic()).unwrap_or(word.len());
+    let rest = &word[letters..];
+    let names = ["val", "valid", "validation", "dev", "test", "testing", "eval", "evaluation"];
+    rest.iter().all(u8::is_ascii_digit) && names.iter().any(|it| is_called(&word[..letters], it))
 }
 
 /// The directories of a source, with everything in them.
@@ -83,28 +159,86 @@ pub fn pattern(directories: &[Directory]) -> Option<String> {
     Some(format!("**/*.{ending}"))
 }
 
-/// Directories whose subdirectories hold images. One inside of another is one of them: that with more images.
-fn image_folders(directories: &[Directory]) -> Vec<Recognized> {
-    let mut roots: BTreeMap<&[u8], (usize, usize)> = BTreeMap::new();
+/// Directories whose subdirectories hold images, and why others are none. One inside of another is one of them:
+/// that with more images.
+fn image_folders(directories: &[Directory]) -> (Vec<Recognized>, Vec<Unsuited>) {
+    let mut roots: BTreeMap<&[u8], Vec<&Directory>> = BTreeMap::new();
     for directory in directories.iter().filter(|directory| !directory.path.is_empty()) {
-        let images = directory.files.iter().filter(|name| is_image(name)).count();
-        if images > 0 {
-            let (classes, files) = roots.entry(parent_of(&directory.path)).or_default();
-            *classes += 1;
-            *files += images;
+        if directory.files.iter().any(|name| is_image(name)) {
+            roots.entry(parent_of(&directory.path)).or_default().push(directory);
         }
     }
+    let unsuited: BTreeMap<&[u8], Unsuited> =
+        roots.iter().filter_map(|(path, classes)| Some((*path, no_classes(classes)?))).collect();
+    roots.retain(|path, _| !unsuited.contains_key(path));
     // Pictures of documentation are no classes; a folder with only one class may be one.
-    let has_classes = roots.values().any(|(classes, _)| *classes > 1);
-    roots.retain(|_, (classes, _)| *classes > 1 || !has_classes);
-    let is_best = |path: &[u8], files: usize| {
+    let has_classes = roots.values().any(|classes| classes.len() > 1);
+    roots.retain(|_, classes| classes.len() > 1 || !has_classes);
+    let files =
+        |classes: &Vec<&Directory>| -> usize { classes.iter().map(|it| images_in(it)).sum() };
+    let is_best = |path: &[u8], count: usize| {
         let related = |other: &[u8]| other != path && (is_in(other, path) || is_in(path, other));
-        !roots.iter().any(|(other, (_, more))| related(other) && *more > files)
+        !roots.iter().any(|(other, classes)| related(other) && files(classes) > count)
     };
-    let best = roots.iter().filter(|(path, (_, files))| is_best(path, *files));
     let format = Format::ImageFolder.name();
-    best.map(|(path, (_, files))| Recognized { path: path.to_vec(), format, files: *files })
-        .collect()
+    let best = roots.iter().map(|(path, classes)| (path, files(classes)));
+    let best = best.filter(|(path, files)| is_best(path, *files));
+    let best =
+        best.map(|(path, files)| Recognized { path: path.to_vec(), format, files }).collect();
+    (best, unsuited.into_values().collect())
+}
+
+/// Why directories with images are no classes.
+fn no_classes(directories: &[&Directory]) -> Option<Unsuited> {
+    let shown = |it: &Directory| String::from_utf8_lossy(&it.path).into_owned();
+    let of_items: Vec<_> = directories.iter().filter(|it| is_of_items(it)).collect();
+    if 2 * of_items.len() > directories.len() {
+        return of_items.first().map(|it| Unsuited::Items(shown(it)));
+    }
+    if directories.len() < 2 {
+        return None;
+    }
+    let named =
+        |is_so: &dyn Fn(&[u8]) -> bool| directories.iter().find(|it| is_so(last_of(&it.path)));
+    let is_split = |name: &[u8]| {
+        let letters = name.iter().position(|it| !it.is_ascii_alphabetic()).unwrap_or(name.len());
+        is_held_out(name) || is_called(&name[..letters], "train")
+    };
+    let is_named =
+        |names: &'static [&str]| move |name: &[u8]| names.iter().any(|it| is_called(name, it));
+    let stems = |it: &Directory| -> BTreeSet<Vec<u8>> {
+        it.files.iter().filter(|name| is_image(name)).map(|name| stem_of(name).to_vec()).collect()
+    };
+    let is_beside = |part: &Directory| {
+        let own = stems(part);
+        directories
+            .iter()
+            .filter(|it| it.path != part.path)
+            .any(|it| 2 * stems(it).intersection(&own).count() >= own.len())
+    };
+    if let Some(split) = named(&is_split) {
+        return Some(Unsuited::Splits(shown(split)));
+    }
+    let parts =
+        named(&is_named(&IMAGES)).or_else(|| named(&is_named(&PARTS)).filter(|it| is_beside(it)));
+    parts.map(|it| Unsuited::Parts(shown(it)))
+}
+
+/// Whether samples of a directory are several files: as many others as images, or of the same names.
+fn is_of_items(directory: &Directory) -> bool {
+    let names = || directory.files.iter().filter(|name| !name.starts_with(b"."));
+    let (images, all) = (images_in(directory), names().count());
+    if images > 0 && 2 * images <= all {
+        return true;
+    }
+    let is_array = |name: &&Vec<u8>| name.ends_with(b".npy") || name.ends_with(b".npz");
+    let arrays: BTreeSet<&[u8]> = names().filter(is_array).map(|name| stem_of(name)).collect();
+    let others = names().filter(|name| !is_array(name) && arrays.contains(stem_of(name))).count();
+    others > 0 && 2 * others >= arrays.len()
+}
+
+fn images_in(directory: &Directory) -> usize {
+    directory.files.iter().filter(|name| is_image(name)).count()
 }
 
 /// What the files of one directory are together.
@@ -127,10 +261,33 @@ fn format_of(names: &[Vec<u8>]) -> Option<(&'static str, usize)> {
     }
     let counts = by_ending().map(|format| {
         let is_of = ends(&format);
-        let is_object = |name: &&Vec<u8>| is_of(name) && !is_index(name) && !name.starts_with(b".");
+        let is_object = |name: &&Vec<u8>| {
+            let is_hidden = is_index(name) || name.starts_with(b".");
+            !is_hidden && is_of(name) && (!is_numbered(name) || is_numbered_record(name, &format))
+        };
         (format.name(), names.iter().filter(is_object).count())
     });
     counts.into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count)
+}
+
+/// Whether a name counts shards, as `train-00000-of-00002` and `train-00000-of-00002.parquet` do.
+fn is_numbered(name: &[u8]) -> bool {
+    name.windows(4).any(|part| part == b"-of-")
+}
+
+/// Whether a name that counts shards is of this format: its ending decides, and without one what stands before
+/// the count.
+fn is_numbered_record(name: &[u8], format: &Format) -> bool {
+    if !matches!(format, Format::TfRecord(_)) {
+        return true;
+    }
+    let is_called = name.windows(8).any(|part| part == b"tfrecord");
+    let of = name.windows(4).rposition(|part| part == b"-of-").unwrap_or_default();
+    let ends_in_digits = name[of + 4..].iter().all(u8::is_ascii_digit);
+    let is_count = |it: &u8| it.is_ascii_digit() || b"-_.".contains(it);
+    let end = name[..of].iter().rposition(|it| !is_count(it)).unwrap_or_default();
+    let is_plain = !name[..end].contains(&b'.');
+    is_called || (ends_in_digits && is_plain)
 }
 
 /// The formats that the ending of a name tells.
@@ -150,6 +307,19 @@ fn by_ending() -> [Format; 9] {
 
 fn is_mds(name: &[u8]) -> bool {
     name.starts_with(b"shard.") && name.windows(4).any(|part| part == b".mds")
+}
+
+fn is_called(name: &[u8], other: &str) -> bool {
+    name.eq_ignore_ascii_case(other.as_bytes())
+}
+
+fn last_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// A name up to its last dot.
+fn stem_of(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|byte| *byte == b'.').map_or(name, |end| &name[..end])
 }
 
 fn parent_of(path: &[u8]) -> &[u8] {
@@ -231,6 +401,63 @@ mod tests {
         {
             assert_eq!(found(&[directory("set", names)]), [], "{names:?}");
         }
+    }
+
+    #[test]
+    fn the_ending_of_a_name_decides_before_the_count_of_shards_in_it() {
+        for (format, name) in [
+            (Some("parquet"), "train-00000-of-00002.parquet"),
+            (Some("arrow"), "data-00000-of-00003.arrow"),
+            (Some("webdataset"), "shard-00000-of-00010.tar"),
+            (Some("npy"), "x-00000-of-00002.npy"),
+            (Some("tfrecord"), "m-train.tfrecord-00000-of-00001"),
+            (Some("tfrecord"), "train-00000-of-01024"),
+            (Some("tfrecord"), "train.00000-of-01024"),
+            (None, "c4-train.00000-of-01024.json.gz"),
+            (None, "part-00000-of-00002.csv"),
+            (None, "model-00001-of-00002.safetensors"),
+            (None, "x.array_record-00000-of-00001"),
+            (None, "x.riegeli-00000-of-00001"),
+        ] {
+            let told = found(&[directory("set", &[name])]);
+            assert_eq!(told.first().map(|it| it.1), format, "{name}");
+        }
+    }
+
+    #[test]
+    fn folders_of_parts_and_of_items_of_several_files_are_no_classes() {
+        let images = ["1.png", "2.png"];
+        for (first, second) in [
+            ("data/images", "data/masks"),
+            ("data/rgb", "data/depth"),
+            ("images/train2017", "images/val2017"),
+            ("images/train", "images/test"),
+        ] {
+            let places = [directory(first, &images), directory(second, &images)];
+            assert_eq!(found(&places), [], "{first}");
+            assert!(unsuited(&places).is_some(), "{first}");
+        }
+        let beside = [directory("", &["logo.png", "README.md", "x.parquet"])];
+        assert_eq!(found(&beside), [(String::new(), "parquet", 1)]);
+        let items: Vec<_> = (0..20)
+            .map(|item| directory(&format!("scans/{item}"), &["scan.npz", "meta.json", "mask.png"]))
+            .collect();
+        assert_eq!(found(&items), []);
+        assert_eq!(unsuited(&items), Some(Unsuited::Items("scans/0".to_owned())));
+        // Classes may number their images alike, and be called like what is no part here.
+        for (first, second) in [("a", "b"), ("mask", "no_mask"), ("valley", "testudo")] {
+            let second = directory(second, &["7.png", "8.png"]);
+            let told = found(&[directory(first, &images), second]);
+            assert_eq!(told, [(String::new(), "image-folder", 4)], "{first}");
+        }
+        assert_eq!(found(&[directory("a", &images), directory("b", &images)])[0].1, "image-folder");
+    }
+
+    #[test]
+    fn many_folders_of_one_format_are_parts_of_the_one_above() {
+        let parts: Vec<_> =
+            (0..20).map(|part| directory(&format!("set/{part}"), &["x.npy"])).collect();
+        assert_eq!(found(&parts), [("set".to_owned(), "npy", 20)]);
     }
 
     #[test]
