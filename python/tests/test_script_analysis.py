@@ -316,6 +316,8 @@ def test_what_has_only_the_name_of_a_loader_is_none(script: str) -> None:
         ("sampler=DistributedSampler(d, shuffle=False)", "", "sequential", "certain"),
         ("sampler=RandomSampler(d)", "", "torch-random", "certain"),
         ("sampler=RandomSampler(d, replacement=True)", "", "published", "likely"),
+        ("sampler=RandomSampler(d, num_samples=6)", "", "published", "likely"),
+        ("sampler=RandomSampler(d, generator=g)", "", "published", "likely"),
         ("sampler=WeightedRandomSampler(w, 8)", "", "published", "likely"),
         ("batch_sampler=mine", "", "published", "likely"),
         ("shuffle=True", "L.Trainer(max_epochs=2)", "torch-distributed", "likely"),
@@ -330,39 +332,146 @@ def test_the_order_of_a_loader_is_that_of_its_sampler(
     assert (fact.text, fact.certainty.name.lower()) == (order, certainty)
 
 
-@pytest.mark.parametrize("name", ["data", "torch", "D"])
-@pytest.mark.parametrize("dataset", ["{}, 8", "batch_size=8, dataset={}"])
-def test_only_the_dataset_of_a_loader_is_replaced_whatever_its_name(
-    tmp_path: Path, name: str, dataset: str
-) -> None:
-    script = tmp_path / "train.py"
-    arguments = f"{dataset.format(name)}, sampler=WeightedRandomSampler(w, 8)"
-    script.write_text(
-        "from torch.utils.data import WeightedRandomSampler\nimport torch.utils.data as d\n"
-        f"loader = d.DataLoader({arguments})\n"
-    )
-    changed = json.loads(run_tool("--start", str(script)).stdout)[0]["change"]["after"]
-    new = dataset.format("tierfeed.torch.TierDataset(decode=decode)")
-    assert changed == f"loader = d.DataLoader({new}, sampler=WeightedRandomSampler(w, 8))"
+def start_of(tmp_path: Path, script: str) -> dict[str, Any]:
+    """What `tierfeed init` is told of a script."""
+    imports = "from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, random_split, "
+    imports += "SubsetRandomSampler\nfrom torchvision.datasets import CIFAR10, Food101, ImageFolder\n"
+    (tmp_path / "a.py").write_text(f"import torch\n{imports}{script}")
+    ended = run_tool("--start", "a.py", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)[0]
+    return found
 
 
 @pytest.mark.parametrize(
-    ("given", "becomes", "notes"),
+    "samples",
     [
-        ("drop_last=True", ', short_batch="drop"', []),
-        ("drop_last=False", "", []),
-        ("drop_last=train", "", ['short_batch="drop" where train is true']),
+        "train, held_out = random_split(ImageFolder('d'), [8, 2])",
+        "train = Subset(ImageFolder('d'), range(8))",
+        "train = ConcatDataset([ImageFolder('d'), ImageFolder('e')])",
     ],
 )
-def test_a_loader_that_drops_its_last_batch_still_does(
-    tmp_path: Path, given: str, becomes: str, notes: list[str]
+def test_a_training_on_other_samples_than_the_files_hold_is_told(tmp_path: Path, samples: str) -> None:
+    part = start_of(tmp_path, f"{samples}\nloader = DataLoader(train, 4)\n")["part"]
+    assert part.startswith("a.py:5: the script trains on ") and "a job reads all of one source" in part
+
+
+def test_a_sampler_over_some_of_the_samples_is_told_as_a_part(tmp_path: Path) -> None:
+    script = "loader = DataLoader(ImageFolder('d'), 4, sampler=SubsetRandomSampler(ids))\n"
+    assert "by SubsetRandomSampler" in start_of(tmp_path, script)["part"]
+
+
+@pytest.mark.parametrize(
+    ("script", "warning"),
+    [
+        ("d = ImageFolder('d', tf, target_transform=relabel)", "target_transform=relabel"),
+        ("d = ImageFolder('d', tf, lambda y: 1 - y)", "target_transform=lambda y: 1 - y"),
+        ("d = ImageFolder('d', loader=gray)", "loader=gray"),
+        ("d = ImageFolder('d', is_valid_file=lambda it: '3' in it)", "is_valid_file="),
+        ("d = ImageFolder('d')\nd.samples = d.samples[::-1]", "a.py:5: d.samples is changed"),
+        ("d = ImageFolder('d')\nd.samples.sort()", "a.py:5: d.samples is changed"),
+        ("d = ImageFolder('d')\nd.targets[3] = 1", "a.py:5: d.targets is changed"),
+        ("class Mine(ImageFolder):\n  pass\nd = Mine('d')", "a.py:4: which samples Mine has"),
+    ],
+)
+def test_what_changes_samples_or_labels_and_is_not_carried_over_is_named(
+    tmp_path: Path, script: str, warning: str
 ) -> None:
-    script = tmp_path / "train.py"
-    line = f"loader = d.DataLoader(data, 8, shuffle=True, {given})\n"
-    script.write_text(f"import torch.utils.data as d\n{line}")
-    change = json.loads(run_tool("--start", str(script)).stdout)[0]["change"]
-    assert change["after"] == f"loader = tierfeed.torch.TierLoader(decode=decode{becomes})"
-    assert [note for note in change["notes"] if "short_batch" in note] == notes
+    warnings = start_of(tmp_path, f"{script}\nloader = DataLoader(d, 4)\n")["warnings"]
+    assert any(warning in it for it in warnings)
+
+
+def test_one_item_of_several_files_is_told(tmp_path: Path) -> None:
+    script = """from PIL import Image
+class Pairs(Dataset):
+  def __getitem__(self, i):
+    return Image.open(f'd/images/{i}.png'), Image.open(f'd/masks/{i}.png')
+DataLoader(Pairs('d'), 4)
+"""
+    warnings = start_of(tmp_path, script)["warnings"]
+    assert any("one item of Pairs opens several files" in it for it in warnings)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loaders = {x: DataLoader(d[x], 4) for x in ['train', 'val']}",
+        "for x in ['train', 'val']: loaders[x] = DataLoader(d[x], 4)",
+        "def made(x): return DataLoader(d[x], 4)\ntrain, val = made('train'), made('val')",
+    ],
+)
+def test_a_line_that_makes_the_loaders_of_several_phases_is_named(tmp_path: Path, line: str) -> None:
+    warnings = start_of(tmp_path, f"{line}\n")["warnings"]
+    assert any("a.py:4 makes several loaders" in it for it in warnings)
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ("drop_last=True", 'drop_last=True is short_batch="drop" of TierLoader'),
+        ("collate_fn=mine", "collate_fn=mine is collate= of TierLoader"),
+        ("num_workers=4", "for a decode that draws nothing at random"),
+    ],
+)
+def test_arguments_of_a_loader_that_stand_elsewhere_are_named(
+    tmp_path: Path, given: str, note: str
+) -> None:
+    notes = start_of(tmp_path, f"loader = DataLoader(ImageFolder('d'), 4, {given})\n")["notes"]
+    assert any(note in it for it in notes)
+
+
+def test_each_other_loader_is_named(tmp_path: Path) -> None:
+    script = "train_loader = DataLoader(ImageFolder('d/train'), 4)\n"
+    notes = start_of(tmp_path, f"{script}val_loader = DataLoader(ImageFolder('d/val'), 4)\n")["notes"]
+    assert any("a.py:5: this loader (validation) stays as it is" in it for it in notes)
+
+
+@pytest.mark.parametrize(
+    ("script", "seed"),
+    [
+        ("torch.manual_seed(3)\nmodel = torch.nn.Linear(2, 2)\nDataLoader(d, 4, shuffle=True)", None),
+        ("DataLoader(d, 4, shuffle=True)", None),
+        ("g = torch.Generator().manual_seed(7)\nDataLoader(d, 4, shuffle=True, generator=g)", 7),
+        ("g = torch.Generator()\ng.manual_seed(7)\nh = torch.Generator()\nh.manual_seed(8)\n"
+         "DataLoader(d, 4, shuffle=True, generator=h)", None),
+    ],
+)  # fmt: skip
+def test_a_seed_is_told_only_where_nothing_else_can_draw_from_its_generator(
+    tmp_path: Path, script: str, seed: int | None
+) -> None:
+    found = start_of(tmp_path, f"{script}\n")
+    assert found["shuffle"] == "torch-random"
+    assert [it["value"] for it in found["keys"] if it["name"] == "order.seed"] == [seed]
+
+
+def test_a_generator_that_several_draw_from_gives_no_order(tmp_path: Path) -> None:
+    script = "g = torch.Generator().manual_seed(7)\nval_loader = DataLoader(d, 4, generator=g)\n"
+    found = start_of(tmp_path, f"{script}DataLoader(d, 4, shuffle=True, generator=g)\n")
+    (shuffle,) = [it for it in found["keys"] if it["name"] == "order.shuffle"]
+    assert (shuffle["value"], shuffle["why"]) == (
+        None, "each use of a generator moves it on: a.py:5, a.py:6",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loop", "epochs"),
+    [
+        ("for e in range(2):\n  for x in loader: pass", 2),
+        ("for _ in range(5):\n  train_one(loader)", 5),
+        ("for epoch in range(1, 4):\n  for x in loader: pass", 3),
+        ("for epoch in range(1, 4):\n  loader.sampler.set_epoch(epoch)\n  for x in loader: pass", 4),
+    ],
+)
+def test_the_epochs_are_those_that_the_training_counts(tmp_path: Path, loop: str, epochs: int) -> None:
+    script = "def train_one(it):\n  for x in it: pass\nloader = DataLoader(ImageFolder('d'), 4)\n"
+    keys = start_of(tmp_path, f"{script}{loop}\n")["keys"]
+    assert [it["value"] for it in keys if it["name"] == "order.epochs"] == [epochs]
+
+
+def test_a_dataset_that_is_made_in_memory_is_told(tmp_path: Path) -> None:
+    for name, is_foreign in (("CIFAR10", True), ("Food101", True), ("ImageFolder", False)):
+        found = start_of(tmp_path, f"loader = DataLoader({name}('root'), 4)\n")
+        assert (found["reads"], found["is_foreign"]) == (name, is_foreign)
 
 
 IMPORTS = "import torch\nfrom torch.utils.data import *\n"

@@ -80,13 +80,9 @@ def test_a_reader_gets_from_images_to_torchrun(tmp_path: Path, environment: dict
     shown = re.findall(r"```text\n(.*?)```", SECTIONS["4 A job for it"], re.DOTALL)[0]
     assert [line for line in shown.splitlines() if line not in told.splitlines()] == []
     script = tmp_path / "train.py"
-    lines = script.read_text().splitlines()
-    imports, (before,), (after,) = (
-        re.findall(rf"^  \{sign} (.*)$", shown, re.MULTILINE)[part]
-        for sign, part in (("+", slice(0, 2)), ("-", slice(0, 1)), ("+", slice(2, 3)))
-    )
-    lines[lines.index(before)] = after
-    script.write_text("\n".join([lines[0], *imports, *lines[1:]]) + "\n")
+    changed, started = re.findall(r"```python\n(.*?)```", SECTIONS["5 Run"], re.DOTALL)[0].split("\n\n")
+    (before,) = re.findall(r"^loader = .*$", script.read_text(), re.MULTILINE)
+    script.write_text(f"{changed}\n{script.read_text().replace(before, started.strip())}")
     told = typed("5 Run")
     assert re.findall(r"epoch \d", told) == ["epoch 0", "epoch 1", "epoch 2"]
     assert "75 of 75 batches served by the agent" in told

@@ -1,4 +1,5 @@
-//! `tierfeed init`: writes a job file for what lies in a folder, and says how a script is fed by it.
+//! `tierfeed init`: writes a job file for what lies in a folder, and says what to write in a script and what the
+//! job does not carry over of it.
 
 mod dataset;
 mod figures;
@@ -16,12 +17,13 @@ use std::{
 use anyhow::{Context, anyhow};
 use serde::Serialize;
 use tierfeed_core::order::World;
+use tierfeed_workload_analyzer::job::keys::DatasetKeys;
 
 use self::{
     figures::{Age, Figures},
-    job_text::{Draft, Order},
+    job_text::Draft,
     questions::{Mode, Questions},
-    script::{Change, Hint, Loader, Script},
+    script::{Hint, Script},
     surroundings::Surroundings,
 };
 use super::machine::Machine;
@@ -46,11 +48,12 @@ struct Document<'a> {
     samples: u32,
     total_bytes: u64,
     script: Option<&'a Path>,
-    /// The line of the script, before and after; `None` if there is no script, or its loader is not one that
-    /// can be changed by rule.
-    change: Option<&'a Change>,
-    /// What stands in the place of the loader where `change` is `None`.
-    hint: Option<Hint>,
+    /// What to write in the place of the loader.
+    hint: Hint,
+    /// What changes samples, labels or order, and is not carried over.
+    warnings: &'a [String],
+    /// What is said in another place, such as arguments of a loader.
+    notes: &'a [String],
     /// The report with the figures of the tiers, and whether it was measured now.
     tiers: Option<&'a Path>,
     tiers_measured_now: bool,
@@ -87,6 +90,7 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
     };
     let looked_at = (place.folder.as_path(), &around);
     let named = place.source.as_deref();
+    let mut warnings = warnings_of(script.as_ref(), named)?;
     let mut chosen = dataset::choose(arguments, named, looked_at, script.as_ref(), &mut questions)?;
     chosen.keys.source = source_from(&arguments.output, &chosen.keys.source)?;
     let held_out = chosen.held_out.as_deref();
@@ -100,22 +104,56 @@ pub(crate) fn run(arguments: &Init) -> Result<(), Failure> {
         why_dataset: &chosen.why,
         held_out: held_out.as_deref(),
         script: script.as_ref(),
+        warnings: &[],
         batch_size,
         ranks,
         tiers: figures::lines(figures.as_ref()),
         contents: None,
     };
     let order = job_text::order_of(script.as_ref());
-    if let (Order::Usual(why), Some(_)) = (&order, &script) {
-        questions.assume(format!("order: torch-distributed with seed 0, because {why}"));
-    }
+    questions.assume_all(job_text::assumed_of(&order, script.as_ref()));
     let sized = checked(&draft.text(&order), &arguments.output)?;
+    warnings.extend(chosen.warning.clone());
+    warnings.extend(few_samples(&draft, &sized));
+    draft.warnings = &warnings;
     draft.contents = Some(contents(&sized));
     let text = draft.text(&order);
     write(arguments, &text)?;
     let assumed = questions.into_assumed();
-    let written = Written { arguments, sized, script: script.as_ref(), figures, assumed, text };
-    written.print(&chosen.keys.source, &chosen.keys.format)
+    let script = script.as_ref();
+    let written = Written { arguments, sized, script, figures, assumed, warnings: &warnings, text };
+    written.print(&chosen.keys)
+}
+
+/// What a job does not carry over of a script. Of a script that trains on a part, a job is written only if the
+/// user names the source.
+fn warnings_of(script: Option<&Script>, named: Option<&str>) -> Result<Vec<String>, Failure> {
+    let Some(script) = script else { return Ok(Vec::new()) };
+    match (&script.part, named) {
+        (Some(part), None) => Err(Failure::Input(anyhow!(
+            "{part}, held-out samples too; put those of the training into a folder or manifest of their own and \
+             name it with --source, or name the whole to train on all of it"
+        ))),
+        (part, _) => Ok(part.iter().chain(&script.warnings).cloned().collect()),
+    }
+}
+
+/// A warning if a rank has not enough samples for a batch.
+fn few_samples(draft: &Draft<'_>, sized: &SizedJob) -> Option<String> {
+    let samples = sized.index()?.len();
+    let (batch_size, _) = draft.batch_size;
+    let ranks = draft.ranks.map_or(1, |(nodes, ranks)| nodes * ranks);
+    let what = match draft.dataset.format.as_str() {
+        "files" => "a sample is a whole file, whose lines or rows are none",
+        "parquet" => "a sample is a row group",
+        "arrow" => "a sample is a record batch",
+        _ => "docs/formats.md says what a sample is",
+    };
+    (samples / ranks < batch_size).then(|| {
+        format!(
+            "{samples} samples for {ranks} ranks are fewer than a batch of {batch_size}: {what}"
+        )
+    })
 }
 
 /// Before any work: a job file that is there stays.
@@ -255,26 +293,31 @@ struct Written<'a> {
     script: Option<&'a Script>,
     figures: Option<Figures>,
     assumed: Vec<String>,
+    warnings: &'a [String],
     text: String,
 }
 
 impl Written<'_> {
-    fn print(&self, source: &str, format: &str) -> Result<(), Failure> {
-        let change = self.script.and_then(|script| script.change.as_ref());
+    fn print(&self, dataset: &DatasetKeys) -> Result<(), Failure> {
         let command = self.command();
+        let hint = self.script.map_or_else(
+            || Hint::without_script(&dataset.format),
+            |script| script.hint(&dataset.format),
+        );
+        let notes = self.script.map_or(&[][..], |script| &script.notes);
         if self.arguments.json {
             let index = self.sized.index();
-            let loader = self.script.and_then(|script| script.loader.as_ref());
             return output::json(&Document {
                 job: &self.arguments.output,
                 yaml: &self.text,
-                source,
-                format,
+                source: &dataset.source,
+                format: &dataset.format,
                 samples: index.map_or(0, tierfeed_dataset::Index::len),
                 total_bytes: index.map_or(0, |index| index.total().0),
                 script: self.script.map(|script| script.path.as_path()),
-                change,
-                hint: change.is_none().then(|| loader.map_or(Hint::PYTORCH, Loader::hint)),
+                hint,
+                warnings: self.warnings,
+                notes,
                 tiers: self.figures.as_ref().map(|figures| figures.file.as_path()),
                 tiers_measured_now: self.figures.as_ref().is_some_and(|it| it.age == Age::Measured),
                 assumed: &self.assumed,
@@ -286,7 +329,9 @@ impl Written<'_> {
         lines.push(titled("written", &format!("{job}: {}", contents(&self.sized))));
         lines.push(titled("tiers", &self.tiers()));
         lines.extend(self.assumed.iter().map(|it| titled("assumed", it)));
-        lines.extend(self.change_lines(change));
+        lines.extend(self.warnings.iter().map(|it| titled("warning", it)));
+        lines.extend(self.loader_lines(hint));
+        lines.extend(notes.iter().map(|note| titled("note", note)));
         lines.push(titled("start", &command));
         lines.push(titled(
             "ask first",
@@ -304,38 +349,22 @@ impl Written<'_> {
         format!("{when}: {} (`tierfeed tiers show`)", figures.file.display())
     }
 
-    fn change_lines(&self, change: Option<&Change>) -> Vec<String> {
-        let (Some(change), Some(script)) = (change, self.script) else {
-            return self.loader_lines();
-        };
-        let indented = |sign: char, text: &str| -> Vec<String> {
-            text.lines().map(|line| format!("  {sign} {line}")).collect()
-        };
-        let mut lines = vec![format!("{}:{}", change.file, change.imports_line)];
-        lines.extend(indented('+', &change.imports));
-        lines.push(format!("{}:{}", change.file, change.line));
-        lines.extend(indented('-', &change.before));
-        lines.extend(indented('+', &change.after));
-        if script.path.extension().is_some_and(|it| it == "ipynb") {
-            lines.push("  (lines are counted over the cells with code)".to_owned());
-        }
-        lines.extend(change.notes.iter().map(|note| titled("note", note)));
-        lines
-    }
-
-    /// What to write where no line can be changed by rule.
-    fn loader_lines(&self) -> Vec<String> {
+    /// What to write in the script, and where.
+    fn loader_lines(&self, hint: Hint) -> Vec<String> {
         let loader = self.script.and_then(|script| script.loader.as_ref());
-        let hint = loader.map_or(Hint::PYTORCH, Loader::hint);
+        let is_notebook = |file: &str| file.ends_with(".ipynb");
         let place = loader.map_or_else(
-            || "your script".to_owned(),
-            |loader| format!("{}:{} ({})", loader.file, loader.line, loader.what),
+            || "in your script".to_owned(),
+            |it| {
+                let counted = if is_notebook(&it.file) { ", over cells with code" } else { "" };
+                format!("at {}:{}{counted}, instead of {}", it.file, it.line, it.what)
+            },
         );
-        vec![
-            format!("{place}, which you change yourself; {} has a whole script", hint.page),
-            format!("  + {}", hint.import),
-            format!("  + {}", hint.line),
-        ]
+        let lines = hint.import.lines().chain(hint.line.lines()).map(|line| format!("  {line}"));
+        let mut told =
+            vec![titled("write", &format!("{place} ({} has a whole script)", hint.page))];
+        told.extend(lines);
+        told
     }
 
     fn command(&self) -> String {

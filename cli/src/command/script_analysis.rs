@@ -35,7 +35,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "__init__.py",
     "__main__.py",
     "analysis.py",
-    "change.py",
+    "carry.py",
     "data.py",
     "find.py",
     "finding.py",
@@ -70,7 +70,7 @@ pub(super) fn analyze(
     asked(&options, scripts)
 }
 
-/// What each script trains on, and its line to change, as JSON.
+/// What each script trains on, and what a job does not carry over, as JSON.
 pub(super) fn starts(scripts: &[PathBuf]) -> Result<String, Failure> {
     asked(&["--start".to_owned()], scripts)
 }

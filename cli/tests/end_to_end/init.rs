@@ -52,14 +52,17 @@ fn the_job_that_is_written_for_a_script_serves_its_training() {
     assert_eq!(made["samples"], 100);
     assert_eq!((&made["format"], &made["source"]), (&"image-folder".into(), &"./data".into()));
     assert!(made["command"].as_str().unwrap().starts_with("tierfeed run made.yaml -- python"));
-    assert_eq!(made["change"]["line"], 10);
-    assert_eq!(
-        made["change"]["after"],
-        "    loader = tierfeed.torch.TierLoader(decode=tierfeed.images.decoder(images.transform), \
-         decode_threads=4, pin_memory=True)"
-    );
-    let note = &made["change"]["notes"][0];
-    assert_eq!(note, "train.py:13, sampler.set_epoch(epoch) becomes loader.set_epoch(epoch)");
+    let line = made["hint"]["line"].as_str().unwrap();
+    assert!(line.starts_with("loader = tierfeed.torch.TierLoader("), "{line}");
+    assert_eq!(made["warnings"], serde_json::json!([]));
+    let notes = made["notes"].to_string();
+    for expected in [
+        "train.py:10: pin_memory=True is pin_memory= of TierLoader",
+        "train.py:13: sampler.set_epoch(epoch) becomes set_epoch of the TierLoader",
+    ] {
+        assert!(notes.contains(expected), "{notes}");
+    }
+    assert_eq!(fs::read_to_string(fixture.path("train.py")).unwrap(), SCRIPT, "it is not changed");
     let mut run = fixture.tierfeed(&["run", "made.yaml", "--run-dir", "run", "--"]);
     assert_ended(&run.arg(trainer()).arg(fixture.path("log")).output().unwrap(), 0);
     let log = fixture.log();
@@ -175,7 +178,13 @@ fn the_code_of_a_notebook_is_a_script() {
     let notebook = serde_json::json!({"cells": cells, "nbformat": 4});
     fs::write(fixture.path("train.ipynb"), notebook.to_string()).unwrap();
     let made = json(&init(&fixture, &["-o", "new.yaml", "--json"]));
-    assert_eq!((&made["script"], &made["change"]["line"]), (&"train.ipynb".into(), &11.into()));
+    assert_eq!(made["script"], "train.ipynb");
+    assert!(
+        made["yaml"]
+            .as_str()
+            .unwrap()
+            .contains("batch_size: 8  # default of --batch-size, train.ipynb:22")
+    );
     assert_eq!(made["command"], "tierfeed run new.yaml -- jupyter lab train.ipynb");
     fs::write(fixture.path("broken.ipynb"), "{}").unwrap();
     let output = init(&fixture, &["broken.ipynb", "-o", "other.yaml"]);
@@ -205,10 +214,127 @@ fn loaders_of_other_frameworks_are_named_with_their_page() {
     ] {
         fs::write(fixture.path("train.py"), script).unwrap();
         let made = json(&init(&fixture, &["--source", "data", "--force", "--json"]));
-        assert_eq!(made["change"], Value::Null, "{script}");
         let line = made["hint"]["line"].as_str().unwrap();
         assert!(line.contains(expected), "{script}: {line}");
         let page = made["hint"]["page"].as_str().unwrap();
         assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page).exists(), "{page}");
     }
+}
+
+/// A script over the images of the fixture, with a training that makes its loader so.
+fn loading(lines: &str) -> String {
+    format!(
+        "import torch\nfrom torch.utils.data import DataLoader, random_split\n\
+         from torchvision.datasets import CIFAR10, ImageFolder\n{lines}\n\
+         for epoch in range(2):\n    for images, labels in loader:\n        pass\n"
+    )
+}
+
+#[test]
+fn no_job_is_written_for_a_training_on_a_part_unless_its_source_is_named() {
+    let fixture = Fixture::new();
+    let script = loading(
+        "train, held_out = random_split(ImageFolder('data'), [0.8, 0.2])\n\
+         loader = DataLoader(train, batch_size=8)",
+    );
+    fs::write(fixture.path("train.py"), script).unwrap();
+    let output = init(&fixture, &["-o", "new.yaml"]);
+    assert_ended(&output, 2);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("train.py:5: the script trains on a part of the samples, by random_split"),
+        "{error}"
+    );
+    assert!(!fixture.path("new.yaml").exists());
+    let made = json(&init(&fixture, &["-o", "new.yaml", "--source", "data", "--json"]));
+    assert!(made["warnings"].to_string().contains("by random_split"), "{}", made["warnings"]);
+    assert!(
+        made["yaml"]
+            .as_str()
+            .unwrap()
+            .contains("# Warning: train.py:5: the script trains on a part")
+    );
+}
+
+#[test]
+fn an_order_that_the_script_may_not_have_is_said_to_be_assumed() {
+    let fixture = Fixture::new();
+    for (lines, expected) in [
+        (
+            "torch.manual_seed(0)\nnetwork = torch.nn.Linear(4, 2)\n\
+             loader = DataLoader(ImageFolder('data'), batch_size=8, shuffle=True)",
+            "train.py:4: torch-random repeats it only if nothing draws before the loop",
+        ),
+        (
+            "loader = DataLoader(ImageFolder('data'), batch_size=8, shuffle=True)",
+            "because the script sets no seed",
+        ),
+    ] {
+        fs::write(fixture.path("train.py"), loading(lines)).unwrap();
+        let made = json(&init(&fixture, &["-o", "new.yaml", "--force", "--json"]));
+        let assumed = made["assumed"].to_string();
+        assert!(assumed.contains("order: torch-distributed with seed 0, because"), "{assumed}");
+        assert!(assumed.contains(expected), "{assumed}");
+    }
+    let own = "loader = DataLoader(ImageFolder('data'), batch_size=8, shuffle=True, \
+               generator=torch.Generator().manual_seed(7))";
+    fs::write(fixture.path("train.py"), loading(own)).unwrap();
+    let made = json(&init(&fixture, &["-o", "new.yaml", "--force", "--json"]));
+    let yaml = made["yaml"].as_str().unwrap();
+    assert!(yaml.contains("shuffle: torch-random") && yaml.contains("seed: 7"), "{yaml}");
+}
+
+#[test]
+fn a_dataset_that_no_job_reads_is_not_replaced_by_another_one_that_lies_there() {
+    let fixture = Fixture::new();
+    let script = loading("loader = DataLoader(CIFAR10('root', download=True), batch_size=8)");
+    fs::write(fixture.path("train.py"), script).unwrap();
+    let output = init(&fixture, &["-o", "new.yaml"]);
+    assert_ended(&output, 2);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("train.py:4: its dataset is CIFAR10, whose files a job does not read"),
+        "{error}"
+    );
+    let unknown = loading("loader = DataLoader(made(), batch_size=8)");
+    fs::write(fixture.path("train.py"), unknown).unwrap();
+    let made = json(&init(&fixture, &["-o", "new.yaml", "--json"]));
+    assert!(made["assumed"].to_string().contains("dataset: data; "), "{}", made["assumed"]);
+}
+
+#[test]
+fn images_beside_their_masks_and_parts_of_a_dataset_are_no_classes() {
+    let fixture = Fixture::new();
+    for (place, folders, expected) in [
+        ("pairs", ["images", "masks"], "pairs/images holds a part of each sample"),
+        ("coco", ["train2017", "val2017"], "coco/train2017 holds a part of a dataset"),
+    ] {
+        for folder in folders {
+            copy(&fixture.path("data/class0"), &fixture.path(place).join(folder), 3);
+        }
+        for arguments in [&[place][..], &["--source", place]] {
+            let output = init(&fixture, &[&["-o", "new.yaml"], arguments].concat());
+            assert_ended(&output, 2);
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(error.contains(&expected[place.len() + 1..]), "{arguments:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_job_with_fewer_samples_than_a_batch_says_so() {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("text")).unwrap();
+    fs::write(fixture.path("text/train.jsonl"), "{}\n{}\n").unwrap();
+    let made = json(&init(
+        &fixture,
+        &["--source", "text", "-o", "new.yaml", "--batch-size", "16", "--json"],
+    ));
+    let warnings = made["warnings"].to_string();
+    assert!(
+        warnings.contains(
+            "1 samples for 1 ranks are fewer than a batch of 16: a sample is a whole file"
+        ),
+        "{warnings}"
+    );
 }

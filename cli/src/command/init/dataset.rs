@@ -36,6 +36,8 @@ pub(super) struct Chosen {
     pub(super) why: String,
     /// A dataset beside it that is held out by its name, in the same format.
     pub(super) held_out: Option<String>,
+    /// Files in it that are held out by their names.
+    pub(super) warning: Option<String>,
 }
 
 /// A source before its format is known.
@@ -84,7 +86,30 @@ pub(super) fn choose(
     }
     complete(&mut keys, questions)?;
     let held_out = held_out(folder, surroundings, &keys);
-    Ok(Chosen { keys, why: source.why, held_out })
+    let warning = held_out_files(&keys);
+    Ok(Chosen { keys, why: source.why, held_out, warning })
+}
+
+/// A warning if files of the dataset are named as training data and others as held out.
+fn held_out_files(keys: &DatasetKeys) -> Option<String> {
+    if keys.glob.is_some() || keys.manifest.is_some() {
+        return None;
+    }
+    let seen = Surroundings::of(Path::new(&keys.source)).ok()?.directories;
+    let directories = seen.iter().map(|it| &it.path).filter(|path| !path.contains(&b'/'));
+    let names = seen.first()?.files.iter().chain(directories);
+    let names = names.map(|name| String::from_utf8_lossy(name).into_owned());
+    let (held_out, others): (Vec<_>, Vec<_>) = names.partition(|name| is_named_held_out(name));
+    let first = held_out.iter().min()?;
+    let is_split = others.iter().any(|name| words(name).any(|word| word.starts_with("train")));
+    is_split.then(|| {
+        format!(
+            "{}: {} entries are held out by their names, such as {first}, and the job trains on them; give those of \
+             the training a folder of their own, or pick them with --glob",
+            keys.source,
+            held_out.len()
+        )
+    })
 }
 
 /// The format of a dataset, by the names of its files or by the script, where no option gives it.
@@ -111,6 +136,9 @@ fn format_of(arguments: &Init, source: &str, script: Option<&Script>) -> Result<
         // Shards may lie in directories below, all in one format.
         Some(it) => Ok(Format::Named(it.format.to_owned())),
         None => {
+            if let Some(why) = recognition::unsuited(&directories) {
+                return Err(Failure::Input(anyhow!("{source}: {why}; --format says what it is")));
+            }
             let told = script.and_then(|script| script.key("dataset.format")?.text());
             let told = told.filter(|it| FORMATS.contains(it) && *it != "files");
             Ok(match told {
@@ -155,6 +183,13 @@ fn unnamed(
     if let Some(source) = told.and_then(|(script, text)| of_script(folder, script, text)) {
         return Ok(source);
     }
+    if let (None, Some(script)) = (told, script.filter(|script| script.is_foreign)) {
+        return Err(Failure::Input(anyhow!(
+            "{}: its dataset is {}, whose files a job does not read; name files that hold the same with --source",
+            script.place(),
+            script.reads
+        )));
+    }
     let chosen = questions.choose("the dataset", seen(folder, surroundings))?;
     match (&chosen, told) {
         (Some(chosen), Some((script, text))) => questions.assume(format!(
@@ -169,11 +204,21 @@ fn unnamed(
                 folder.display()
             )));
         }
-        (_, None) => {}
+        (Some(chosen), None) => questions.assume_all(script.map(|script| {
+            let what = if script.reads.is_empty() { "its dataset" } else { &script.reads };
+            format!(
+                "dataset: {}; where {what} of {} reads is not known",
+                chosen.text,
+                script.place()
+            )
+        })),
+        (None, None) => {}
     }
     chosen.ok_or_else(|| {
+        let why = recognition::unsuited(&surroundings.directories);
+        let why = why.map(|it| format!(" ({it})")).unwrap_or_default();
         Failure::Input(anyhow!(
-            "{}: no dataset is recognized in it by the names of its files; name one with --source, and its \
+            "{}: no dataset is recognized in it by the names of its files{why}; name one with --source, and its \
              --format if needed (`tierfeed index --help` has the formats)",
             folder.display()
         ))
@@ -224,11 +269,16 @@ fn found(folder: &Path, script: &Script, text: &str) -> Option<String> {
 }
 
 fn is_for_training(found: &Recognized) -> bool {
-    let name = String::from_utf8_lossy(&found.path).to_lowercase();
-    let is_held_out = ["val", "test", "eval"]
-        .iter()
-        .any(|part| name.split(['/', '-', '_', '.']).any(|word| word.starts_with(part)));
-    !is_held_out
+    !is_named_held_out(&String::from_utf8_lossy(&found.path))
+}
+
+fn is_named_held_out(name: &str) -> bool {
+    words(name).any(|word| recognition::is_held_out(word.as_bytes()))
+}
+
+fn words(name: &str) -> impl Iterator<Item = String> {
+    let words: Vec<_> = name.split(['/', '-', '_', '.']).map(str::to_lowercase).collect();
+    words.into_iter()
 }
 
 fn names_below(arguments: &Init, source: &str) -> Result<Vec<Directory>, Failure> {

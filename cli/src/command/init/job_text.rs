@@ -16,6 +16,8 @@ pub(super) struct Draft<'a> {
     /// The source of a dataset that is held out, in the same format.
     pub(super) held_out: Option<&'a str>,
     pub(super) script: Option<&'a Script>,
+    /// What the script does and the job does not.
+    pub(super) warnings: &'a [String],
     pub(super) batch_size: (u32, String),
     /// Training processes on a node; `None` leaves the world to the launcher.
     pub(super) ranks: Option<(u32, u32)>,
@@ -33,11 +35,11 @@ pub(super) enum Order {
 
 impl Draft<'_> {
     pub(super) fn text(&self, order: &Order) -> String {
-        let mut lines = vec![
-            "# Written by `tierfeed init`. docs/job-file.md has every key.".to_owned(),
-            format!("name: {}", self.name),
-            "dataset:".to_owned(),
-        ];
+        let mut lines =
+            vec!["# Written by `tierfeed init`. docs/job-file.md has every key.".to_owned()];
+        lines
+            .extend(self.warnings.iter().map(|it| format!("# Warning: {}", one_line(it))));
+        lines.extend([format!("name: {}", self.name), "dataset:".to_owned()]);
         if let Some(contents) = &self.contents {
             lines.push(format!("  # {contents}"));
         }
@@ -147,21 +149,40 @@ impl Draft<'_> {
     }
 }
 
+/// What is said of an order that is not certainly that of the script.
+pub(super) fn assumed_of(order: &Order, script: Option<&Script>) -> Option<String> {
+    let script = script?;
+    match order {
+        Order::Usual(why) => Some(format!("order: torch-distributed with seed 0, because {why}")),
+        Order::OfScript if script.hands_order_over() => None,
+        Order::OfScript => {
+            let key = script.key("order.shuffle").filter(|key| !key.is_certain)?;
+            Some(format!("order: {}, {}", script.shuffle, key.from(script)))
+        }
+    }
+}
+
 /// Why the order of the job is not that of the script, or that it is.
 pub(super) fn order_of(script: Option<&Script>) -> Order {
     let Some(script) = script else { return Order::Usual(String::new()) };
+    let why = |name: &str| script.key(name).and_then(|key| key.why.clone()).unwrap_or_default();
     let is_known = |name: &str| script.key(name).is_some_and(|key| key.value.is_some());
-    let usual = |why: &str| Order::Usual(why.to_owned());
-    match script.shuffle.as_str() {
+    let shuffle = script.shuffle.as_str();
+    match shuffle {
         "sequential" | "torch-distributed" => Order::OfScript,
-        "published" if script.change.is_some() => Order::OfScript,
-        "torch-random" | "grain" if is_known("order.seed") && !script.is_distributed => {
-            Order::OfScript
+        "published" if script.hands_order_over() => Order::OfScript,
+        "torch-random" | "grain" if script.is_distributed => {
+            Order::Usual(format!("with several ranks {shuffle} is not that of the script"))
         }
-        "torch-random" => usual("the script sets no seed, or has several ranks"),
+        "torch-random" | "grain" if is_known("order.seed") => Order::OfScript,
+        "torch-random" | "grain" => Order::Usual(why("order.seed")),
         "tf-shuffle" if is_known("order.seed") && is_known("order.buffer") => Order::OfScript,
-        "" => usual("which order the script has is not known"),
-        other => usual(&format!("that of the script, {other}, needs more than the script says")),
+        "" => {
+            Order::Usual(format!("the order of the script is not known: {}", why("order.shuffle")))
+        }
+        other => {
+            Order::Usual(format!("that of the script, {other}, needs more than the script says"))
+        }
     }
 }
 

@@ -43,6 +43,10 @@ impl Questions {
         self.assumed.push(sentence);
     }
 
+    pub(super) fn assume_all(&mut self, sentences: impl IntoIterator<Item = String>) {
+        self.assumed.extend(sentences);
+    }
+
     pub(super) fn into_assumed(self) -> Vec<String> {
         self.assumed
     }

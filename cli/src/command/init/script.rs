@@ -1,4 +1,4 @@
-//! The training script: which one, what it says of a job, and its line to change.
+//! The training script: which one, what it says of a job, and what a job does not carry over.
 
 use std::{
     fmt, fs,
@@ -30,7 +30,20 @@ pub(super) struct Script {
     #[serde(default)]
     keys: Vec<Key>,
     pub(super) world: Option<World>,
-    pub(super) change: Option<Change>,
+    /// The dataset of its loader, as the script names it.
+    #[serde(default)]
+    pub(super) reads: String,
+    /// Whether no job can read that: it is made in memory, or is in a format of others.
+    #[serde(default)]
+    pub(super) is_foreign: bool,
+    /// Why the training reads other samples than a job over the same files.
+    pub(super) part: Option<String>,
+    /// What changes samples, labels or order and is not carried over.
+    #[serde(default)]
+    pub(super) warnings: Vec<String>,
+    /// What is said in another place, such as arguments of a loader.
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,12 +62,29 @@ pub(super) struct Hint {
 }
 
 impl Hint {
-    /// For PyTorch, and where there is no script.
-    pub(super) const PYTORCH: Self = Self {
+    const PYTORCH: Self = Self {
         import: "import tierfeed.torch",
         line: "loader = tierfeed.torch.TierLoader(decode=decode)   # decode(sample, label)",
         page: "docs/frameworks/pytorch.md",
     };
+    /// For images in folders, whose transform is that of the script.
+    const IMAGE_FOLDER: Self = Self {
+        import: "import tierfeed.images, tierfeed.torch",
+        line: "loader = tierfeed.torch.TierLoader(decode=tierfeed.images.decoder(transform))   # that of the dataset",
+        page: "docs/frameworks/pytorch.md",
+    };
+    /// For an order that the script makes itself.
+    const PUBLISHED: Self = Self {
+        import: "import tierfeed.torch",
+        line: "loader = DataLoader(tierfeed.torch.TierDataset(decode=decode), …)   # with the sampler as it is\n\
+               tierfeed.torch.announce(loader, epoch=epoch)   # before each epoch",
+        page: "docs/frameworks/pytorch.md",
+    };
+    /// What a script says that is not there yet.
+    pub(super) fn without_script(format: &str) -> Self {
+        if format == "image-folder" { Self::IMAGE_FOLDER } else { Self::PYTORCH }
+    }
+
     const TENSORFLOW: Self = Self {
         import: "import tierfeed.tensorflow",
         line: "data = tierfeed.tensorflow.dataset()   # a tf.data.Dataset of staged bytes",
@@ -78,15 +108,10 @@ impl Hint {
 }
 
 impl Loader {
-    /// What stands in its place, if it is not one that is changed by rule.
-    pub(super) fn hint(&self) -> Hint {
-        match self.what.split('.').next().unwrap_or_default() {
-            "tensorflow" | "tensorflow_datasets" => Hint::TENSORFLOW,
-            "keras" => Hint::KERAS,
-            "grain" => Hint::GRAIN,
-            "transformers" => Hint::HUGGING_FACE,
-            _ => Hint::PYTORCH,
-        }
+    /// Whether it is one of PyTorch, whose sampler can hand its order over.
+    fn is_of_torch(&self) -> bool {
+        let of_torch = ["torch", "torchdata", "torch_geometric", "monai"];
+        self.what.split('.').next().is_some_and(|library| of_torch.contains(&library))
     }
 }
 
@@ -99,24 +124,14 @@ pub(super) struct Key {
     pub(super) value: Option<Value>,
     /// Where it comes from, if it does not stand there literally; or why it is not known.
     pub(super) why: Option<String>,
+    #[serde(default)]
+    pub(super) is_certain: bool,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct World {
     pub(super) nodes: u32,
     pub(super) ranks_per_node: u32,
-}
-
-/// The line that makes the loader, before and after.
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Change {
-    pub(super) file: String,
-    pub(super) line: u32,
-    pub(super) before: String,
-    pub(super) after: String,
-    pub(super) imports_line: u32,
-    pub(super) imports: String,
-    pub(super) notes: Vec<String>,
 }
 
 impl fmt::Display for Script {
@@ -172,6 +187,26 @@ impl Script {
         self.keys
             .iter()
             .filter(move |key| key.name.starts_with("order.") && !of_all.contains(&&*key.name))
+    }
+
+    /// Whether its order is its own, and its loader can hand it over.
+    pub(super) fn hands_order_over(&self) -> bool {
+        self.shuffle == "published" && self.loader.as_ref().is_some_and(Loader::is_of_torch)
+    }
+
+    /// What stands in the place of its loader, for samples in this format.
+    pub(super) fn hint(&self, format: &str) -> Hint {
+        let what = self.loader.as_ref().map(|loader| loader.what.as_str());
+        let is_image_folder = self.reads.contains("ImageFolder") && format == "image-folder";
+        match what.unwrap_or_default().split('.').next().unwrap_or_default() {
+            "tensorflow" | "tensorflow_datasets" => Hint::TENSORFLOW,
+            "keras" => Hint::KERAS,
+            "grain" => Hint::GRAIN,
+            "transformers" => Hint::HUGGING_FACE,
+            _ if self.hands_order_over() => Hint::PUBLISHED,
+            _ if is_image_folder => Hint::IMAGE_FOLDER,
+            _ => Hint::PYTORCH,
+        }
     }
 
     /// Where its loader is made, or its name.

@@ -19,7 +19,10 @@ paths path file fname filename""")
 OWN_SOURCES = tables.names("""root data_dir data_root data_path path directory file filename root_dir
 index_file""")
 """Arguments of classes of these files that say so."""
-HELD = {"synthetic": "made up in memory, nothing is read", "whole": "held in memory as a whole"}
+CARRIED = ("target_transform", "loader", "is_valid_file")
+"""Arguments of datasets that change samples or labels."""
+HELD = {"synthetic": "made up in memory, nothing is read", "whole": "held in memory as a whole",
+        "library": "files that only its library reads"}  # fmt: skip
 
 
 @dataclass
@@ -31,7 +34,7 @@ class Origin:
     format: Fact | None = None
     source: Fact | None = None
     made: Call | None = None
-    is_part: bool = False  # It is a part of what the files hold.
+    part: str = ""  # What it is of the files, if it is not all that is in them.
     facts: list[Fact] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
     """Arguments that say which part of the data this is: `train=False`, `split="val"`, a path."""
@@ -39,7 +42,9 @@ class Origin:
     @property
     def told(self) -> list[Fact]:
         reads = [said("reads", self.name)] if self.name else []
-        return reads + [it for it in (self.format, self.source) if it]
+        part = [said("part", self.part)] if self.part else []
+        given = [it._replace(name=f"dataset.{it.name}") for it in self.facts if it.name in CARRIED]
+        return reads + part + [it for it in (self.format, self.source) if it] + given
 
 
 class Origins:
@@ -61,14 +66,17 @@ class Origins:
         if call.on and tables.family(call.path) and not isinstance(call.on.value, Symbol):
             before, opened = self.of(call.on, depth), self.opened_by(call)
             source = before.source or opened.source
-            return replace(opened, source=source, hints=before.hints) if opened.format else before
+            found = replace(opened, source=source, hints=before.hints) if opened.format else before
+            return replace(found, part=found.part or tables.PARTS.get(call.method, ""))
         if call.path in tables.WRAPPERS:
             inner = self.of(call.argument("dataset", 0), depth)
-            is_part = inner.is_part or call.path in tables.PARTS
-            return replace(inner, name=f"{last(call.path)} over {inner.name}", is_part=is_part)
+            part = tables.PARTS.get(last(call.path)) or inner.part
+            return replace(inner, name=f"{last(call.path)} over {inner.name}", part=part)
         spec = tables.spec_of(call.path, "dataset", "reader")
         if not spec:
-            return Origin(last(call.path), call.path, made=call)
+            held = Fact("format", None, "none", CERTAIN, HELD["library"])
+            of_library = held if ".datasets." in call.path else None
+            return Origin(last(call.path), call.path, of_library, made=call)
         return of_facts(call.path, facts_of(spec.parameters, call), call)
 
     def opened_by(self, call: Call) -> Origin:
@@ -113,6 +121,7 @@ def of_facts(path: str, facts: list[Fact], made: Call | None) -> Origin:
     hints += [named[it].value for it in ("split", "name", "subset") if it in named and named[it].of(str)]
     source = next((named[it] for it in SOURCES if it in named), None)
     hints += [source.text] if source else []
+    part = "a part of the files, by validation_split" if "validation_split" in named else ""
     if source and tables.format_of(path) == "whole":
         source = None
     is_name = source and source.name == "path" and not (source.of(str) or "").startswith(("/", "."))
@@ -121,7 +130,7 @@ def of_facts(path: str, facts: list[Fact], made: Call | None) -> Origin:
         source = source._replace(value=None, certainty=UNKNOWN, why=why)
     if source:
         source = source._replace(name="source", value=directory_of(source.value))
-    return Origin(last(path), path, format_of(path), source, made, facts=facts, hints=hints)
+    return Origin(last(path), path, format_of(path), source, made, part, facts, hints)
 
 
 def directory_of(value: Any) -> Any:

@@ -160,7 +160,9 @@ class Finder:
     def is_dataset(self, of: Definition) -> bool:
         """Whether a loader can read from objects of this class."""
         bases = self.interpreter.library_bases(of)
-        return "__getitem__" in of.frame.names or any(it.endswith("Dataset") for it in bases)
+        return "__getitem__" in of.frame.names or any(
+            it.endswith("Dataset") or tables.spec_of(it, "dataset") for it in bases
+        )
 
     def phases(self) -> Iterable[Finding]:
         """Which functions train, validate or evaluate."""
@@ -208,10 +210,13 @@ class Finder:
         """How many times the data is gone through."""
         calls_of: dict[ast.AST, Call] = {it[0].node: merged(it) for it in self.calls}
         steps = {loop: step for step, loop, _ in reversed(self.interpreter.loops)}
+        over = [step for step, _, known in self.interpreter.loops if loader_of(known)]
+        around = {it for step in over for at in (step, *step.callers) for it in at.loops[-1:]}
+        is_told = any(it[0].method == "set_epoch" for it in self.calls)
         for loop, step in steps.items():
             name = getattr(getattr(loop, "target", None), "id", "")
-            is_named = "epoch" in name.lower() or name == "ep"
-            facts = passes(loop.iter, calls_of) if is_named else []
+            is_named = "epoch" in name.lower() or name == "ep" or loop in around
+            facts = passes(loop.iter, calls_of, is_told) if is_named else []
             if facts:
                 yield finding("epochs", f"for {name} in {step.source(loop.iter)}", step, *facts)
 
@@ -332,19 +337,22 @@ def of_epochs(spec: tables.Spec, call: Call) -> Finding | None:
     return finding("epochs", call.path.replace("*.", ""), call, *facts) if facts else None
 
 
-def passes(over: ast.expr, calls: dict[ast.AST, Call]) -> list[Fact]:
-    """The bounds of a `range`, also inside `tqdm` and the like."""
+def passes(over: ast.expr, calls: dict[ast.AST, Call], is_told: bool) -> list[Fact]:
+    """The bounds of a `range`, also inside `tqdm` and the like.
+
+    Where `set_epoch` is told the number of an epoch, those before the first count as epochs too.
+    """
     call = calls.get(over)
     if call and 0 in call.given and call.method in ("tqdm", "track", "master_bar"):
-        return passes(call.given[0].node, calls)
+        return passes(call.given[0].node, calls, is_told)
     if not call or 0 not in call.given or call.method not in ("range", "trange"):
         return []
     bounds = [it.known for it in call.given.values()]
     start, end = ([Known(0), *bounds] if len(bounds) == 1 else bounds)[:2]
     known = end
-    if start.of(int) is not None and end.of(int) is not None:
+    if start.of(int) is not None and end.of(int) is not None and not is_told:
         known = computed_from(end.value - start.value, [start, end])
-    elif start.value is ... and end.of(int) is not None:
+    elif end.of(int) is not None and start.of(int) != 0:
         # A run that is resumed starts later, and ends at the same epoch.
         known = end.likely("from the first epoch")
     facts = [fact_of("epochs", known, call.step.source(over))]

@@ -54,6 +54,12 @@ def seed(findings: list[Finding], loader: Finding) -> Fact | None:
     name, calls = order(loader), tables.GLOBAL_SEEDS
     if loader.fact("generator"):
         calls = ["torch.Generator.manual_seed"]
+    seeds = [it for it in findings if it.kind == "seed" and it.what in calls]
+    is_exact = len(seeds) == 1 and loader.fact("generator")
+    if name == "torch-random" and seeds and not is_exact:
+        where = ", ".join(f"{it.file}:{it.line}" for it in seeds)
+        why = f"{where}: torch-random repeats it only if nothing draws before the loop, as models do"
+        return said("seed", seeds[0].text("seed"), UNKNOWN, why)
     own, calls = {
         "torch-distributed": ("sampler.seed", ["lightning.seed_everything"]),
         "torch-random": ("", calls),
@@ -131,7 +137,7 @@ def told_of_order(findings: list[Finding], loader: Finding) -> list[Key]:
             found.append(Key(own, fact))
 
     if name not in ("", "sequential", "published"):
-        unset = "no seed is set; without one use `published`"
+        unset = "the script sets no seed"
         found.append(Key("seed", seed(findings, loader), unset))
     if name == "torch-distributed":
         add("drop_last", "sampler.drop_last", True)

@@ -56,6 +56,8 @@ class Loaders:
         for dealer in [it for it in sampler.calls if it.path == SAMPLER][:1]:
             told = facts_of([Parameter("seed", 4, 0), Parameter("drop_last", 5, False)], dealer)
             facts += [it._replace(name=f"sampler.{it.name}") for it in told]
+        parts = [tables.PARTS.get(last(it.path)) for it in sampler.calls]
+        facts += [said("part", it) for it in parts if it]
         facts.append(self.order_of(call, origin))
         self.batch_of_dataset(facts, dataset, call)
         shape: list[Fact] = []
@@ -69,13 +71,18 @@ class Loaders:
     def batch_of_dataset(self, facts: list[Fact], dataset: Known | None, call: Call) -> None:
         """A loader that does not batch gets batches: from a pipeline, or from Grain's `Batch`."""
         own = next((it for it in facts if it.name == "batch_size"), None)
-        if own and own.text != "None":
+        sampler = call.given.get("batch_sampler") or call.given.get(4)
+        if own and own.text != "None" and not (sampler and sampler.known.value is not None):
             return
         items = (call.argument("operations") or Known(None)).of(tuple) or ()
         batches = [it.value for it in items if getattr(it.value, "path", "") == "grain.Batch"][-1:]
+        batches += [it for it in sampler.known.calls if it.argument("batch_size", 1)] if sampler else []
         for end in dataset.calls[:1] if dataset else []:
             batches += [it for it, _ in chain(end) if last(it.path) in BATCHES]
-        names = [Parameter("batch_size", 0), Parameter("batchsize", 0)]
+        names = [Parameter("batch_size", 1 if sampler else 0), Parameter("batchsize", 0)]
+        if sampler and own and not batches:
+            why = "its batch_sampler makes the batches"
+            facts[facts.index(own)] = said("batch_size", "?", UNKNOWN, why)
         for fact in facts_of(names, batches[0])[:1] if batches else []:
             why = f"batches are made at {batches[0].place}" + (f": {fact.why}" if fact.why else "")
             index = facts.index(own) if own else len(facts)
@@ -133,10 +140,14 @@ class Loaders:
         batches, sampler = call.argument("batch_sampler", 4), call.argument("sampler", 3)
         if batches and batches.value is not None:
             return order("published", "it has a batch_sampler of its own", LIKELY)
-        if origin.is_part:
-            return order("published", f"{origin.name}: only some of the samples in the files", LIKELY)
+        if origin.part:
+            return order("published", origin.part, LIKELY)
         if sampler and sampler.value is not None:
             return self.order_of_sampler(sampler, shuffle)
+        drawers = [it for it in self.origins.calls if "generator" in it[0].given]
+        if "generator" in call.given and len(drawers) > 1:
+            places = ", ".join(it[0].place for it in drawers)
+            return no_order(f"each use of a generator moves it on: {places}")
         return self.order_of_flag(shuffle)
 
     def order_of_flag(self, shuffle: Known, name: str = "torch-random", why: str = "") -> Fact:
@@ -163,7 +174,8 @@ class Loaders:
             # In `shuffle=(sampler is None)` there is no sampler with one rank.
             alone = next((it for it in shuffle.alternatives if it.value is True), shuffle)
             return order(name, f"with several ranks; {self.order_of_flag(alone).text} with one", LIKELY)
-        if call.path == "torch.utils.data.RandomSampler" and not call.find("replacement", 1):
+        places = ("replacement", 1), ("num_samples", 2), ("generator", 3)
+        if call.path == "torch.utils.data.RandomSampler" and not any(call.find(*it) for it in places):
             return order("torch-random", "RandomSampler")
         if call.path == "torch.utils.data.SequentialSampler":
             return order("sequential", "SequentialSampler")

@@ -1,4 +1,4 @@
-"""What `tierfeed init` asks of scripts, each by itself: keys of a job, and the line to change."""
+"""What `tierfeed init` asks of scripts, each by itself: keys of a job, and what the job leaves out."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from .analysis import deeply, plain
-from .change import change
+from .carry import carried
 from .find import Finder
 from .finding import Finding
 from .interpreter import Interpreter
 from .job import Key, epochs, main_loader, order, ranks, told
 from .load import ScriptError, load
-from .values import UNKNOWN
+from .values import CERTAIN, UNKNOWN
 
 DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "Accelerator")
 
@@ -44,10 +44,12 @@ def start(path: str) -> dict[str, Any]:
         "shuffle": order(loader) if loader else "",
         "keys": [key(it, places) for it in told(findings, loader)] if loader else [],
         "world": {"nodes": world[2], "ranks_per_node": world[1]} if world else None,
-        "change": None,
     }
-    found = change(files, findings)
-    document["change"] = found._asdict() if found else None
+    if loader:
+        format = loader.fact("format")
+        document["reads"] = loader.text("reads")
+        document["is_foreign"] = format is not None and not format.value and " or " not in format.text
+        document.update(carried(files, findings, loader)._asdict())
     return plain(document)  # type: ignore[no-any-return]
 
 
@@ -67,4 +69,5 @@ def key(of: Key, places: dict[str, str]) -> dict[str, Any]:
     is_known = fact is not None and fact.certainty is not UNKNOWN
     why = fact.why if fact else of.missing
     value = fact.value if fact and is_known else None
-    return {"name": of.name, "value": value, "why": why or places.get(of.name)}
+    is_certain = fact is not None and fact.certainty is CERTAIN
+    return {"name": of.name, "value": value, "why": why or places.get(of.name), "is_certain": is_certain}

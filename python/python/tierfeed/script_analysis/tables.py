@@ -141,9 +141,11 @@ nvidia.dali.fn.readers.webdataset: {DALI} => webdataset
 nvidia.dali.fn.readers.numpy: {DALI} => npy
 nvidia.dali.fn.readers.mxnet: {DALI}
 # dataset
-torchvision.datasets.ImageFolder: root@0 transform => image-folder
-torchvision.datasets.DatasetFolder: root@0 transform => files
-torchvision.datasets.ImageNet: root@0 split@1 transform => image-folder
+torchvision.datasets.ImageFolder: root@0 transform target_transform@2 loader@3 is_valid_file@4 \
+=> image-folder
+torchvision.datasets.DatasetFolder: root@0 transform loader@1 target_transform@4 is_valid_file@5 \
+=> files
+torchvision.datasets.ImageNet: root@0 split@1 transform target_transform loader => image-folder
 torchvision.datasets.{{SVHN,STL10}}: root@0 split@1 transform => whole
 torchvision.datasets.{{CIFAR10,CIFAR100,MNIST,FashionMNIST}}: root@0 train@1=True transform download \
 => whole
@@ -296,8 +298,10 @@ accelerate.utils.set_seed composer.utils.reproducibility.seed_all""")
 WRAPPERS = names("""torch.utils.data.{Subset,random_split,ConcatDataset,ChainDataset}
 webdataset.WebLoader grain.MapDataset.source datasets.concatenate_datasets""")
 """Datasets over other ones, which are their first argument."""
-PARTS = names("torch.utils.data.{Subset,random_split}")
-"""Those of them that leave samples out, and number the others anew."""
+PARTS = {it: f"a part of the samples, by {it}" for it in names("""Subset random_split SubsetRandomSampler take
+skip filter select train_test_split""")}
+PARTS.update({it: f"several datasets as one, by {it}" for it in names("ConcatDataset ChainDataset")})
+"""Wrappers, samplers and steps of pipelines whose samples are not those of one source."""
 # As `TrainingArguments` of Transformers 4 and 5; some have the names that every loader has.
 TRAINER = parameters("""per_device_train_batch_size=8 dataloader_num_workers=0
 dataloader_drop_last=False dataloader_prefetch_factor gradient_accumulation_steps group_by_length seed=42
