@@ -2,6 +2,8 @@
 
 mod order;
 
+pub(crate) use self::order::sequence;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};

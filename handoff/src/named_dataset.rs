@@ -2,7 +2,7 @@
 //!
 //! The agent counts them over all datasets of the job. The two ways to count meet here.
 
-use super::briefing::{Briefing, FurtherDataset};
+use super::briefing::{self, Briefing, FurtherDataset};
 use tierfeed_core::{
     id::{BatchId, DatasetId, SampleId},
     order::Spec,
@@ -72,6 +72,13 @@ impl NamedDataset {
     #[must_use]
     pub fn order(&self) -> Spec {
         self.job.of_dataset(self.number).expect("it was found in the job")
+    }
+
+    /// What fixes the sequence of its epochs, as JSON: two datasets with the same text are read in the same order.
+    /// It leaves out how many epochs there are, where the job starts, and how an epoch is divided into batches.
+    #[must_use]
+    pub fn sequence(&self) -> String {
+        briefing::sequence(&self.order())
     }
 
     /// It is read at the end of each epoch with a number, counted from 1, that this divides.

@@ -27,9 +27,6 @@ use crate::{
     view_memory::{Lease, ViewMemory, first, to_usize},
 };
 
-/// An agent that lives answers at once, unless it has staging memory to map first.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// More than an agent takes to copy 4 bytes for each sample of an epoch.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -42,6 +39,8 @@ pub(crate) struct AgentConnection {
     briefing: String,
     rank: Rank,
     dataset: NamedDataset,
+    /// Those of the job.
+    epochs: u32,
     fingerprint: u64,
     batches_ahead: u32,
     on_error: OnError,
@@ -141,11 +140,11 @@ impl AgentConnection {
         Batch::new(id, rows, Origin::Agent, memory)
     }
 
-    /// What the agent calls a batch; `None` if the dataset is not read in that epoch, so that training reads it
-    /// itself.
+    /// What the agent calls a batch; `None` if the job does not read the dataset in that epoch, or has no such
+    /// epoch, so that training reads it itself.
     fn id(&self, (epoch, step): EpochStep) -> Option<BatchId> {
         let own = BatchId { epoch: Epoch(epoch), step: Step(step), rank: self.rank };
-        self.dataset.in_job(own)
+        self.dataset.in_job(own).filter(|_| epoch < self.epochs)
     }
 
     fn own_refusal(&self, refusal: Refusal) -> Refusal {
@@ -156,6 +155,11 @@ impl AgentConnection {
             other => other,
         }
     }
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))
 }
 
 /// Waits for an answer, and runs signal handlers meanwhile. `None` when the time is over.
@@ -178,9 +182,10 @@ impl AgentConnection {
     /// Connects to the agent at `socket`, as the rank that follows from the variables of the launcher. `role`
     /// is `"trainer"` or `"worker"`, `trainer` the process that trains. Without a name it is the first dataset
     /// of the job. With `pinned` the agent leaves its pages to the staging memory, so that a device may hold
-    /// them.
+    /// them. Waits at most `within_s` seconds for the agent.
     #[staticmethod]
-    #[pyo3(signature = (socket, launched, role, trainer, dataset=None, *, pinned=false))]
+    #[pyo3(signature = (socket, launched, role, trainer, dataset=None, *, pinned=false, within_s=30.0))]
+    #[expect(clippy::too_many_arguments, reason = "by name in Python")]
     fn connect(
         py: Python<'_>,
         socket: &str,
@@ -189,7 +194,9 @@ impl AgentConnection {
         trainer: u32,
         dataset: Option<&str>,
         pinned: bool,
+        within_s: f64,
     ) -> PyResult<Self> {
+        let within = duration(within_s)?;
         let pages = if pinned { Pages::Pinned } else { Pages::Pageable };
         let role = match role {
             "trainer" => Role::Trainer,
@@ -200,7 +207,7 @@ impl AgentConnection {
         };
         let hello = Hello { variables: launched, role, trainer, pages };
         let client = py
-            .detach(|| Client::connect(Path::new(socket), &hello, CONNECT_TIMEOUT))
+            .detach(|| Client::connect(Path::new(socket), &hello, within))
             .map_err(|error| errors::connect(&error))?;
         let briefing = client.briefing();
         let dataset = NamedDataset::find(briefing, dataset).map_err(errors::reconfigure)?;
@@ -211,6 +218,7 @@ impl AgentConnection {
             rank: briefing.rank,
             fingerprint: further.map_or(briefing.fingerprint, |it| it.fingerprint),
             dataset,
+            epochs: briefing.order.epochs,
             batches_ahead: briefing.batches_ahead,
             on_error: briefing.on_error,
             client: Arc::new(SharedClient::new(client)),
@@ -306,8 +314,7 @@ impl AgentConnection {
 
     /// Waits at most `timeout_s` seconds for an answer, and notes it in the requests. False if none came.
     fn receive(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
-        let timeout = Duration::try_from_secs_f64(timeout_s)
-            .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
+        let timeout = duration(timeout_s)?;
         let client = self.client.client()?;
         match py.detach(|| wait(&client, timeout))? {
             None => Ok(false),
@@ -322,8 +329,7 @@ impl AgentConnection {
         samples: Vec<u32>,
         timeout_s: f64,
     ) -> PyResult<BTreeMap<u32, String>> {
-        let timeout = Duration::try_from_secs_f64(timeout_s)
-            .map_err(|error| PyValueError::new_err(format!("{timeout_s} s: {error}")))?;
+        let timeout = duration(timeout_s)?;
         let client = self.client.client()?;
         let samples = samples.into_iter().map(|it| self.dataset.sample_in_job(SampleId(it)));
         let samples: Vec<_> = samples.collect();

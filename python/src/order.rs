@@ -19,11 +19,15 @@ use crate::errors::Reconfigure;
 /// Computed epochs that are kept, 4 bytes a sample each: the current one and the next.
 const EPOCHS_KEPT: usize = 2;
 
-/// The order of a dataset of a job.
+/// The order of a dataset of a job, and of the epochs beyond it as more of them would have it.
 #[pyclass(frozen, module = "tierfeed._native")]
 pub(crate) struct Order {
+    /// With as many epochs as can be counted.
     spec: Spec,
+    /// Those of the job.
+    epochs: u32,
     every: u32,
+    sequence: String,
     computed: Mutex<Vec<(Epoch, Arc<EpochOrder>)>>,
     /// What this process published, by epoch and rank.
     published: Mutex<Published>,
@@ -40,17 +44,23 @@ enum RankOrder {
 impl Order {
     /// The order of a dataset by itself.
     pub(crate) fn of(dataset: NamedDataset) -> Self {
-        let (spec, every) = (dataset.order(), dataset.every());
-        Self { spec, every, computed: Mutex::default(), published: Mutex::default() }
+        let (spec, every, sequence) = (dataset.order(), dataset.every(), dataset.sequence());
+        Self {
+            epochs: spec.epochs,
+            spec: Spec { epochs: u32::MAX, ..spec },
+            every,
+            sequence,
+            computed: Mutex::default(),
+            published: Mutex::default(),
+        }
     }
 
     fn place(&self, epoch: i64, step: i64, rank: u32) -> PyResult<BatchId> {
         let outside = || {
-            let (epochs, steps) = (self.spec.epochs, self.spec.steps_per_epoch());
-            let ranks = self.spec.world.ranks();
+            let (steps, ranks) = (self.spec.steps_per_epoch(), self.spec.world.ranks());
             PyIndexError::new_err(format!(
                 "no batch at epoch {epoch}, step {step}, rank {rank}: \
-                 there are {epochs} epochs of {steps} steps for {ranks} ranks"
+                 an epoch has {steps} steps for {ranks} ranks"
             ))
         };
         let epoch = Epoch(u32::try_from(epoch).map_err(|_| outside())?);
@@ -131,10 +141,16 @@ impl Order {
         self.spec.samples
     }
 
-    /// Passes over the dataset.
+    /// Passes over the dataset that the job has.
     #[getter]
     fn epochs(&self) -> u32 {
-        self.spec.epochs
+        self.epochs
+    }
+
+    /// What fixes the sequence of an epoch, as JSON.
+    #[getter]
+    fn sequence(&self) -> &str {
+        &self.sequence
     }
 
     /// The dataset is read at the end of each epoch with a number, counted from 1, that this divides.
@@ -165,6 +181,12 @@ impl Order {
     #[getter]
     fn world(&self) -> u32 {
         self.spec.world.ranks()
+    }
+
+    /// Nodes of the job.
+    #[getter]
+    fn nodes(&self) -> u32 {
+        self.spec.world.nodes
     }
 
     /// Training processes of each node.
@@ -295,7 +317,7 @@ impl Order {
     }
 
     fn __eq__(&self, other: &Self) -> bool {
-        self.spec == other.spec
+        self.spec == other.spec && self.epochs == other.epochs && self.every == other.every
     }
 
     /// Forgets the epochs that were published before `epoch`.

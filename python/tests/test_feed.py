@@ -55,6 +55,7 @@ class PlayedAgent:
         dataset: str | None,
         *,
         pinned: bool = False,
+        within_s: float = 30.0,
     ) -> PlayedConnection:
         rank = int(launched["rank"])
         if socket == "nobody" or not self.answers:
@@ -235,13 +236,30 @@ def test_an_agent_that_stays_away_is_tried_once_per_epoch(agent: PlayedAgent) ->
     assert len(agent.connections) == 1
 
 
-def test_the_loss_is_reported_once(agent: PlayedAgent) -> None:
+def test_the_loss_is_reported_once_and_what_it_costs_in_each_epoch(agent: PlayedAgent) -> None:
     agent.lives_for = [1, 1, 1]
     feed = connect()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         list(feed)
-    assert ["directly" in str(warning.message) for warning in seen] == [True]
+    first, *each = (str(warning.message) for warning in seen)
+    assert "reading the rest of the epoch directly" in first
+    assert [text[:55] for text in each] == [
+        f"tierfeed: reading directly: 12 of 13 batches of epoch {epoch}" for epoch in range(3)
+    ]
+    assert feed.mode == "direct"
+
+
+def test_batches_that_the_agent_refuses_are_told_with_the_reason(agent: PlayedAgent) -> None:
+    agent.refuses = {(1, step): "too-large" for step in range(4, 13)}
+    feed = connect()
+    list(feed.epoch(0))
+    assert feed.mode == "agent"
+    with pytest.warns(RuntimeWarning, match="9 of 13 batches of epoch 1 .*agent refused the last of them"):
+        list(feed.epoch(1))
+    assert (feed.mode, feed.agent() is None) == ("direct", False), "an agent that gives little is none"
+    list(feed.epoch(2))
+    assert feed.mode == "agent"
 
 
 def test_a_batch_without_room_is_read_directly_and_the_agent_goes_on(agent: PlayedAgent) -> None:
@@ -352,7 +370,7 @@ def test_a_batch_for_which_there_is_no_room_is_counted_and_said_once(agent: Play
     with pytest.warns(RuntimeWarning, match="training keeps 0 batches") as caught:
         assert places(feed.epoch(0)) == ALL[:13]
     assert feed.lease_copyouts == 3
-    assert len(caught) == 1
+    assert len([it for it in caught if "training keeps" in str(it.message)]) == 1
 
 
 def test_a_batch_that_is_too_large_is_nobodys_fault(agent: PlayedAgent) -> None:

@@ -24,6 +24,35 @@ pub(super) struct SpecDef {
     further: FurtherDatasets,
 }
 
+/// What fixes the sequence of every epoch.
+#[derive(Serialize)]
+struct Sequence {
+    samples: u32,
+    #[serde(with = "named")]
+    shuffle: Shuffle,
+    seed: u64,
+    drop_last: bool,
+}
+
+/// All of an order but how far it goes, where it starts, and how it is divided into batches: as JSON, which is the
+/// same in every process and release.
+pub(crate) fn sequence(order: &Spec) -> String {
+    // Named one by one, so that a new field is thought of here.
+    let Spec {
+        samples,
+        shuffle,
+        seed,
+        drop_last,
+        epochs: _,
+        batch_size: _,
+        world: _,
+        start: _,
+        further: _,
+    } = *order;
+    let sequence = Sequence { samples, shuffle, seed, drop_last };
+    serde_json::to_string(&sequence).expect("numbers and names are always JSON")
+}
+
 /// The orders of the datasets beside the first.
 mod further {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

@@ -28,6 +28,8 @@ class Batches(BatchIterator):
         while first[0] < end_epoch and first[1] >= self._steps(first[0]):
             first = (first[0] + 1, 0)
         self._epoch_begun: int | None = None
+        # Of this epoch: the first step, and the batches that were read directly.
+        self._first_step = self._direct = 0
         self.place = first
 
     def wait_or_read(self, place: EpochStep) -> tuple[Batch, EpochStep, int, AgentConnection | None]:
@@ -37,6 +39,7 @@ class Batches(BatchIterator):
         epoch of `place`, and the connection that they come from.
         """
         if place[0] >= self._end_epoch:
+            self._end_epoch_begun()
             raise StopIteration
         if self.is_ended:
             raise Reconfigure(
@@ -46,7 +49,9 @@ class Batches(BatchIterator):
         if self._epoch_begun != place[0]:
             self._begin(place)
         following = self._after(place)
+        before = self._feed.direct_reads
         batch = self._feed.wait_or_read(place, following, self._window)
+        self._direct += self._feed.direct_reads - before
         return batch, following, self._steps(place[0]), self._feed.agent()
 
     def poll(self) -> Batch | None:
@@ -64,15 +69,29 @@ class Batches(BatchIterator):
     def _begin(self, place: EpochStep) -> None:
         """At the first batch of this iteration, and of each epoch."""
         is_first = self._epoch_begun is None
+        self._end_epoch_begun()
         # An epoch that was looked at ahead may have been published since.
         self._steps_of = (-1, 0)
-        self._epoch_begun = place[0]
+        self._epoch_begun, self._first_step = place
         if is_first:
             self._feed.begin_iteration(self)
         self._feed.begin_epoch(place[0])
         agent = self._feed.agent()
         if is_first and agent is not None:
             agent.requests.keep_only([place, *self._window(place)])
+
+    def left(self) -> None:
+        """This iteration goes no further: it may have left its epoch early."""
+        if self._epoch_begun == self.place[0]:
+            self._end_epoch_begun(self.place[1])
+        self.end()
+
+    def _end_epoch_begun(self, steps: int | None = None) -> None:
+        """Tells the feed what became of the epoch, which ended after so many steps."""
+        if self._epoch_begun is not None and not self.is_ended:
+            end = self._steps(self._epoch_begun) if steps is None else steps
+            self._feed.end_epoch(self._epoch_begun, end - self._first_step, self._direct)
+        self._epoch_begun, self._direct = None, 0
 
     def _window(self, place: EpochStep) -> list[EpochStep]:
         """The batches after `place`, as many as the agent stages."""

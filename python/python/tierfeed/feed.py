@@ -11,7 +11,8 @@ The rules:
    the agent stages, further ones are handed out as copies, so that staging goes on: nothing waits for
    a batch that is never given back.
 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
-   directly; the next epoch tries the agent once more.
+   directly; the next epoch tries the agent once more, one that is silent less and less often
+   (`attempts.py`). At the end of an epoch a warning says how much of it was read directly, and why.
 4. A feed is iterated once at a time: a batch is handed out once, so two iterations would wait for each
    other's batches. The one that began first ends with an error.
 """
@@ -43,6 +44,7 @@ from tierfeed._native import (
     TurnedAway,
 )
 from tierfeed.arguments import own_arguments, refuse_unknown
+from tierfeed.attempts import attempts_at
 from tierfeed.batches import Batches, EpochStep
 from tierfeed.identity import refuse
 from tierfeed.referrers import referrer_of
@@ -68,6 +70,9 @@ EXPLAINED_WITHIN_S = 1.0
 # are staged again only a few times.
 PATIENCE_OUT_OF_TURN_S = 1.0
 PATIENCE_OUT_OF_TURN_MAX_S = 16.0
+
+# An epoch of which less than this part was read directly is not worth a word.
+TOLD_SHARE = 0.01
 
 # A loop holds the batch that it is about to drop and the next one; that is not keeping them.
 LOOP_HOLDS = 2
@@ -175,7 +180,6 @@ class Feed:
         launched: dict[str, str],
         job: str | None = None,
         index: str | None = None,
-        role: str = "trainer",
         trainer: int | None = None,
         rank: int = 0,
         briefing: str | None = None,
@@ -194,7 +198,6 @@ class Feed:
         self._rank = rank
         self._job = job
         self._index = index
-        self._role = role
         # From an agent: enough to read without it, also in children and copies.
         self._briefing = briefing
         # From the job file, if no agent has sent one. It does not confirm the rank of this process.
@@ -210,6 +213,12 @@ class Feed:
         # The epoch that was begun last in this process.
         self._epoch_begun: int | None = None
         self._was_warned = False
+        self.direct_reads = 0
+        """Batches that the agent did not deliver."""
+        # Whether most batches of the epoch that ended last were read directly.
+        self._reads_alone = False
+        # Why the last batch was that the agent did not deliver.
+        self._why_direct = ""
         self._pid: int | None = None
         self._agent: AgentConnection | None = None
         # Whether `_agent` was given up. What it had put into the ring is still delivered.
@@ -238,8 +247,9 @@ class Feed:
 
     @property
     def mode(self) -> str:
-        """`"agent"` or `"direct"`: where the next batch will come from."""
-        return "direct" if self.agent() is None else "agent"
+        """`"agent"` or `"direct"`: where batches come from. Also `"direct"` if there is an agent and
+        most batches of the last epoch were read directly all the same."""
+        return "direct" if self.agent() is None or self._reads_alone else "agent"
 
     @property
     def order(self) -> Order:
@@ -281,6 +291,11 @@ class Feed:
         return f"{number:016x}"
 
     @property
+    def class_names(self) -> list[str]:
+        """The names of the classes in the order of their labels; empty if the dataset has none."""
+        return self._cold_reader().class_names
+
+    @property
     def on_error(self) -> str:
         """`"fail"` or `"skip"`: what the job says about a sample that cannot be read or decoded."""
         agent = self.agent()
@@ -319,9 +334,13 @@ class Feed:
         return Batches(self, (0, 0), self.epochs)
 
     def epoch(self, epoch: int, start_step: int = 0) -> Batches:
-        """The batches of one epoch from `start_step` on."""
-        if not 0 <= epoch < self.epochs:
-            raise IndexError(f"epoch {epoch}; the job has {self.epochs}, from 0")
+        """The batches of one epoch from `start_step` on.
+
+        The agent stages the epochs of the job; one beyond them, which has the order that it would have
+        if the job had more, is read directly.
+        """
+        if epoch < 0:
+            raise IndexError(f"epoch {epoch}; epochs count from 0")
         steps = self.order.steps_in(epoch, self._rank)
         if not 0 <= start_step <= steps:
             raise IndexError(f"step {start_step}; epoch {epoch} has {steps}, from 0")
@@ -342,6 +361,14 @@ class Feed:
         ids = [int(sample) for sample in samples]
         batch = self._cold_reader().read(0, 0, self._rank, ids, drawn_for=epoch)
         self._note_unreadable(batch)
+        self._count_read(epoch, batch, begin_ns, begin_ns)
+        return batch
+
+    def read_again(self, epoch: int, step: int) -> Batch:
+        """A batch of an epoch, read directly to take the place of another one: its losses were said."""
+        begin_ns = time.monotonic_ns()
+        ids = self.order.batch(epoch, step, self._rank)
+        batch = self._cold_reader().read(epoch, step, self._rank, ids)
         self._count_read(epoch, batch, begin_ns, begin_ns)
         return batch
 
@@ -378,7 +405,7 @@ class Feed:
         ids = [int(sample) for sample in samples]
         self.order.publish(epoch, self._rank, ids)
         agent = self.agent()
-        if agent is not None:
+        if agent is not None and epoch < self.epochs:
             try:
                 agent.publish(epoch, ids)
             except (Gone, Retry) as gone:
@@ -408,7 +435,7 @@ class Feed:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        given = (self._socket, self._launched, self._job, self._index, self._role, self._trainer)
+        given = (self._socket, self._launched, self._job, self._index, self._trainer)
         return _restore, (*given, self._rank, self._briefing, self._published(), self._dataset)
 
     def __repr__(self) -> str:
@@ -438,7 +465,25 @@ class Feed:
         self.order.forget_before(epoch)
         self._epoch_begun = epoch
         if self.agent() is None and self._socket is not None:
-            self._connect()
+            gone = self._connect()
+            self._why_direct = self._why_direct if gone is None else str(gone)
+
+    def end_epoch(self, epoch: int, batches: int, direct: int) -> None:
+        """So many batches of an epoch were handed out, of which this process read some directly. Says
+        so, if there should be an agent."""
+        if batches == 0:
+            return
+        self._reads_alone = 2 * direct > batches
+        self._skipped.end_epoch(epoch)
+        # Of epochs that the job does not have it is said before.
+        if self._socket is not None and epoch < self.epochs and direct >= TOLD_SHARE * batches > 0:
+            warnings.warn(
+                f"tierfeed: reading directly: {direct} of {batches} batches of epoch {epoch}"
+                f" ({direct / batches:.0%}) were read from the cold store by this process, which is"
+                f" slower: {self._why_direct or 'no agent delivered them'}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def training_epoch(self) -> int:
         """The epoch that the first dataset of the job is read in, by this process."""
@@ -448,10 +493,13 @@ class Feed:
         """`epoch`, or if the job does not read the dataset in it, another one with the same batches, if
         there is one: the next in which it is read, or the last."""
         order = self.order
-        if order.every == 1 or order.shuffle != "sequential":
+        if order.shuffle != "sequential":
             return epoch
         due = epoch + order.every - 1 - epoch % order.every
-        return due if due < order.epochs else order.epochs // order.every * order.every - 1
+        if due >= order.epochs:
+            due = order.epochs // order.every * order.every - 1
+        is_same = order.steps_in(due, self._rank) == order.steps_in(epoch, self._rank)
+        return due if is_same else epoch
 
     def _beside(self) -> list[Feed]:
         """The feeds of this process for the first dataset of the same job."""
@@ -462,7 +510,7 @@ class Feed:
         """From now on only `batches` takes batches in turn."""
         earlier = None if self._iteration is None else self._iteration()
         if earlier is not None and earlier is not batches:
-            earlier.end()
+            earlier.left()
         self._iteration = weakref.ref(batches)
 
     def wait_or_read(self, place: EpochStep, following: EpochStep, window: Window) -> Batch:
@@ -484,6 +532,9 @@ class Feed:
             batch = answer
             skipped = batch.delivered(asked_ns, answered_ns)
         else:
+            if agent is not None and place[0] < self.epochs:
+                self._why_direct = _why(answer, self._is_lost) or self._why_direct
+            self.direct_reads += 1
             batch = self._read_directly(place, answer)
             skipped = len(batch.skipped)
             self._count_read(place[0], batch, asked_ns, answered_ns)
@@ -540,6 +591,8 @@ class Feed:
             requests.abandon(place)
             if holds_all or self._is_lost:
                 return None
+            assert self._socket is not None, "it was connected"
+            attempts_at(self._socket).silent()
             raise Gone(f"the agent gave no answer for {patience_s:.0f} s")
         answer = requests.take(place)
         if answer is None and gone is not None and not requests.in_flight:
@@ -641,14 +694,23 @@ class Feed:
         return self._order.published(self._rank)
 
     def _connect(self) -> Gone | None:
-        """Tries once to connect. An agent with another order than before runs another job."""
+        """Tries once to connect, if that is due. An agent with another order than before runs another
+        job."""
         assert self._socket is not None
+        attempts, begin_s = attempts_at(self._socket), time.monotonic()
+        if not attempts.is_due(begin_s):
+            return Gone("the agent was silent, and is tried again later")
         try:
-            role = _role_here(self._role)
+            role = _role_here()
             pinned = self._is_pinned and role == "trainer"
             given = (self._launched, role, self._trainer, self._dataset)
-            agent = AgentConnection.connect(self._socket, *given, pinned=pinned)
+            agent = AgentConnection.connect(
+                self._socket, *given, pinned=pinned, within_s=attempts.within_s
+            )
+            attempts.succeeded()
         except Gone as gone:
+            end_s = time.monotonic()
+            attempts.failed(end_s, end_s - begin_s)
             return gone
         except TurnedAway as reason:
             if self._briefing is None:
@@ -665,7 +727,8 @@ class Feed:
             return Gone("the agent at this socket runs another job")
         try:
             for epoch, samples in self._order.published(self._rank).items():
-                agent.publish(epoch, samples)
+                if epoch < self._order.epochs:
+                    agent.publish(epoch, samples)
         except (Gone, Retry) as gone:
             return Gone(str(gone))
         self._rank = agent.rank
@@ -711,6 +774,7 @@ class Feed:
 
     def _give_up(self, gone: Gone | Retry) -> None:
         self._is_lost = True
+        self._why_direct = str(gone)
         self._warn(f"reading the rest of the epoch directly: {gone}")
 
     def _warn(self, message: str) -> None:
@@ -726,18 +790,26 @@ class Feed:
         self._reset()
 
 
-def _role_here(role: str) -> str:
+def _role_here() -> str:
     """`worker` in a worker process of a `DataLoader`; else `trainer`: training itself waits."""
     torch = sys.modules.get("torch")
-    if role == "worker" and torch is not None and torch.utils.data.get_worker_info() is None:
-        return "trainer"
-    return role
+    is_worker = torch is not None and torch.utils.data.get_worker_info() is not None
+    return "worker" if is_worker else "trainer"
 
 
 def is_exhausted(agent: AgentConnection) -> bool:
     """Whether this process keeps as many batches as the agent stages for it."""
     kept = agent.leases - len(agent.requests.answered)
     return kept >= agent.batches_ahead and kept > LOOP_HOLDS
+
+
+def _why(answer: Refused | None, is_lost: bool) -> str:
+    """Why the agent does not deliver a batch, in words; nothing if that is known already."""
+    if is_lost:
+        return ""
+    if answer is not None:
+        return f"the agent refused the last of them: {answer}"
+    return "training keeps as many batches as the agent stages"
 
 
 def _has_no_room(answer: Batch | Refused | None) -> bool:
@@ -749,7 +821,6 @@ def _restore(
     launched: dict[str, str],
     job: str | None,
     index: str | None,
-    role: str,
     trainer: int,
     rank: int,
     briefing: str | None,
@@ -761,7 +832,6 @@ def _restore(
         launched=launched,
         job=job,
         index=index,
-        role=role,
         trainer=trainer,
         rank=rank,
         briefing=briefing,

@@ -11,6 +11,9 @@ from tierfeed._native import Error
 # More are counted and not listed.
 SKIPPED_MAX = 10_000
 
+# Warned of are the first one, and those with these numbers.
+WARNED_AT = (1, 10, 100, 1_000)
+
 
 class Skipped(NamedTuple):
     """A sample that training did not get."""
@@ -24,11 +27,12 @@ class Skipped(NamedTuple):
 
 
 class SkippedSamples:
-    """Counts the samples that were left out, lists the first of them, and warns of the very first."""
+    """Counts the samples that were left out, lists the first of them, and warns as they become more."""
 
     def __init__(self) -> None:
         self.count = 0
         self.listed: list[Skipped] = []
+        self._before_epoch = 0
 
     def add(self, sample: int, reason: str, file_of: Callable[[int], str]) -> None:
         """Counts a sample; `file_of` returns the file that holds it."""
@@ -40,10 +44,20 @@ class SkippedSamples:
         except Error as error:
             name = f"sample {sample} ({error})"
         self.listed.append(Skipped(sample, name, reason))
-        if len(self.listed) == 1:
-            warnings.warn(
-                f"tierfeed: on_error is skip: sample {sample}, {name}, is left out ({reason});"
-                " Feed.skipped lists this one and those that follow",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        if self.count in WARNED_AT:
+            many = "" if self.count == 1 else f", the {self.count:,}th"
+            _warn(f"sample {sample}, {name}, is left out ({reason}){many}", stacklevel=4)
+
+    def end_epoch(self, epoch: int) -> None:
+        """Says how many samples were left out since the epoch before, if any."""
+        new, self._before_epoch = self.count - self._before_epoch, self.count
+        if new:
+            _warn(f"{new:,} samples were left out in epoch {epoch}", stacklevel=3)
+
+
+def _warn(message: str, stacklevel: int) -> None:
+    warnings.warn(
+        f"tierfeed: on_error is skip: {message}; Feed.skipped lists them",
+        RuntimeWarning,
+        stacklevel=stacklevel,
+    )
