@@ -143,7 +143,7 @@ def test_a_state_of_another_dataset_or_order_is_refused(tmp_path) -> None:
     with pytest.raises(tierfeed.Reconfigure, match="fingerprint"):
         TierLoader(make_world(tmp_path / "two").direct()).load_state_dict(state)
     with pytest.raises(tierfeed.Reconfigure, match="seed"):
-        loader.load_state_dict({**state, "seed": 8})
+        loader.load_state_dict({**state, "order": {**state["order"], "seed": 8}})
 
 
 def test_a_new_epoch_starts_at_its_beginning(world: World) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tierfeed._native import Reconfigure
 from tierfeed.batches import EpochStep
 from tierfeed.torch.loader import TierLoader
 
@@ -77,15 +76,8 @@ class _NumberedBatches(Dataset[Any]):
         if place != self._next:
             self._loader.seek(epoch, step)
             self._pass = iter(self._loader)
-        for batch in self._pass:
-            if self._loader.state_dict()["step"] != step + 1:
-                break
-            self._next = (epoch, step + 1)
-            return batch
-        raise Reconfigure(
-            f"nothing is left of step {step} of epoch {epoch}, as on_error is skip, and a trainer counts"
-            " batches before it trains: mend the files that `skipped` of the loader names"
-        )
+        self._next = (epoch, step + 1)
+        return next(self._pass)
 
 
 class _Numbers(Sampler[list[EpochStep]]):
@@ -105,7 +97,7 @@ class _Numbers(Sampler[list[EpochStep]]):
         self._epoch = epoch
 
     def __len__(self) -> int:
-        return self._loader._handed_out(min(self._epoch, self._loader.feed.epochs - 1))
+        return self._loader._handed_out(self._epoch)
 
     def __iter__(self) -> Iterator[list[EpochStep]]:
         epoch, steps = self._epoch, len(self)

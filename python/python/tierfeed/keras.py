@@ -14,6 +14,7 @@ import tierfeed.numpy
 from tierfeed._native import Reconfigure
 from tierfeed.decoding import Decode, DecodeThreads
 from tierfeed.loader import ShortBatch, Source
+from tierfeed.position import beyond
 from tierfeed.transforms import Transform
 
 __all__ = ["TierEpochs", "TierPyDataset"]
@@ -61,8 +62,10 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
             **keys,
         )
         self._transform = transform
-        # TensorFlow asks from threads of its own.
+        # TensorFlow asks from threads of its own, and beyond the last epoch for what nothing takes: not
+        # what is asked for is more than the job has, but what is begun.
         self._lock = threading.Lock()
+        self.loader._position.warns_beyond = False
         self._was_warned = False
         self.set_epoch(self._due(self.loader.epoch) if initial_epoch is None else initial_epoch)
 
@@ -107,7 +110,12 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Called by Keras: goes to the next epoch of the job, if all of this one was handed out."""
         with self._lock:
             if self._is_over:
-                self._begin(self._due(min(self._epoch + 1, self.loader.feed.epochs - 1)))
+                self._begin(self._due(self._epoch + 1))
+            feed = self.loader.feed
+            if self._epoch >= feed.epochs and feed.order.shuffle != "sequential":
+                warnings.warn(
+                    f"tierfeed: {beyond(self._epoch, feed.epochs)}", RuntimeWarning, stacklevel=3
+                )
 
     def close(self) -> None:
         """Disconnects."""
@@ -125,7 +133,7 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
                 f"epoch {epoch} has no batches, as the job starts in epoch {start} (order.start): pass"
                 f" initial_epoch={start} to fit"
             )
-        self.loader.set_epoch(epoch)
+        self.loader._position.set_epoch(epoch)
         self._epoch = epoch
         self._steps = len(self.loader)
         self._following = 0
@@ -133,8 +141,8 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._kept: dict[int, Any] = {}
 
     def _go_on(self) -> None:
-        """Goes to the next epoch, if there is one and all of this one was handed out."""
-        if self._is_over and self._epoch + 1 < self.loader.feed.epochs:
+        """Goes to the next epoch, if all of this one was handed out."""
+        if self._is_over:
             self._begin(self._due(self._epoch + 1))
 
     def _due(self, epoch: int) -> int:
@@ -144,16 +152,9 @@ class TierPyDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def _in_turn(self) -> Any:
         self._following += 1
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise Reconfigure(
-                f"nothing is left of a batch of epoch {self._epoch}, as on_error is skip, and Keras"
-                " counts batches before it trains: mend the files that `skipped` of the loader names"
-            ) from None
+        return next(self._batches)
 
     def _out_of_turn(self, index: int) -> Any:
-        # Beyond the last epoch TensorFlow asks for what nothing takes.
         if not self._was_warned and not self._is_over:
             self._was_warned = True
             warnings.warn(
