@@ -278,3 +278,17 @@ def test_what_has_no_numbers_or_no_feed_is_refused(published: World) -> None:
 def test_a_computed_order_takes_no_announcement(world: World) -> None:
     with pytest.raises(tierfeed.Reconfigure, match="torch-distributed"):
         announce(RandomSampler(range(SAMPLES)), epoch=0, feed=world.direct())
+
+
+def test_persistent_workers_are_told_that_they_hear_of_one_epoch_only(published: World) -> None:
+    dataset = TierDataset(published.direct())
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
+    with pytest.warns(RuntimeWarning, match="hear of the first epoch .* leave it out") as said:
+        announce(loader, epoch=0)
+    assert said[-1].filename == __file__
+
+
+def test_a_batch_in_the_middle_that_is_not_full_is_said_in_words(published: World) -> None:
+    buckets = [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    with pytest.raises(tierfeed.Reconfigure, match="before its last one that is not full: .*sample 6"):
+        announce(buckets, epoch=0, feed=published.direct())

@@ -189,13 +189,16 @@ def test_a_loader_that_nobody_has_any_more_ends_its_agent(tmp_path) -> None:
 def test_a_cell_that_is_run_again_replaces_the_loader_that_it_made(tmp_path, monkeypatch) -> None:
     world = make_world(tmp_path)
     monkeypatch.setattr(sys, "ps1", "In [1]: ", raising=False)
-    history = [tierfeed.connect(source_of(world), **keys_of(world))]
-    history.append(tierfeed.connect(source_of(world), **{**keys_of(world), "batch_size": 5}))
-    first, second = (feed._embedded._process for feed in history)
-    assert (first.poll(), second.poll()) == (0, None)
+    keys = keys_of(world)
+    given = (keys, {**keys, "batch_size": 5}, keys)
+    history = [tierfeed.connect(source_of(world), **it) for it in given]
+    first, other, again = (feed._embedded._process for feed in history)
+    ended = (first.poll(), other.poll(), again.poll())
+    assert ended == (0, None, None), "one with other arguments stays"
     assert len(next(history[1].epoch(0))) == 5
-    history[1].close()
-    assert second.poll() == 0
+    assert next(history[2].epoch(0)).origin == "agent"
+    for feed in history[1:]:
+        feed.close()
 
 
 def test_the_report_is_there_while_the_training_runs_and_after_its_end(tmp_path) -> None:

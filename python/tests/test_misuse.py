@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 import needs
 import tierfeed
 from conftest import SEED, World, make_world
+from tierfeed.arguments import job_file
 from tierfeed.torch import TierDataset, TierDistributedSampler, TierLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore:tierfeed:RuntimeWarning")
@@ -82,7 +84,9 @@ def test_skipping_covers_decoding_and_lists_the_files(tmp_path, threads: int) ->
     with TierLoader(world.direct(), decode=broken, decode_threads=threads) as loader:
         with pytest.warns(RuntimeWarning, match=r"left out \(ValueError: no picture in") as caught:
             batches = list(loader)
-        assert len(caught) == 1, "it is said once"
+        said = [str(it.message) for it in caught if "left out" in str(it.message)]
+        assert len(said) == 3, "the first one, the tenth, and the end of the epoch"
+        assert "the 10th" in said[1] and "17 samples were left out in epoch 0" in said[2]
         order = [id for batch in world.torch_order(0, 0) for id in batch]
         assert [int(id) for batch in batches for id in batch] == [id for id in order if id % 3]
         left_out = {id for id in order if id % 3 == 0}
@@ -92,21 +96,55 @@ def test_skipping_covers_decoding_and_lists_the_files(tmp_path, threads: int) ->
         assert loader.feed.faults == len(loader.skipped) == sum(1 for id in order if id % 3 == 0)
 
 
-def test_a_batch_of_which_nothing_is_left_is_not_handed_out(tmp_path) -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+def test_in_the_place_of_a_batch_of_which_nothing_is_left_another_one_is_handed_out(
+    tmp_path, threads: int
+) -> None:
     world = make_world(tmp_path, on_error="skip", batch_size=1)
     feeds = [world.direct(), world.direct()]
     for id in (3, 4):
         world.files[id].unlink()
-    with TierLoader(feeds[0], decode=broken) as loader:
-        batches = list(loader)
-        order = [id for batch in world.torch_order(0, 0) for id in batch]
-        assert [int(batch) for batch in batches] == [id for id in order if id % 3 and id != 4]
+    order = [id for batch in world.torch_order(0, 0) for id in batch]
+    with TierLoader(feeds[0], decode=broken, decode_threads=threads) as loader:
+        batches = [int(batch) for batch in loader]
+        assert len(batches) == len(loader) == 50, "as many as every other rank has"
+        kept = [id for id in order if id % 3 and id != 4]
+        assert [it for it, id in zip(batches, order, strict=True) if id in kept] == kept
+        assert set(batches) == set(kept)
         unreadable = {it.sample: it.reason for it in loader.skipped if it.sample in (3, 4)}
         assert unreadable.keys() == {3, 4}
         for sample, reason in unreadable.items():
             assert f"{world.files[sample]} is gone" in reason
+        assert int(loader.batch(0, order.index(4))) in kept
     with TierLoader(feeds[1]) as loader:
-        assert len(list(loader)) == len(order) - sum(id in (3, 4) for id in order)
+        assert len(list(loader)) == 50
+
+
+def test_batches_of_one_size_are_filled_up_with_what_is_left_of_them(tmp_path) -> None:
+    world = make_world(tmp_path, on_error="skip")
+    feeds = [world.direct(), world.direct()]
+    first = world.torch_order(0, 0)[0]
+    world.files[first[1]].unlink()
+    left = [first[0], *first[2:], first[0]]
+    for feed, decode in zip(feeds, (lambda sample, _: sample.id, None), strict=True):
+        collate = list if decode is None else torch.tensor
+        loader = TierLoader(feed, decode=decode, collate=collate, short_batch="drop")
+        batches = list(loader)
+        assert [len(batch) for batch in batches] == [4] * 12 and len(loader) == 12
+        if decode is None:
+            assert [bytes(it.numpy()) for it, _ in batches[0]] == [world.content(id) for id in left]
+        else:
+            assert batches[0].tolist() == left
+
+
+def test_an_epoch_without_samples_is_an_error(tmp_path) -> None:
+    world = make_world(tmp_path, on_error="skip")
+
+    def fails(sample: tierfeed.Sample, label: int) -> None:
+        raise ValueError("no picture")
+
+    with pytest.raises(tierfeed.Reconfigure, match="no batch of epoch 0 is left for rank 0"):
+        list(TierLoader(world.direct(), decode=fails))
 
 
 def test_an_ordinary_loader_is_told_of_a_batch_of_which_nothing_is_left(tmp_path) -> None:
@@ -157,6 +195,10 @@ def test_what_is_no_feed_is_refused_with_what_would_be(world: World) -> None:
         ("shuffle", "order.shuffle"),
         ("collate_fn", "called collate="),
         ("pin_memory_device", "pin_memory="),
+        ("drop_last", 'short_batch="drop".*order={"drop_last": ...}'),
+        ("persistent_workers", "no worker processes.*decode_threads="),
+        ("prefetch_factor", 'prefetch={"batches": 4}'),
+        ("sampler", "shuffle= beside the path.*TierDataset"),
         ("decode_thread", "did you mean decode_threads="),
         ("nonsense", "it takes decode, decode_threads, collate, pin_memory, device"),
     ],
@@ -164,8 +206,26 @@ def test_what_is_no_feed_is_refused_with_what_would_be(world: World) -> None:
 def test_arguments_of_other_loaders_are_refused_with_what_they_are_here(
     world: World, name: str, advice: str
 ) -> None:
-    with pytest.raises(TypeError, match=f"TierLoader takes no {name}=.*{advice}"):
-        TierLoader(world.direct(), **{name: 1})
+    for source in (world.direct(), "/data/train"):
+        if source == "/data/train" and name in ("batch_size", "shuffle"):
+            continue  # arguments beside the path of a dataset
+        with pytest.raises(TypeError, match=f"TierLoader takes no {name}=.*{advice}"):
+            TierLoader(source, **{name: 1})
+
+
+def test_a_generator_of_pytorch_is_no_generator_of_a_job() -> None:
+    with pytest.raises(TypeError, match="takes no generator=: the order is drawn from seed="):
+        TierLoader("/data/train", batch_size=4, generator=torch.Generator())
+
+
+def test_keys_of_the_order_may_stand_in_a_mapping() -> None:
+    text = job_file("/data", {"seed": 1, "order": {"drop_last": True}})
+    order = json.loads(text.partition("\n")[2])["order"]
+    assert order == {"shuffle": "torch-distributed", "seed": 1, "drop_last": True}
+    with pytest.raises(TypeError, match="seed= is given twice"):
+        job_file("/data", {"seed": 1, "order": {"seed": 2}})
+    with pytest.raises(TypeError, match="order is 3"):
+        job_file("/data", {"order": 3})
 
 
 def test_a_loader_is_not_a_dataset(world: World) -> None:
@@ -182,11 +242,6 @@ def test_an_epoch_that_cannot_be_is_refused(world: World, make: type) -> None:
     with pytest.raises(TypeError):
         it.set_epoch(1.5)
     it.set_epoch(2)
-
-
-def test_a_loader_is_told_how_many_epochs_there_are(world: World) -> None:
-    with pytest.raises(IndexError, match="epoch 3; the job has 3, from 0"):
-        TierLoader(world.direct()).set_epoch(3)
 
 
 @pytest.mark.parametrize("threads", [0, 2])

@@ -18,6 +18,7 @@ import tierfeed.numpy
 import tierfeed.torch
 from conftest import SEED, World
 from tierfeed import transforms
+from tierfeed.fields import columns_of
 
 pytestmark = pytest.mark.node
 
@@ -211,3 +212,18 @@ def run_in_vain(world: World) -> str:
     done = subprocess.run(line, capture_output=True, text=True, timeout=node.TIMEOUT_S)
     assert done.returncode != 0
     return done.stderr
+
+
+@pytest.mark.parametrize("value", [b"9223372036854775808", b"-9223372036854775809"])
+def test_a_number_that_no_tensor_takes_names_its_sample_and_field(value: bytes) -> None:
+    class Stored:
+        id = 7
+        stored = b""
+
+    class Members:
+        def fields(self, stored: bytes) -> list[tuple[str, str, bytes]]:
+            return [("cls", "member", value)]
+
+    named = f"field cls of sample 7 is {value.decode()}, .*int64"
+    with pytest.raises(tierfeed.Reconfigure, match=named):
+        columns_of(Members(), [Stored()])  # type: ignore[arg-type,list-item]

@@ -78,6 +78,9 @@ JOB_KEYS = (
 )
 KEYS = (*JOB_KEYS, *DATASET_KEYS, *ORDER_KEYS)
 
+# The keys of the order may also stand in a mapping: some mean something else as arguments of others.
+ARGUMENTS = (*KEYS, "order")
+
 # A job file takes these relative to its own directory, arguments relative to the working directory.
 PATH_KEYS = ("source", "index", "manifest", "path")
 
@@ -90,7 +93,7 @@ NAME_CHARS_MAX = 48
 
 def refuse_unknown(
     names: Iterable[str],
-    known: Collection[str] = KEYS,
+    known: Collection[str] = ARGUMENTS,
     *,
     of: str,
     elsewhere: Mapping[str, str] | None = None,
@@ -142,7 +145,7 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
     job = {
         **_chosen(given, JOB_KEYS),
         "dataset": {"source": os.fspath(source), **_chosen(given, DATASET_KEYS)},
-        "order": _chosen(given, ORDER_KEYS),
+        "order": {**_chosen(given, ORDER_KEYS), **_order(keys)},
     }
     job = _plain(job)
     job.setdefault("name", _name(job))
@@ -164,6 +167,15 @@ def _usual(keys: Mapping[str, Any], *, shuffle: bool) -> dict[str, Any]:
     if isinstance(shuffled, bool):
         shuffled = "torch-distributed" if shuffled else "sequential"
     return {"shuffle": shuffled, "format": keys.get("format", "image-folder")}
+
+
+def _order(keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    order = keys.get("order", {})
+    if not isinstance(order, Mapping):
+        raise TypeError(f'order is {order!r}; it has keys of the order, such as {{"drop_last": True}}')
+    if twice := [name for name in order if keys.get(name) is not None]:
+        raise TypeError(f"{twice[0]}= is given twice: as an argument, and in order=")
+    return order
 
 
 def _chosen(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class EmbeddedAgent:
     def __init__(
         self, dataset: Mapping[str, Any], process: subprocess.Popen[str], told: Mapping[str, str]
     ) -> None:
-        self.source: str = dataset["source"]
+        self.arguments: str = dataset["arguments"]
         self.datasets: frozenset[str] = frozenset(dataset["further"])
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self.socket = told["TIERFEED_SOCK"]
@@ -114,10 +114,10 @@ def start(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> EmbeddedAg
         )
     text = arguments.job_file(source, keys)
     job = json.loads(text.partition("\n")[2])
-    dataset = {"source": job["dataset"]["source"], "further": job.get("datasets", {})}
+    dataset = {"arguments": text, "further": job.get("datasets", {})}
     if _is_interactive():
         # A cell that is run again: the earlier loader may live on in the history of the session.
-        for earlier in [it for it in _agents if it.source == dataset["source"]]:
+        for earlier in [it for it in _agents if it.arguments == text]:
             earlier.end()
     process = _spawn()
     try:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tierfeed._native import Pipeline, Sample
+from tierfeed._native import Pipeline, Reconfigure, Sample
 
 Fields = dict[str, Any]
 """The fields of one sample by name."""
@@ -33,9 +33,22 @@ def fields_of(pipeline: Pipeline, sample: Sample) -> Fields:
 
 def columns_of(pipeline: Pipeline, samples: Iterable[Sample]) -> Columns:
     """The fields of all samples of a batch, in their order."""
-    rows = [fields_of(pipeline, sample) for sample in samples]
+    rows = [_checked(sample.id, fields_of(pipeline, sample)) for sample in samples]
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _checked(sample: int, fields: Fields) -> Fields:
+    """The fields themselves; raises if a number does not fit the tensors that columns become."""
+    for name, value in fields.items():
+        numbers = value if isinstance(value, list) else [value]
+        for number in numbers:
+            if isinstance(number, int) and not -(2**63) <= number < 2**63:
+                raise Reconfigure(
+                    f"field {name} of sample {sample} is {number}, and numbers of a batch are int64:"
+                    " store it as text, such as a member .txt instead of .cls or .id"
+                )
+    return fields
 
 
 def is_numeric(column: list[Any]) -> bool:

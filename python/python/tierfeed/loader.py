@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Self
+from itertools import cycle, islice
+from typing import Any, Literal, NamedTuple, Never, Self
 
 from tierfeed._native import Batch, Pipeline, Reconfigure
-from tierfeed.arguments import KEYS, own_arguments, refuse_unknown
+from tierfeed.arguments import ARGUMENTS, own_arguments, refuse_unknown
 from tierfeed.batches import Batches
 from tierfeed.decoding import CLOSED, Decode, Decoder, DecodeThreads
 from tierfeed.delivery import Delivery
@@ -38,11 +40,39 @@ class Begun(NamedTuple):
     started: list[Any]
 
 
+class Made(NamedTuple):
+    """What training gets of a batch."""
+
+    value: Any
+    samples: int
+
+
 class _Sent(NamedTuple):
     """A batch on its way to training, at the latest when training asks for it."""
 
     step: int
     value: Any
+
+
+class Samples:
+    """The samples of a loader, which are counted here and read by the loader."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __len__(self) -> int:
+        return self._feed.samples
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes in the order of their labels, as those of an `ImageFolder`."""
+        return self._feed.class_names
+
+    def __getitem__(self, index: object) -> Never:
+        raise TypeError(
+            "the dataset of a TierLoader gives no single samples: Feed.read([number]) does, and"
+            " tierfeed.torch.TierDataset is a dataset for a DataLoader"
+        )
 
 
 class Loader:
@@ -53,6 +83,10 @@ class Loader:
     `decode_threads`, those of the next batch as soon as it is staged. With "auto" their number follows
     from what decoding takes and how long training computes. One pass at a time: an iterator ends when
     another one of the same loader begins.
+
+    All ranks hand out equally many batches of an epoch. In the place of one of which `on_error: skip`
+    left nothing, another one of the epoch is handed out once more. With `short_batch="drop"`, which is
+    for trainings that need batches of one size, what is left of a batch is repeated up to that.
 
     A subclass may replace `_delivery`. `elsewhere` has the advice for arguments of other loaders.
     """
@@ -89,6 +123,18 @@ class Loader:
         self._position = Position(self.feed)
         self._waits = Waits()
         self._closings = 0
+        # Whether it said that a batch is handed out in the place of another one.
+        self._was_said = False
+
+    @property
+    def dataset(self) -> Samples:
+        """What the loader reads: its length is the number of samples, as that of any dataset."""
+        return Samples(self.feed)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of this rank."""
+        return self.feed.batch_size
 
     @property
     def epoch(self) -> int:
@@ -106,6 +152,7 @@ class Loader:
 
         Naming the epoch that `load_state_dict` resumed keeps its position.
         """
+        self._position.say_counted_from_1(epoch)
         self._position.set_epoch(epoch)
 
     @property
@@ -119,11 +166,15 @@ class Loader:
 
     def _handed_out(self, epoch: int) -> int:
         """Batches of an epoch, without a short last one that is left out."""
+        steps = self.feed.order.steps_in(epoch, self.feed.rank)
+        return steps - (steps > 0 and self._is_dropped(epoch, steps - 1))
+
+    def _is_dropped(self, epoch: int, step: int) -> bool:
+        """Whether the order has fewer samples for a batch than for others, and such are not wanted."""
         order, rank = self.feed.order, self.feed.rank
-        steps = order.steps_in(epoch, rank)
-        if self._short_batch == "keep" or steps == 0:
-            return steps
-        return steps - (len(order.batch(epoch, steps - 1, rank)) < order.batch_size)
+        is_last = step + 1 == order.steps_in(epoch, rank)
+        wants_whole = self._short_batch == "drop"
+        return wants_whole and is_last and len(order.batch(epoch, step, rank)) < order.batch_size
 
     def __iter__(self) -> Iterator[Any]:
         (epoch, start), closings = self._position.begin(), self._closings
@@ -157,13 +208,9 @@ class Loader:
     def batch(self, epoch: int, step: int) -> Any:
         """One batch, out of turn."""
         (begun,) = self._begin(self.feed.batch(epoch, step))
-        sent = self._send(begun)
-        if not sent:
-            raise Reconfigure(
-                f"all samples of step {step} of epoch {epoch} were left out, as on_error is skip:"
-                " `skipped` says why"
-            )
-        return self._delivery.hand_out(sent[0])
+        made = self._make(begun)
+        value = made.value if made.samples else self._instead(epoch, step)
+        return self._delivery.hand_out(value)
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the batch that was handed out last."""
@@ -214,7 +261,8 @@ class Loader:
         """Starts to decode a batch; an empty list if there is none."""
         if batch is None:
             return []
-        return [Begun(batch, [] if self._decoder is None else self._decoder.start(batch))]
+        decoder = self._decoder
+        return [Begun(batch, [] if decoder is None else decoder.start(batch, batch.epoch))]
 
     def _finish_ahead(self, begun: list[Begun]) -> list[_Sent]:
         """Sends the next batch before training asks for it, if it is decoded already."""
@@ -228,7 +276,7 @@ class Loader:
 
         Training asked for it at `wanted_ns`; its bytes had come at `there_ns`."""
         batch = begun.batch
-        sent = self._send(begun)
+        made = self._make(begun)
         ready_ns = time.monotonic_ns()
         self.feed.note_decoding(batch.epoch, ready_ns - there_ns, self._decode_threads())
         self._waits.add(
@@ -237,19 +285,57 @@ class Loader:
             samples=len(batch),
             nbytes=batch.nbytes,
         )
-        if self._short_batch == "drop" and len(batch) < self.feed.batch_size:
-            sent.clear()
-        if not sent:
+        if self._is_dropped(batch.epoch, batch.step):
             self._position.take(batch.step)
-        return [_Sent(batch.step, sent.pop())] if sent else []
+            return []
+        value = made.value if made.samples else self._instead(batch.epoch, batch.step)
+        return [_Sent(batch.step, value)]
 
-    def _send(self, begun: Begun) -> list[Any]:
-        """Decodes the rest of a batch and sends it; an empty list if nothing is left of it."""
+    def _make(self, begun: Begun) -> Made:
+        """Decodes the rest of a batch and sends it, if anything is left of it."""
         batch, started = begun
         if self._decoder is None:
-            return [self._delivery.send(batch, self._whole(batch))] if len(batch) else []
+            if (count := self._filled(batch, len(batch))) > len(batch):
+                batch = self.feed.read(islice(cycle(batch.samples), count), epoch=batch.epoch)
+            value = self._delivery.send(batch, self._whole(batch)) if count else None
+            return Made(value, count)
         decoded = self._decoder.finish(started)
-        return [self._delivery.send(batch, self._collate(decoded))] if decoded else []
+        count = self._filled(batch, len(decoded))
+        decoded = list(islice(cycle(decoded), count))
+        value = self._delivery.send(batch, self._collate(decoded)) if decoded else None
+        return Made(value, count)
+
+    def _filled(self, batch: Batch, left: int) -> int:
+        """The samples that a batch is handed out with, of which so many are left."""
+        is_whole = self._short_batch == "keep" or self._is_dropped(batch.epoch, batch.step)
+        return left if is_whole or not left else self.feed.batch_size
+
+    def _instead(self, epoch: int, step: int) -> Any:
+        """What is handed out in the place of a batch of which nothing is left: the batch before it, or
+        if that is no better, the nearest of the epoch."""
+        steps = self._handed_out(epoch)
+        for other in (*range(step - 1, -1, -1), *range(step + 1, steps)):
+            batch = self.feed.read_again(epoch, other)
+            started = [] if self._decoder is None else self._decoder.start(batch, epoch)
+            made = self._make(Begun(batch, started))
+            if made.samples:
+                self._say_instead(epoch, step, other)
+                return made.value
+        raise Reconfigure(
+            f"no batch of epoch {epoch} is left for rank {self.feed.rank}, as on_error is skip and all"
+            " of its samples failed: `skipped` names them, and says why"
+        )
+
+    def _say_instead(self, epoch: int, step: int, other: int) -> None:
+        if not self._was_said:
+            self._was_said = True
+            warnings.warn(
+                f"tierfeed: nothing is left of step {step} of epoch {epoch}, as on_error is skip: in its"
+                f" place step {other} is handed out once more, so that all ranks have equally many"
+                " batches",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def _hand_out(self, sent: _Sent) -> Any:
         self._position.take(sent.step)
@@ -277,7 +363,7 @@ def feed_of(
     """The feed of a loader: the given one, one with an agent of its own, or that of `tierfeed run`."""
     own = own_arguments(of)
     if isinstance(source, (str, os.PathLike)):
-        refuse_unknown(keys, [*own, *KEYS], of=of.__name__, elsewhere=elsewhere)
+        refuse_unknown(keys, [*own, *ARGUMENTS], of=of.__name__, elsewhere=elsewhere)
         return embedded_feed(source, keys)
     if source is None:
         refuse_unknown(keys, [*own, "dataset"], of=of.__name__, elsewhere=elsewhere)

@@ -7,6 +7,7 @@ afterwards. So training draws the same numbers as without tierfeed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -40,6 +41,7 @@ def announce(
     order, its batches have another size, or a rank reads another number of samples.
     """
     feed = _feed_of(source) if feed is None else checked_feed(feed, of="announce")
+    _say_persistent(source)
     sampler, batch_size = _sampler_of(source)
     if isinstance(sampler, Iterator):
         raise TypeError(
@@ -66,12 +68,25 @@ def announce(
     return ids
 
 
+def _say_persistent(source: object) -> None:
+    """Persistent workers have a copy of what was announced before they started."""
+    if isinstance(source, DataLoader) and source.persistent_workers:
+        warnings.warn(
+            "tierfeed: persistent_workers=True: the workers of this DataLoader hear of the first epoch"
+            " that is announced, and read the batches of later ones themselves, more slowly: leave it out",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 def _check_batch(before: int, feed: Feed) -> None:
     """Only the last batch may be shorter: the job cuts all others at its batch size."""
     if before % feed.batch_size:
         raise Reconfigure(
-            f"a batch begins at sample {before} of the rank's epoch;"
-            f" the job's batch_size is {feed.batch_size}"
+            f"the sampler yields a batch before its last one that is not full: the next begins at sample"
+            f" {before} of the rank's epoch, and the job's batch_size is {feed.batch_size}. An agent"
+            " stages batches of one size; for others leave announce() out, and the DataLoader reads them"
+            " itself"
         )
 
 

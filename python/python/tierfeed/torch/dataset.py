@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from tierfeed import environment
 from tierfeed._native import Batch, Reconfigure, Sample, SampleError
-from tierfeed.decoding import LEFT_OUT, Decode, decode_each, decode_one
+from tierfeed.decoding import LEFT_OUT, Decode, SampleDecoder
 from tierfeed.feed import Feed
 from tierfeed.loader import TRANSFORMED
 from tierfeed.position import checked_epoch
@@ -41,11 +41,13 @@ class TierDataset(Dataset[Any]):
         if decode is not None and transform is not None:
             raise ValueError(TRANSFORMED.format("decode"))
         rows = as_tensor if transform is None else RowTensors(transform).sample
-        self._decode = decode or rows
+        self._decoder = SampleDecoder(self._feed, decode or rows)
         self._epoch = checked_epoch(epoch)
         self._near = 0
         self._follows = True
         self._was_warned = False
+        # Whether the first batch was asked for.
+        self._was_asked = False
         self._open: tuple[Batch, int] | None = None
 
     @property
@@ -64,10 +66,11 @@ class TierDataset(Dataset[Any]):
         """A whole batch, as `DataLoader` asks for it since PyTorch 2.0."""
         ids = [int(index) for index in indices]
         step = self._search(ids)
+        self._say_order(step)
         with waiting(NEXT_BATCH):
             batch = self._read(ids) if step is None else self._feed.batch(self._epoch, step)
         begin_ns = time.monotonic_ns()
-        decoded = decode_each(self._feed, self._decode, batch)
+        decoded = self._decoder.each(batch, self._epoch)
         self._feed.note_decoding(self._epoch, time.monotonic_ns() - begin_ns, 0)
         return decoded or _NothingLeft(ids)
 
@@ -77,11 +80,27 @@ class TierDataset(Dataset[Any]):
         if sample is None:
             sample = self._from_new(index)
         begin_ns = time.monotonic_ns()
-        decoded = decode_one(self._feed, self._decode, sample)
+        decoded = self._decoder.one(sample, self._epoch)
         self._feed.note_decoding(self._epoch, time.monotonic_ns() - begin_ns, 0)
         if decoded is LEFT_OUT:
             raise _left_out([index])
         return decoded
+
+    def _say_order(self, step: int | None) -> None:
+        """At the first batch: whether the agent can stage what the sampler yields."""
+        was_asked, self._was_asked = self._was_asked, True
+        worker = get_worker_info()  # type: ignore[no-untyped-call]
+        is_first_process = worker is None or worker.id == 0
+        if was_asked or step is not None or not is_first_process or self._feed.agent() is None:
+            return
+        warnings.warn(
+            f"tierfeed: the sampler's first batch is none of the job's order (shuffle:"
+            f" {self._feed.order.shuffle}), so this process reads it itself, and the agent stages"
+            " batches in vain: use TierDistributedSampler with the job's batch_size, or shuffle: published and"
+            " tierfeed.torch.announce()",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
     def _read(self, ids: Sequence[int]) -> Batch:
         return self._feed.read(ids, epoch=self._epoch)
@@ -144,7 +163,7 @@ class TierDataset(Dataset[Any]):
     def _note_step(self, epoch: int, step: int) -> None:
         order, rank = self._feed.order, self._feed.rank
         is_again = step == 0 and epoch == self._epoch and self._near == order.steps_in(epoch, rank)
-        if is_again and order.epochs > 1 and not self._was_warned:
+        if is_again and order.shuffle != "sequential" and not self._was_warned:
             self._was_warned = True
             warnings.warn(
                 f"tierfeed: epoch {epoch} was read to its end and is read again, in the same order:"
@@ -176,7 +195,7 @@ def _left_out(ids: list[int]) -> SampleError:
     what = f"sample {few} is" if len(ids) == 1 else batch
     error = SampleError(
         f"{what} left out, as on_error is skip; Feed.skipped says why. Pass a collate_fn that takes an"
-        " empty list, or use TierLoader, which goes on with the next batch"
+        " empty list, or use TierLoader, which hands out another batch of the epoch in its place"
     )
     error.sample, error.object, error.reason, error.errno = ids[0], "", "skipped", None
     return error
@@ -189,5 +208,4 @@ def reader() -> Feed:
         launched=environment.launched(),
         job=environment.job(),
         index=environment.index(),
-        role="worker",
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset, get_worker_info
-
-from tierfeed._native import Reconfigure
+from torch.utils.data import IterableDataset
 
 if TYPE_CHECKING:
     from tierfeed.torch.loader import TierLoader
@@ -31,11 +29,6 @@ class TierIterableDataset(IterableDataset[Any]):
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if get_worker_info() is not None:  # type: ignore[no-untyped-call]
-            raise Reconfigure(
-                "the agent reads the batches of a TierLoader ahead, and each worker would read all of"
-                " them: use num_workers=0; decode_threads= of TierLoader decodes in parallel"
-            )
         return iter(self.loader)
 
     def state_dict(self) -> dict[str, Any]:

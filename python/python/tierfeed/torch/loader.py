@@ -12,11 +12,11 @@ from torch.utils.data import default_collate
 from tierfeed._native import Batch, Pipeline
 from tierfeed.batches import Batches
 from tierfeed.decoding import Decode, DecodeThreads
-from tierfeed.loader import TRANSFORMED, Begun, Loader, ShortBatch, Source, closing_new
+from tierfeed.loader import TRANSFORMED, Begun, Loader, Made, ShortBatch, Source, closing_new
 from tierfeed.torch import cuda
 from tierfeed.torch.delivery import delivery
 from tierfeed.torch.iterable import TierIterableDataset
-from tierfeed.torch.misuse import ELSEWHERE, check_ranks
+from tierfeed.torch.misuse import ELSEWHERE, check_ranks, refuse_ambiguous, refuse_worker
 from tierfeed.torch.tensors import RowTensors, as_source, as_tensor
 from tierfeed.torch.tracing import DECODE, NEXT_BATCH, waiting
 
@@ -39,12 +39,15 @@ class TierLoader(Loader):
     has it.
 
     With `decode(sample, label)` it is `collate` of what `decode` returned for each sample, by default
-    PyTorch's `default_collate`. `sample` supports the buffer protocol, DLPack and `numpy()`. With
-    `decode_threads` the samples of a batch are decoded in parallel, and those of the next batch too as
-    soon as it is staged; "auto" finds as many threads as training needs.
+    PyTorch's `default_collate`. `sample` supports the buffer protocol, DLPack and `numpy()`. A function
+    `decode(sample, label, rng)` also gets a generator of NumPy, made of seed, epoch and sample, for what
+    it draws: any number of threads and a resumed training draw the same. With `decode_threads` the
+    samples of a batch are decoded in parallel, and those of the next batch too as soon as it is staged;
+    "auto" finds as many threads as training needs.
 
     A sample that `decode` fails for names its file in the error, or with `on_error: skip` is left out
-    and listed in `skipped`. A batch of which nothing is left is not handed out.
+    and listed in `skipped`. In the place of a batch of which nothing is left, another one of the epoch
+    is handed out once more.
 
     With `device="cuda"` the tensors of a batch are on the GPU, and the next batch is on its way there.
     With `pin_memory` they are on the CPU, in memory from which `tensor.to("cuda", non_blocking=True)`
@@ -55,8 +58,8 @@ class TierLoader(Loader):
     batch.
 
     `short_batch="drop"` leaves out batches with fewer samples, such as the last one of an epoch, as
-    `drop_last=True` of a `DataLoader` does. `drop_last` itself is a key of the job, that of a
-    `DistributedSampler`.
+    `drop_last=True` of a `DataLoader` does. That of a `DistributedSampler` is a key of the job,
+    `order={"drop_last": True}`.
 
     Each pass reads the next epoch, and `set_epoch` names another one. A pass begins with its first
     batch. One pass at a time: an iterator ends when another one of the same loader begins.
@@ -74,6 +77,7 @@ class TierLoader(Loader):
         short_batch: ShortBatch = "keep",
         **keys: Any,
     ) -> None:
+        refuse_ambiguous(keys)
         target = cuda.target(device, pin_memory=pin_memory)
         as_bytes = as_tensor if target is None else as_source
         super().__init__(
@@ -92,6 +96,7 @@ class TierLoader(Loader):
                 self._delivery = delivery(self.feed, target)
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_worker()
         check_ranks(self.feed)
         return super().__iter__()
 
@@ -99,6 +104,14 @@ class TierLoader(Loader):
         raise TypeError(
             "TierLoader is a loader itself: iterate over it instead of passing it to a DataLoader. Where"
             " a DataLoader is asked for, DataLoader(loader.as_dataset(), batch_size=None) is one"
+        )
+
+    def __getattr__(self, name: str) -> Never:
+        advice = ELSEWHERE.get(name)
+        raise AttributeError(
+            f"a TierLoader has no {name}" + ("" if advice is None else f": {advice}"),
+            name=name,
+            obj=self,
         )
 
     def as_dataset(self) -> TierIterableDataset:
@@ -118,9 +131,9 @@ class TierLoader(Loader):
         with waiting(NEXT_BATCH):
             return super()._next(batches)
 
-    def _send(self, begun: Begun) -> list[Any]:
+    def _make(self, begun: Begun) -> Made:
         with waiting(DECODE):
-            return super()._send(begun)
+            return super()._make(begun)
 
 
 def tensors_and_labels(samples: list[tuple[torch.Tensor, int]]) -> Any:
