@@ -3,7 +3,10 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tierfeed_core::{
@@ -33,12 +36,16 @@ use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
     connection::Connection,
+    feed::warn,
     fields::{Fields, WantedField},
     memory::to_usize,
 };
 
 /// Files with many samples that stay open between reads.
 const FILES_MAX: usize = 64;
+
+/// Warned of are the first sample that is left out, and those with these numbers, as `tierfeed/skipped.py` does.
+const WARNED_AT: [u64; 4] = [1, 10, 100, 1_000];
 
 /// How long a throttled read waits before it looks again whether it is still wanted.
 const PAUSE_NS: u64 = 100_000_000;
@@ -52,6 +59,8 @@ pub(crate) struct ColdReader {
     /// What is handed out beside the rows.
     fields: Fields,
     on_error: OnError,
+    /// Samples that were left out.
+    left_out: AtomicU64,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
     /// Emulates a slower cold store.
@@ -109,6 +118,7 @@ impl ColdReader {
             workers: pipeline.map(|it| BlockingWorkers::new(Program::tierfeed(exe), it, seed)),
             fields: Fields::new(pipeline.and_then(Pipeline::container), fields),
             on_error: briefing.on_error,
+            left_out: AtomicU64::new(0),
             order: Mutex::default(),
             throttle,
             dataset,
@@ -208,7 +218,10 @@ impl ColdReader {
                     fields.extend(self.fields_of_sample(samples[at], &stored)?);
                     Ok(true)
                 }
-                Err(Stop::Unreadable(..)) if self.on_error == OnError::Skip => Ok(false),
+                Err(Stop::Unreadable(_, message)) if self.on_error == OnError::Skip => {
+                    self.leave_out(samples[at], || message);
+                    Ok(false)
+                }
                 Err(Stop::Unreadable(fault, message)) => {
                     Err(self.failure(samples[at], fault, &message))
                 }
@@ -216,6 +229,25 @@ impl ColdReader {
             }
         })?;
         Ok(Staged { fields: fields.into(), ..staged })
+    }
+
+    /// Counts a sample that training goes on without, and warns of the first ones.
+    fn leave_out(&self, sample: SampleId, reason: impl FnOnce() -> String) {
+        let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+        if WARNED_AT.contains(&count) {
+            let (SampleId(id), object, reason) = (sample, self.index.object_name(sample), reason());
+            let many = if count == 1 { String::new() } else { format!(", the {count}th") };
+            warn(&format!("on_error is skip: sample {id}, {object}, is left out ({reason}){many}"));
+        }
+    }
+
+    /// Counts the samples that a batch of the agent lacks.
+    pub(crate) fn leave_out_of(&self, agent: &Connection, leased: &LeasedBatch) {
+        for row in leased.rows.iter().filter(|row| row.len.is_none()) {
+            let unknown = || "the agent could not read or transform it".to_owned();
+            let reason = || agent.reason(row.sample).unwrap_or_else(unknown);
+            self.leave_out(self.dataset.own_sample(row.sample), reason);
+        }
     }
 
     /// The fields that the samples of a batch of the agent have beside their rows.

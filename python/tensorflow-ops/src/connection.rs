@@ -16,9 +16,6 @@ use tierfeed_handoff::{
     Client, ConnectError, Hello, LeasedBatch, NextError, ReleaseKind, Reply, RequestError,
 };
 
-/// An agent that lives answers at once, unless it has staging memory to map first.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// An agent that lives knows at once why it has no sample.
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -50,8 +47,12 @@ pub(crate) struct Lease {
 }
 
 impl Connection {
-    pub(crate) fn open(socket: &Path, hello: &Hello) -> Result<Self, ConnectError> {
-        let client = Client::connect(socket, hello, CONNECT_TIMEOUT)?;
+    pub(crate) fn open(
+        socket: &Path,
+        hello: &Hello,
+        within: Duration,
+    ) -> Result<Self, ConnectError> {
+        let client = Client::connect(socket, hello, within)?;
         Ok(Self { client, held: Mutex::default() })
     }
 

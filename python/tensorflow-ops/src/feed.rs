@@ -5,11 +5,16 @@
 //! 1. A call names its batch, so calls may come in any order; calls for one batch share it.
 //! 2. A batch that the agent refuses, or has no room for, is read from the cold store.
 //! 3. When the agent is gone, what it had handed over is delivered and the rest of the epoch is read
-//!    directly; a later epoch tries once to connect again.
+//!    directly; a later epoch tries once to connect again. At the end of an epoch a warning says how much of
+//!    it was read directly.
 //! 4. The lock of the state is never held while a call connects, receives or reads, and a panic in one of
 //!    them ends that work only.
 //! 5. While TensorFlow keeps as many batches as the agent stages, further ones are copies.
+//! 6. In the place of a batch of which nothing is left (`on_error: skip`) comes another one of its epoch: all
+//!    ranks have equally many.
 
+mod attempts;
+mod epoch_reads;
 mod live;
 mod requests;
 #[cfg(test)]
@@ -36,6 +41,8 @@ use tierfeed_handoff::{
 };
 
 use self::{
+    attempts::Attempts,
+    epoch_reads::{EpochReads, Said},
     live::{Delivery, Live},
     requests::{Requests, Way},
 };
@@ -89,6 +96,8 @@ struct State {
     is_receiving: bool,
     /// Whether a call connects; what has to be requested waits for that.
     is_connecting: bool,
+    attempts: Attempts,
+    epoch_reads: EpochReads,
     requests: Requests,
     live: Live,
     figures: Figures,
@@ -124,6 +133,8 @@ impl Feed {
             epoch: Epoch(0),
             is_receiving: false,
             is_connecting: false,
+            attempts: Attempts::NONE,
+            epoch_reads: EpochReads::default(),
             requests: Requests::default(),
             live: Live::default(),
             figures: Figures::default(),
@@ -177,7 +188,8 @@ impl Feed {
         state.requests.enter(batch, monotonic_now());
         loop {
             if let Some(answer) = state.requests.take(batch) {
-                return answer;
+                drop(state);
+                return answer.and_then(|answer| self.with_samples(batch, answer));
             }
             if self.is_closed() {
                 state.requests.answer(batch, Err(closed()));
@@ -192,12 +204,41 @@ impl Feed {
         }
     }
 
+    /// The batch, or another one of its epoch if all of its samples were left out: the one before it, or if nothing is
+    /// left of that either, the nearest.
+    fn with_samples(&self, batch: BatchId, answer: Answer) -> Result<Answer, Failure> {
+        let Staged { ref rows, skipped, .. } = answer.staged;
+        if !rows.is_empty() || skipped == 0 {
+            return Ok(answer);
+        }
+        let begin = monotonic_now();
+        let BatchId { epoch, step: Step(step), rank } = batch;
+        let others = (0..step).rev().chain(step + 1..self.spec.steps_in(epoch));
+        for other in others.map(|step| BatchId { step: Step(step), ..batch }) {
+            let staged = self.cold.read(self.form, other, &|| !self.is_closed())?;
+            if !staged.rows.is_empty() {
+                let took = Nanoseconds(monotonic_now().0.saturating_sub(begin.0));
+                // Those of the other one were counted in its place.
+                let staged = Staged { skipped, ..staged };
+                return Ok(self.lock().live.add(batch, staged, Delivery::Read { took }));
+            }
+        }
+        let message = format!(
+            "no batch of epoch {} is left for rank {}, as on_error is skip and all of its samples failed",
+            epoch.0, rank.0
+        );
+        Err(Failure::new(Code::DataLoss, message))
+    }
+
     /// Reports that the pipeline takes a batch, which it waits for since `wanted`.
     pub(crate) fn delivered(&self, ticket: i64, wanted: Nanoseconds) {
         let now = monotonic_now();
         let wait = Wait { since: wanted.min(now), until: now };
         let mut state = self.lock();
         let Some(taken) = state.live.take_delivery(ticket) else { return };
+        let is_direct = matches!(taken.delivery, Delivery::Read { .. });
+        let is_last = taken.batch.step.0 + 1 == self.spec.steps_in(taken.batch.epoch);
+        let said = state.epoch_reads.taken(taken.batch, is_last, (is_direct, taken.skipped));
         let figures = &mut state.figures;
         figures.batches += 1;
         figures.samples += taken.samples;
@@ -227,6 +268,11 @@ impl Feed {
             }
         }
         state.send_tallies();
+        drop(state);
+        if let Some(Said { direct, skipped }) = said {
+            let direct = direct.filter(|_| self.agent.is_some());
+            direct.into_iter().chain(skipped).for_each(|message| warn(&message));
+        }
     }
 
     pub(crate) fn figures(&self) -> Figures {
@@ -259,15 +305,23 @@ impl Feed {
     fn connect<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let is_needed = state.connection.is_none() && !state.is_connecting && !self.is_closed();
         let Some(agent) = self.agent.as_ref().filter(|_| is_needed) else { return state };
+        let began = monotonic_now();
+        let Some(within) = state.attempts.due(began) else { return state };
         state.is_connecting = true;
         drop(state);
-        let opened = caught(|| Connection::open(&agent.socket, &agent.hello).ok());
+        let opened = caught(|| Connection::open(&agent.socket, &agent.hello, within).ok());
+        let is_open = matches!(opened, Ok(Some(_)));
         let of_job = opened.ok().flatten().filter(|it| {
             let found = NamedDataset::find(it.client().briefing(), agent.dataset.as_deref());
             found == Ok(self.dataset)
         });
         let mut state = self.lock();
         state.is_connecting = false;
+        if is_open {
+            state.attempts = Attempts::NONE;
+        } else {
+            state.attempts.failed(began, monotonic_now());
+        }
         state.connection = of_job.filter(|_| !self.is_closed()).map(Arc::new);
         state.send_tallies();
         self.changed.notify_all();
@@ -293,6 +347,7 @@ impl Feed {
             let reply = connection.next(PIECE);
             let prepared = match &reply {
                 Ok(Reply::Batch(leased)) => {
+                    self.cold.leave_out_of(connection, leased);
                     // A batch that is copied goes back, so what is read of it is read before.
                     let fields = self.cold.fields_of(leased);
                     let staged = Staged::of_lease(self.form, self.dataset, connection, leased);
@@ -356,6 +411,11 @@ impl Feed {
 /// Runs work that other calls wait for: they shall hear of its panic.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Failure::of_panic(&*panic))
+}
+
+/// Tells the user something: TensorFlow has no warnings of Python, and writes its own here.
+pub(crate) fn warn(message: &str) {
+    eprintln!("warning: tierfeed: {message}");
 }
 
 /// What a call does until its batch is there.
@@ -427,6 +487,8 @@ impl State {
 
     fn refused(&mut self, batch: BatchId, refusal: Refusal) {
         self.requests.heard(batch, monotonic_now());
+        self.epoch_reads.why =
+            format!("the agent refused the last of them: {}", Explained(refusal));
         match refusal {
             Refusal::Unreadable(sample, fault) => {
                 let sample = self.dataset.own_sample(sample);
@@ -444,6 +506,7 @@ impl State {
     fn lose_patience(&mut self, connection: &Arc<Connection>) {
         let Some((batch, silent)) = self.requests.silent_for(monotonic_now()) else { return };
         if silent > PATIENCE {
+            self.attempts.silent();
             self.give_up(connection);
         } else if silent > PATIENCE_HOLDING_ALL && connection.holds_all() {
             self.requests.abandon(batch);
@@ -454,6 +517,7 @@ impl State {
     fn give_up(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|it| Arc::ptr_eq(it, connection)) {
             self.connection = None;
+            self.epoch_reads.why = "the agent is gone, or silent".to_owned();
             self.requests.read_all();
         }
     }

@@ -83,12 +83,20 @@ impl Kernel for Wanted {
 }
 
 /// Reports that the pipeline takes a batch, and passes its labels and fields on: so the report cannot be left out.
+///
+/// A number of a batch has a meaning only in one order, so that of a checkpoint is compared with that of the job.
 struct Delivered(Arc<Feed>);
 
 impl Kernel for Delivered {
     const NAME: &'static CStr = c"TierfeedDelivered";
-    const INPUTS: &'static [&'static CStr] =
-        &[c"wanted_ns: int64", c"ticket: int64", c"labels: int64", c"fields: string"];
+    const INPUTS: &'static [&'static CStr] = &[
+        c"wanted_ns: int64",
+        c"ticket: int64",
+        c"labels: int64",
+        c"fields: string",
+        c"saved_order: int64",
+        c"order: int64",
+    ];
     const OUTPUTS: &'static [&'static CStr] = &[c"taken: int64", c"taken_fields: string"];
     const ATTRIBUTES: &'static [&'static CStr] = &[FEED];
 
@@ -97,6 +105,12 @@ impl Kernel for Delivered {
     }
 
     fn compute(&self, context: &Context<'_>) -> Result<(), Failure> {
+        if context.number(4)? != context.number(5)? {
+            let message = "the checkpoint of this iterator was saved in another order: dataset, order, \
+                           batch_size or world differ from those of the job; restore it in the job that \
+                           it was saved in, or name epoch= and start_step= of the dataset";
+            return Err(Failure::new(Code::FailedPrecondition, message));
+        }
         let wanted = u64::try_from(context.number(0)?).unwrap_or(0);
         self.0.delivered(context.number(1)?, Nanoseconds(wanted));
         context.forward(2, 0)?;

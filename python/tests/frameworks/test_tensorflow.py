@@ -317,7 +317,9 @@ def test_unreadable_samples_are_left_out_if_the_job_skips_them(
     batches = order_of(world)
     lost, direct = [batches[10][1], *batches[11]], world.direct()
     left = [[it for it in batch if it not in lost] for batch in batches]
-    expected = contents(world, [batch for batch in left if batch])
+    # In the place of a batch of which nothing is left comes the one before it.
+    left[11] = left[10]
+    expected = contents(world, left)
 
     def read(data: Any) -> None:
         assert data.element_spec[0] == tf.TensorSpec([None, LENGTH], tf.uint8)
@@ -331,6 +333,47 @@ def test_unreadable_samples_are_left_out_if_the_job_skips_them(
             world.files[sample].unlink()
         read(dataset())
     read(dataset(direct))
+
+
+def test_a_checkpoint_of_another_order_is_refused(tmp_path: Path) -> None:
+    order = "shard_samples: 10"
+    world = make_world(tmp_path, shuffle="mosaic", order=order, sizes=(LENGTH, LENGTH))
+    saved: Any = None
+    for shard in (10, 10, 20):
+        text = world.job.read_text()
+        world.job.write_text(re.sub("shard_samples: [0-9]+", f"shard_samples: {shard}", text))
+        data = dataset(world.direct())
+        batches = iter(data)
+        checkpoint = tf.train.Checkpoint(batches=batches)
+        if saved is None:
+            first = [sums(next(batches)[0]) for _ in range(3)]
+            saved = checkpoint.save(str(tmp_path / "checkpoint"))
+            fourth = sums(next(batches)[0])
+        elif shard == 10:
+            checkpoint.restore(saved)
+            assert sums(next(batches)[0]) == fourth and fourth not in first
+        else:
+            checkpoint.restore(saved)
+            with pytest.raises(tf.errors.FailedPreconditionError, match="saved in another order"):
+                next(batches)
+        source_of(data).close()
+
+
+def test_an_epoch_that_is_read_without_the_agent_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world = make_world(tmp_path, sizes=(LENGTH, LENGTH), batch_size=5)
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        data = dataset()
+        for number, _ in enumerate(data):
+            if number == 12:
+                started.agent.kill()
+                started.agent.wait()
+        source_of(data).close()
+    said = [line for line in capfd.readouterr().err.splitlines() if "reading directly" in line]
+    assert len(said) == 2, "one for each epoch"
+    assert "10 of 10 batches of epoch 2 (100%) were read from the cold store" in said[1]
 
 
 def test_batches_of_empty_samples_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

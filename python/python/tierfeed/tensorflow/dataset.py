@@ -11,6 +11,7 @@ import tensorflow as tf
 from tierfeed._native import Reconfigure
 from tierfeed.feed import Feed
 from tierfeed.loader import TRANSFORMED, feed_of
+from tierfeed.position import order_digest
 from tierfeed.tensorflow.fields import BESIDE_ROWS, UNNAMED, Fields
 from tierfeed.tensorflow.library import library
 from tierfeed.tensorflow.source import Source
@@ -170,6 +171,7 @@ class _Pipeline:
         elif samples not in (None, "array", "rows"):
             raise ValueError(f'samples is {samples!r}; it may be "array", "rows" or "strings"')
         self._feed = feed
+        self._order = order_digest(feed)
         self._decode = decode
         self._is_strings = samples == "strings"
         self._fields = None if fields is None else Fields(fields)
@@ -194,9 +196,9 @@ class _Pipeline:
             num_parallel_calls=calls,
             deterministic=True,
         )
-        data = tf.data.Dataset.zip((wanted, batches)).scan(0, _as_written(self._take))
-        if self._feed.on_error == "skip":
-            data = data.filter(lambda _, beside: tf.size(tf.nest.flatten(beside)[0]) > 0)
+        # The state of a scan is in checkpoints, where it says which order a number belongs to.
+        saved = tf.constant(self._order, tf.int64)
+        data = tf.data.Dataset.zip((wanted, batches)).scan(saved, _as_written(self._take))
         if self._decode is not None or self._is_strings:
             data = data.map(_as_written(self._decoded), num_parallel_calls=calls, deterministic=True)
         options = tf.data.Options()
@@ -220,6 +222,8 @@ class _Pipeline:
             ticket=batch.ticket,
             labels=batch.labels,
             fields=batch.fields,
+            saved_order=state,
+            order=tf.constant(self._order, tf.int64),
             feed=self._source.number,
         )
         count = self._static_count()
@@ -238,6 +242,7 @@ class _Pipeline:
         """The number of samples of every batch, if it is the same."""
         order = self._feed.order
         is_whole = order.samples_per_rank % order.batch_size == 0 and order.start[1] == 0
+        # Batches may lack samples with `on_error: skip`.
         return order.batch_size if is_whole and self._feed.on_error == "fail" else None
 
     def _check_spec(self) -> None:

@@ -293,6 +293,27 @@ fn a_call_reads_its_batch_while_tensors_keep_all_that_the_agent_stages() {
 }
 
 #[test]
+fn in_the_place_of_a_batch_of_which_nothing_is_left_comes_the_one_before_it_or_the_nearest() {
+    let mut job = Job::new();
+    job.briefing.on_error = OnError::Skip;
+    let feed = job.feed();
+    let samples = |answer: &Answer| answer.staged.rows.iter().map(|row| row.sample).collect();
+    let remove = |sample: u32| {
+        fs::remove_file(job.directory.path().join(format!("data/class/{sample}.jpg"))).unwrap();
+    };
+    for (gone, step, expected) in [([4, 5], 2, [2, 3]), ([2, 3], 1, [0, 1]), ([0, 1], 0, [6, 7])] {
+        gone.into_iter().for_each(remove);
+        let answer = take(&feed, batch(0, step)).unwrap();
+        let found: Vec<u32> = samples(&answer);
+        assert_eq!((found, answer.staged.skipped), (expected.to_vec(), 2), "step {step}");
+    }
+    [6, 7].into_iter().for_each(remove);
+    let failure = take(&feed, batch(1, 0)).err().unwrap();
+    assert_eq!(failure.code, Code::DataLoss);
+    assert!(failure.message.contains("no batch of epoch 1 is left for rank 0"), "{failure:?}");
+}
+
+#[test]
 fn a_batch_is_read_from_the_cold_store_only_while_it_is_wanted() {
     let job = Job::new();
     let dataset = NamedDataset::find(&job.briefing, None).unwrap();

@@ -1,0 +1,83 @@
+//! When an agent that is gone or silent is tried again; `tierfeed/attempts.py` keeps the same rules.
+//!
+//! An agent that is gone refuses at once, which costs nothing. One that accepts and is silent costs the time of
+//! an attempt: so attempts are short then, and the time between them doubles.
+
+use std::time::Duration;
+
+use tierfeed_core::units::Nanoseconds;
+
+/// An agent that lives answers at once, unless it has staging memory to map first.
+const FIRST_WITHIN: Duration = Duration::from_secs(30);
+
+/// One that was silent before.
+const AGAIN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Between two attempts that met silence.
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// The attempts to connect to the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Attempts {
+    within: Duration,
+    pause: Duration,
+    not_before: Nanoseconds,
+}
+
+impl Attempts {
+    pub(super) const NONE: Self =
+        Self { within: FIRST_WITHIN, pause: PAUSE, not_before: Nanoseconds(0) };
+
+    /// How long the next attempt may take; `None` if it is not due.
+    pub(super) fn due(&self, now: Nanoseconds) -> Option<Duration> {
+        (now >= self.not_before).then_some(self.within)
+    }
+
+    /// An attempt failed that began then.
+    pub(super) fn failed(&mut self, began: Nanoseconds, now: Nanoseconds) {
+        let took = Duration::from_nanos(now.0.saturating_sub(began.0));
+        if took >= AGAIN_WITHIN {
+            self.silent();
+            let pause = u64::try_from(self.pause.as_nanos()).unwrap_or(u64::MAX);
+            self.not_before = Nanoseconds(now.0.saturating_add(pause));
+            self.pause = (2 * self.pause).min(PAUSE_MAX);
+        }
+    }
+
+    /// The agent does not answer.
+    pub(super) fn silent(&mut self) {
+        self.within = AGAIN_WITHIN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_time_between_attempts_that_meet_silence_doubles_and_each_is_short_after_the_first() {
+        let mut attempts = Attempts::NONE;
+        assert_eq!(attempts.due(Nanoseconds(0)), Some(FIRST_WITHIN));
+        let (mut now, mut pauses) = (Nanoseconds(0), Vec::new());
+        for _ in 0..12 {
+            let within = attempts.due(now).expect("it is due");
+            let end = Nanoseconds(now.0 + u64::try_from(within.as_nanos()).unwrap());
+            attempts.failed(now, end);
+            let pause = (0..).find(|s| attempts.due(Nanoseconds(end.0 + s * S)).is_some()).unwrap();
+            pauses.push(pause);
+            now = Nanoseconds(end.0 + pause * S);
+            assert_eq!(attempts.due(now), Some(AGAIN_WITHIN));
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600, 600]);
+    }
+
+    #[test]
+    fn an_agent_that_refuses_at_once_is_tried_at_any_time() {
+        let mut attempts = Attempts::NONE;
+        attempts.failed(Nanoseconds(S), Nanoseconds(S + 1));
+        assert_eq!(attempts.due(Nanoseconds(S + 1)), Some(FIRST_WITHIN));
+    }
+}

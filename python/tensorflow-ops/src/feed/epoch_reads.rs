@@ -1,0 +1,92 @@
+//! How much of an epoch was read without the agent, for one warning at its end.
+
+use tierfeed_core::id::{BatchId, Epoch};
+
+/// An epoch of which less than one in so many batches was read directly is not worth a word.
+const TOLD_FROM: u64 = 100;
+
+/// What became of the batches of the epoch that the pipeline takes.
+#[derive(Debug, Default)]
+pub(super) struct EpochReads {
+    epoch: u32,
+    batches: u64,
+    direct: u64,
+    skipped: u64,
+    /// Why the last batch was that the agent did not deliver.
+    pub(super) why: String,
+}
+
+/// What is said of an epoch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) direct: Option<String>,
+    pub(super) skipped: Option<String>,
+}
+
+impl EpochReads {
+    /// Notes a batch that the pipeline takes; `is_last` of its epoch ends that. An epoch that was left early ends with
+    /// the first batch of another one, and nothing is said of it.
+    pub(super) fn taken(
+        &mut self,
+        batch: BatchId,
+        is_last: bool,
+        (direct, skipped): (bool, u32),
+    ) -> Option<Said> {
+        let Epoch(epoch) = batch.epoch;
+        let why = std::mem::take(&mut self.why);
+        if epoch != self.epoch {
+            *self = Self { epoch, ..Self::default() };
+        }
+        self.batches += 1;
+        self.direct += u64::from(direct);
+        self.skipped += u64::from(skipped);
+        if !is_last {
+            self.why = why;
+            return None;
+        }
+        let Self { batches, direct, skipped, .. } = *self;
+        let share = 100 * direct / batches;
+        let known = if why.is_empty() { "no agent delivered them" } else { &why };
+        let said = Said {
+            direct: (direct * TOLD_FROM >= batches && direct > 0).then(|| {
+                format!(
+                    "reading directly: {direct} of {batches} batches of epoch {epoch} ({share}%) were read \
+                     from the cold store by this process, which is slower: {known}"
+                )
+            }),
+            skipped: (skipped > 0).then(|| {
+                format!("on_error is skip: {skipped} samples were left out in epoch {epoch}")
+            }),
+        };
+        *self = Self { epoch, why, ..Self::default() };
+        Some(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierfeed_core::id::{Rank, Step};
+
+    use super::*;
+
+    fn batch(epoch: u32, step: u32) -> BatchId {
+        BatchId { epoch: Epoch(epoch), step: Step(step), rank: Rank(0) }
+    }
+
+    #[test]
+    fn the_last_batch_of_an_epoch_says_how_many_were_read_directly_and_why() {
+        let mut reads = EpochReads::default();
+        for step in 0..3 {
+            assert_eq!(reads.taken(batch(0, step), false, (step > 0, 0)), None);
+        }
+        reads.why = "the agent is gone".into();
+        let said = reads.taken(batch(0, 3), true, (true, 2)).unwrap();
+        let direct = said.direct.unwrap();
+        assert!(direct.contains("3 of 4 batches of epoch 0 (75%)"), "{direct}");
+        assert!(direct.ends_with("slower: the agent is gone"), "{direct}");
+        assert!(said.skipped.unwrap().contains("2 samples were left out in epoch 0"));
+        assert_eq!(reads.taken(batch(1, 0), false, (true, 0)), None);
+        let quiet = reads.taken(batch(2, 3), true, (false, 0));
+        assert_eq!(quiet, Some(Said { direct: None, skipped: None }), "epoch 1 was left early");
+    }
+}
