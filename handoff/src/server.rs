@@ -389,6 +389,17 @@ impl Server {
         connection.took_order(request)
     }
 
+    /// What clients have put into their rings and did not wake the thread of the server for.
+    #[must_use]
+    pub fn unread(&self) -> Vec<ClientEvent> {
+        let mut events = Vec::new();
+        for (id, connection) in self.shared.connections().iter_mut() {
+            // One that breaks a rule is met by the thread.
+            let _ = connection.drain(*id, &mut events);
+        }
+        events
+    }
+
     /// Tells a client why samples could not be handed over.
     pub fn explain(
         &self,

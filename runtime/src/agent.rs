@@ -288,7 +288,10 @@ impl Agent {
             Event::Tick => self.apply_tick(),
             Event::Written | Event::StagingLeft => (),
             Event::ShutdownAsked => self.end(),
-            Event::EndingTimedOut => self.phase = Phase::Over,
+            Event::EndingTimedOut => {
+                self.hear_out();
+                self.phase = Phase::Over;
+            }
         }
         if self.session.has_more() {
             self.session.go_on(self.clock.now());

@@ -32,6 +32,7 @@ struct Reader {
 
 impl Readers {
     pub(super) fn connect(&mut self, connection: ConnectionId, role: Role, now: Nanoseconds) {
+        self.reader_stats.were_there = true;
         let waited = Nanoseconds(0);
         self.connected.insert(connection, Reader { since: now, role, waited, is_active: false });
     }
@@ -134,7 +135,8 @@ mod tests {
     #[test]
     fn readers_count_at_a_time_once_they_read() {
         let mut readers = connected();
-        assert_eq!(readers.reader_stats(), ReaderStats::default(), "it only connected");
+        let connected = ReaderStats { were_there: true, ..ReaderStats::default() };
+        assert_eq!(readers.reader_stats(), connected, "it only connected");
         readers.mark_active(ONE);
         readers.mark_active(ONE);
         readers.disconnect(ONE);
@@ -145,7 +147,7 @@ mod tests {
         readers.clamp_tally(ConnectionId(3), Tally::empty(Epoch(0)), Nanoseconds(1));
         assert_eq!(
             readers.reader_stats(),
-            ReaderStats { readers_max: 2, has_workers: true, starved: None }
+            ReaderStats { readers_max: 2, has_workers: true, ..connected }
         );
     }
 

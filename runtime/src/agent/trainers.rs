@@ -125,6 +125,16 @@ impl Agent {
         }
     }
 
+    /// At the end: what trainers that stay connected have told, and did not wake the server for.
+    pub(super) fn hear_out(&mut self) {
+        while let Ok(event) = self.clients.try_recv() {
+            self.apply_client(event);
+        }
+        for event in self.server.unread() {
+            self.apply_client(event);
+        }
+    }
+
     /// Moves the staging memory of a rank to its first trainer, if that runs elsewhere.
     fn place_staging(&mut self, rank: Rank, trainer: Option<u32>) {
         let is_of_rank = |reader: &Option<BatchReader>| reader.is_some_and(|it| it.rank == rank);

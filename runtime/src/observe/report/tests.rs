@@ -94,7 +94,8 @@ fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
     TierEntry { name, budget_bytes, cache_bytes, emulated, ..TierEntry::default() }
 }
 
-const TWO: ReaderStats = ReaderStats { readers_max: 2, has_workers: false, starved: None };
+const TWO: ReaderStats =
+    ReaderStats { were_there: true, readers_max: 2, has_workers: false, starved: None };
 
 fn facts<'a>(progress: &'a Progress, tiers: &'a [Kind]) -> Facts<'a> {
     Facts {

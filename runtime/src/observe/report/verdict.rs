@@ -23,6 +23,8 @@ const MENTIONED: f64 = 0.1;
 /// The connections that read batches on this node, and the CPU starvation of their processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReaderStats {
+    /// Whether there was any connection to read batches by.
+    pub were_there: bool,
     /// The most connections that read batches at a time.
     pub readers_max: u32,
     /// Whether any of them worked for a loader, so that training itself may have waited less.
@@ -62,6 +64,7 @@ pub(super) struct StallSummary {
     pub(super) starved_s: Option<f64>,
     batches: Batches,
     has_workers: bool,
+    were_there: bool,
 }
 
 impl StallSummary {
@@ -82,10 +85,20 @@ impl StallSummary {
         let mut by_cause: Vec<_> =
             causes.parts().map(|(cause, part)| (cause, mean(part))).collect();
         by_cause.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let has_workers = reader_stats.has_workers;
+        let ReaderStats { has_workers, were_there, .. } = reader_stats;
         let (stall_s, first_s) = (sum / readers, mean(first));
         let starved_s = reader_stats.starved.map(|time| super::seconds(time).min(wall_s));
-        Self { by_cause, stall_s, first_s, wall_s, readers, starved_s, batches, has_workers }
+        Self {
+            by_cause,
+            stall_s,
+            first_s,
+            wall_s,
+            readers,
+            starved_s,
+            batches,
+            has_workers,
+            were_there,
+        }
     }
 
     /// The share of the training's time that was stall.
@@ -116,6 +129,8 @@ impl StallSummary {
         if used == 0 {
             return if self.wall_s > 0.0 {
                 format!("no batch was used; trainers were connected for {}", time(self.wall_s))
+            } else if self.were_there {
+                "no batch was used: trainers left as soon as they had connected".to_owned()
             } else {
                 "no batch was used: no trainer connected".to_owned()
             };
@@ -242,7 +257,8 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    const TWO: ReaderStats = ReaderStats { readers_max: 2, has_workers: false, starved: None };
+    const TWO: ReaderStats =
+        ReaderStats { were_there: true, readers_max: 2, has_workers: false, starved: None };
 
     const ALL: Batches = Batches { served: 40, self_read: 0, absent_ranks: 0, ranks: 2 };
 
@@ -306,22 +322,19 @@ mod tests {
         );
         let nothing = said(&StallBreakdown::none(2), 0, TWO, Batches::default());
         assert_eq!(nothing, "no batch was used; trainers were connected for 20 s");
-        let (zero, no_readers) = (Nanoseconds(0), ReaderStats::default());
-        let idle = StallSummary::of(
-            &StallBreakdown::default(),
-            zero,
-            zero,
-            no_readers,
-            Batches::default(),
-        );
-        assert_eq!(idle.sentence(&KINDS), "no batch was used: no trainer connected");
+        let idle = |reader_stats| {
+            let (none, zero) = (StallBreakdown::default(), Nanoseconds(0));
+            StallSummary::of(&none, zero, zero, reader_stats, Batches::default()).sentence(&KINDS)
+        };
+        assert_eq!(idle(ReaderStats::default()), "no batch was used: no trainer connected");
+        assert_eq!(idle(TWO), "no batch was used: trainers left as soon as they had connected");
     }
 
     #[test]
     fn decoding_is_waiting_absent_ranks_are_named_and_workers_are_not_taken_for_the_training() {
         let decoding = StallBreakdown { decoding: Nanoseconds(20 * S), ..causes(S, 0, 0) };
         let batches = Batches { absent_ranks: 1, ..ALL };
-        let workers = ReaderStats { readers_max: 4, has_workers: true, starved: None };
+        let workers = ReaderStats { readers_max: 4, has_workers: true, ..TWO };
         assert_eq!(
             said(&decoding, 0, workers, batches),
             "40 of 40 batches served by the agent; 1 of 2 ranks used none; loader workers waited 5.25 s of \
