@@ -1,9 +1,18 @@
 #!/bin/bash
 # Prolog of slurmd: a directory of the job for its storage tier (`tiers: { storage: { path: /local/tierfeed } }`).
 #
-# For nodes that one job has alone (--exclusive). Site: Prolog=/etc/slurm/prolog.sh and PrologFlags=Alloc in
-# slurm.conf. It never fails, as that would drain the node.
+# For nodes that one job has alone (--exclusive): of several jobs on a node, the first has it. Site:
+# Prolog=/etc/slurm/prolog.sh and PrologFlags=Alloc in slurm.conf. It never fails, as that would drain the node.
 local_disk=${TIERFEED_LOCAL_DISK:-/local/tierfeed}
+job=$local_disk.job
+boot=$(cat /proc/sys/kernel/random/boot_id)
 
-install -d -m 700 -o "$SLURM_JOB_UID" "$local_disk"
+# Left by a job that ended with the node.
+if [ -e "$job" ] && ! grep -q " $boot$" "$job"; then
+  rm -rf --one-file-system "${local_disk:?}" "$job"
+fi
+if mkdir -m 700 "$local_disk"; then
+  chown "$SLURM_JOB_UID" "$local_disk"
+  echo "$SLURM_JOB_ID $boot" >"$job"
+fi
 exit 0

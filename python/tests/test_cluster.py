@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import needs
 import node
 from cluster import (
     OPEN_MPI,
@@ -221,6 +222,40 @@ def test_the_samples_for_a_site_prepare_a_job_and_clean_up_after_it() -> None:
             refused = submit(script, home, slurm, user=NOBODY)
             assert refused.returncode != 0
             assert "#BB_LUA tierfeed job=" in refused.stderr, refused.stderr
+
+
+def test_the_epilog_frees_what_its_job_left_and_nothing_else(tmp_path) -> None:
+    if os.geteuid() != 0:
+        needs.skip("superuser", "only root mounts and is another user")
+    user, job = 64321, "4711"
+    outer = tmp_path / f"runs/one-slurm-{job}.0-1-2/scratch"
+    nested, other = outer / "node-0/scratch", tmp_path / "runs/one-slurm-4712.0-1-2/scratch"
+    victim, disk = tmp_path / "victim" / f"slurm-{job}", tmp_path / "disk"
+    own = Path(f"/tmp/tierfeed-{user}")
+    for folder in (victim, disk):
+        folder.mkdir(parents=True)
+    own.symlink_to(victim.parent)
+    mounted: list[Path] = []
+    try:
+        for folder in (outer, nested, other):
+            folder.mkdir(parents=True)
+            subprocess.run(["mount", "-t", "tmpfs", "tierfeed-scratch", folder], check=True)
+            mounted.append(folder)
+        variables = {
+            **{"SLURM_JOB_ID": job, "SLURM_JOB_UID": str(user), "TIERFEED_LOCAL_DISK": str(disk)},
+            "PATH": os.environ["PATH"],
+        }
+        for of_disk, is_left in (("4712", True), (job, False)):
+            Path(f"{disk}.job").write_text(f"{of_disk} boot\n")
+            epilog = ["bash", str(REPOSITORY / "configs/slurm/epilog.sh")]
+            subprocess.run(epilog, env=variables, check=True)
+            assert disk.exists() == is_left
+        assert [os.path.ismount(it) for it in (outer, other)] == [False, True]
+        assert victim.exists()
+    finally:
+        for folder in reversed([it for it in mounted if os.path.ismount(it)]):
+            subprocess.run(["umount", folder], check=True)
+        own.unlink()
 
 
 # Open MPI reaches its hosts by this instead of ssh, and takes each for another one. Its daemons do not
