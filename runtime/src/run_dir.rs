@@ -1,7 +1,10 @@
 //! The folder of one run on one host: sockets, token, index and report.
 //!
 //! The folder belongs to one user and to one agent at a time, so an agent that restarts with the same folder
-//! is the same node. Socket addresses hold at most 107 bytes; if the folder's own path is too long, its
+//! is the same node. Nobody else may write to it. One that exists is taken as it is: its rights are never
+//! changed, and it must be empty or that of an earlier run.
+//!
+//! Socket addresses hold at most 107 bytes; if the folder's own path is too long, or others may read it, its
 //! sockets are in this user's folder under `/tmp`, below a hash of the path. The folder of a user is
 //! `tierfeed-UID`; if another user has taken that name, it has a random suffix, and the user's processes find
 //! it by its owner.
@@ -16,10 +19,10 @@ pub mod start_marker;
 pub mod trainer_file;
 
 use std::{
-    fs::{self, DirBuilder, File, Permissions},
+    fs::{self, DirBuilder, File},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{self, Path, PathBuf},
 };
 
 use nix::{
@@ -31,8 +34,15 @@ use xxhash_rust::xxh3::xxh3_64;
 /// `sun_path` of `unix(7)`, less the final zero.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// How the name of a file begins by which a process asks the file system for the time.
+const ARRIVAL: &str = "arrival-";
+
 /// An upper bound of the length of socket names in a run directory.
 const SOCKET_NAME_MAX: usize = 16;
+
+/// How a user names the run directory.
+const ANOTHER: &str = "name another directory: --run-dir DIR, or TIERFEED_RUN_DIR for a training that starts its \
+                       agent itself";
 
 /// Why a folder cannot serve as a run directory.
 #[derive(Debug, thiserror::Error)]
@@ -46,10 +56,49 @@ pub enum RunDirError {
         /// The error of the system.
         source: io::Error,
     },
+    /// It cannot be created.
+    #[error("{}: {source}; {another}", .path.display(), another = ANOTHER)]
+    Unwritable {
+        /// The path of the run directory.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// Trainers find the agent by text.
+    #[error("{}: the path of a run directory must be UTF-8; {another}", .path.display(), another = ANOTHER)]
+    NotText {
+        /// The path of the run directory.
+        path: PathBuf,
+    },
+    /// A folder of the user's that is no run directory.
+    #[error(
+        "{}: it has other files ({name}), so it is no run directory; name one that is not there yet, such as {}",
+        .path.display(), .path.join("run").display()
+    )]
+    Occupied {
+        /// The path of the folder.
+        path: PathBuf,
+        /// One of its files.
+        name: String,
+    },
+    /// Other users could change what a run keeps there.
+    #[error(
+        "{}: owner {owner}, mode {mode:03o}; a run directory is yours and nobody else may write to it; name one \
+         that is not there yet, such as {}",
+        .path.display(), .path.join("run").display()
+    )]
+    Writable {
+        /// The path of the folder.
+        path: PathBuf,
+        /// The user id of its owner.
+        owner: u32,
+        /// The permission bits of the folder.
+        mode: u32,
+    },
     /// Another process of this kind has locked the folder.
     #[error(
-        "{}: another {} works in this run directory; choose another --run-dir",
-        .path.display(), .owner.name()
+        "{}: another {} works in this run directory; {another}",
+        .path.display(), .owner.name(), another = ANOTHER
     )]
     Busy {
         /// The path of the run directory.
@@ -111,14 +160,36 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// If the folder or its folder for sockets cannot be created or is open to others.
+    /// If the folder or its folder for sockets cannot be created, if others may write to it, or if it has
+    /// files of something else.
     pub fn create(path: &Path) -> Result<Self, RunDirError> {
-        let failed = |source| RunDirError::Io { path: path.to_owned(), source };
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(failed)?;
+        if !make(path)? {
+            require_run_dir(path)?;
         }
-        create_private(path)?;
-        let path = fs::canonicalize(path).map_err(failed)?;
+        Self::made(path)
+    }
+
+    /// Creates a folder of a name that no other has: `path`, or that with a number behind it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::create`].
+    pub fn create_new(path: &Path) -> Result<Self, RunDirError> {
+        let mut free = path.to_owned();
+        let mut number = 1;
+        while !make(&free)? {
+            number += 1;
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!("-{number}"));
+            free = name.into();
+        }
+        Self::made(&free)
+    }
+
+    fn made(path: &Path) -> Result<Self, RunDirError> {
+        let found = fs::canonicalize(path);
+        let path = found.map_err(|source| RunDirError::Io { path: path.to_owned(), source })?;
+        require_text(&path)?;
         let sockets = sockets_for(&path)?;
         if sockets != path {
             create_private(&sockets)?;
@@ -146,6 +217,7 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         let failed = |source| RunDirError::Io { path: path.to_owned(), source };
         let path = fs::canonicalize(path).map_err(failed)?;
+        require_text(&path)?;
         let sockets = sockets_for(&path)?;
         check_private(&sockets)?;
         Ok(Self { path, sockets })
@@ -253,6 +325,12 @@ impl RunDir {
         self.path.join("failed")
     }
 
+    /// A file by which a process asks the file system for the time.
+    #[must_use]
+    pub fn arrival(&self) -> PathBuf {
+        self.path.join(format!("{ARRIVAL}{}", std::process::id()))
+    }
+
     /// The run directory of a node of a job whose nodes share this one.
     #[must_use]
     pub fn of_node(&self, node: u32) -> PathBuf {
@@ -328,9 +406,61 @@ pub fn in_tmp(names: &[String]) -> Result<PathBuf, RunDirError> {
     Ok(names.iter().fold(own, |path, name| path.join(name)))
 }
 
+/// A digest of what distinguishes a run from others, for the name of its folder.
+#[must_use]
+pub fn digest(parts: &[String]) -> String {
+    format!("{:08x}", xxh3_64(parts.join("\0").as_bytes()) >> 32)
+}
+
+/// Creates the folder and its parents; whether it was not there.
+fn make(path: &Path) -> Result<bool, RunDirError> {
+    let failed = |source| RunDirError::Unwritable { path: path.to_owned(), source };
+    require_text(&path::absolute(path).map_err(failed)?)?;
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(source) => Err(failed(source)),
+    }
+}
+
+fn require_text(path: &Path) -> Result<(), RunDirError> {
+    match path.to_str() {
+        Some(_) => Ok(()),
+        None => Err(RunDirError::NotText { path: path.to_owned() }),
+    }
+}
+
+/// Whether a folder that exists may serve a run: what processes of a run leave there tells that it did before.
+fn require_run_dir(path: &Path) -> Result<(), RunDirError> {
+    let failed = |source| RunDirError::Io { path: path.to_owned(), source };
+    let found = fs::metadata(path).map_err(failed)?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o777);
+    if owner != Uid::effective().as_raw() || mode & 0o022 != 0 {
+        return Err(RunDirError::Writable { path: path.to_owned(), owner, mode });
+    }
+    let mut strange = None;
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        let of_owner = |owner: LockOwner| name == format!("{}.lock", owner.name());
+        let is_ours =
+            [LockOwner::Agent, LockOwner::Manager, LockOwner::Run].into_iter().any(of_owner);
+        if is_ours || name.starts_with("node-") || name.starts_with(ARRIVAL) {
+            return Ok(());
+        }
+        strange = Some(name);
+    }
+    match strange {
+        None => Ok(()),
+        Some(name) => Err(RunDirError::Occupied { path: path.to_owned(), name }),
+    }
+}
+
 fn sockets_for(path: &Path) -> Result<PathBuf, RunDirError> {
     let name = path.as_os_str().as_encoded_bytes();
-    if name.len() + SOCKET_NAME_MAX < SOCKET_PATH_MAX {
+    if name.len() + SOCKET_NAME_MAX < SOCKET_PATH_MAX && check_private(path).is_ok() {
         return Ok(path.to_owned());
     }
     in_tmp(&[format!("{:016x}", xxh3_64(name))])
@@ -372,18 +502,7 @@ fn create_private(path: &Path) -> Result<(), RunDirError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
         Err(source) => return Err(RunDirError::Io { path: path.to_owned(), source }),
     }
-    close_to_others(path)?;
     check_private(path)
-}
-
-/// Closes a folder of this user to others; one of another user is refused later.
-fn close_to_others(path: &Path) -> Result<(), RunDirError> {
-    let failed = |source| RunDirError::Io { path: path.to_owned(), source };
-    let found = fs::symlink_metadata(path).map_err(failed)?;
-    if found.is_dir() && found.uid() == Uid::effective().as_raw() && found.mode() & 0o077 != 0 {
-        fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)?;
-    }
-    Ok(())
 }
 
 fn check_private(path: &Path) -> Result<(), RunDirError> {
@@ -400,6 +519,8 @@ fn check_private(path: &Path) -> Result<(), RunDirError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _};
+
     use super::*;
 
     #[test]
@@ -409,6 +530,65 @@ mod tests {
         assert_eq!(fs::metadata(run.path()).unwrap().mode() & 0o777, 0o700);
         assert_eq!(run.agent_socket(), run.path().join("agent.sock"));
         assert_eq!(RunDir::open(run.path()).unwrap(), run);
+    }
+
+    /// A folder with these rights and a file of that name.
+    fn folder_of_the_user(mode: u32, file: Option<&str>) -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("theirs");
+        fs::create_dir(&path).unwrap();
+        if let Some(name) = file {
+            fs::write(path.join(name), "").unwrap();
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        (parent, path)
+    }
+
+    #[test]
+    fn a_folder_that_was_there_keeps_its_rights_and_one_of_something_else_is_refused() {
+        for (mode, file, is_taken) in [
+            (0o755, None, true),
+            (0o755, Some("run.lock"), true),
+            (0o700, Some("agent.lock"), true),
+            (0o700, Some("thesis.tex"), false),
+            (0o2775, None, false),
+            (0o1777, None, false),
+        ] {
+            let (_parent, path) = folder_of_the_user(mode, file);
+            let created = RunDir::create(&path);
+            assert_eq!(created.is_ok(), is_taken, "{mode:o} {file:?}: {created:?}");
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "{file:?}");
+            let Ok(run) = created else { continue };
+            let sockets = run.agent_socket().parent().unwrap().to_owned();
+            assert_eq!(fs::metadata(&sockets).unwrap().mode() & 0o777, 0o700, "{mode:o}");
+            assert_eq!(RunDir::open(&path).unwrap(), run);
+            if sockets != run.path() {
+                fs::remove_dir(sockets).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_gets_a_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let paths = [(); 3].map(|()| RunDir::create_new(&path).unwrap().path().to_owned());
+        assert_eq!(paths.each_ref().map(|it| it.file_name().unwrap()), ["run", "run-2", "run-3"]);
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_refused_before_anything_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
+        let error = RunDir::create(&folder.path().join(name).join("run")).unwrap_err();
+        assert!(error.to_string().contains("must be UTF-8; name another directory"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn where_nothing_can_be_made_the_message_says_how_to_name_another_place() {
+        let error = RunDir::create(Path::new("/proc/tierfeed/run")).unwrap_err();
+        assert!(error.to_string().contains("--run-dir DIR, or TIERFEED_RUN_DIR"), "{error}");
     }
 
     #[test]

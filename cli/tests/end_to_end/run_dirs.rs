@@ -2,8 +2,12 @@
 //! about which run is live.
 
 use std::{
+    ffi::OsStr,
     fs::{self, Permissions},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt, PermissionsExt},
+    },
     path::PathBuf,
 };
 
@@ -66,4 +70,40 @@ fn directories_of_old_runs_go_and_those_of_live_ones_stay() {
     assert_ended(&over, 2);
     let errors = String::from_utf8_lossy(&over.stderr);
     assert!(errors.contains("no run in .tierfeed/runs is live; the newest has ended"), "{errors}");
+}
+
+/// The errors of a run in the run directory `dir`, which does not begin.
+fn refused(fixture: &Fixture, dir: &str) -> String {
+    let run = ["run", "job.yaml", "--run-dir", dir, "--", "true"];
+    let output = fixture.tierfeed(&run).output().unwrap();
+    assert_ended(&output, 2);
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_directory_that_others_use_is_refused_and_stays_as_it_is() {
+    let fixture = Fixture::new();
+    for mode in [0o2775, 0o1777] {
+        let shared = fixture.path("shared");
+        fs::create_dir_all(&shared).unwrap();
+        fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
+        let said = refused(&fixture, "shared");
+        assert!(said.contains("nobody else may write to it"), "{said}");
+        assert_eq!(fs::metadata(&shared).unwrap().mode() & 0o7777, mode);
+    }
+    let said = refused(&fixture, "data");
+    assert!(said.contains("it has other files (class"), "{said}");
+}
+
+#[test]
+fn a_run_directory_whose_path_is_no_text_is_refused_at_once() {
+    let fixture = Fixture::new();
+    let odd = fixture.path("").join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&odd).unwrap();
+    let job = fixture.job();
+    let mut run = fixture.tierfeed(&["run", job.to_str().unwrap(), "--", "true"]);
+    let output = run.current_dir(&odd).output().unwrap();
+    assert_ended(&output, 2);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("must be UTF-8") && said.contains("TIERFEED_RUN_DIR"), "{said}");
 }
