@@ -21,7 +21,7 @@ pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
 pub(super) const MEMORY_REQUESTS_MAX: usize = 8;
 
 /// The longest value of a variable in a hello, in bytes. Values that number processes are shorter.
-pub(super) const VARIABLE_BYTES_MAX: usize = 64;
+pub(super) const VARIABLE_BYTES_MAX: usize = 40;
 
 /// Samples whose failure one message may ask about: their reasons fit in one packet.
 pub(super) const EXPLAINED_MAX: usize = 32;

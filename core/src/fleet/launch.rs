@@ -47,12 +47,22 @@ pub enum Launcher {
     Run,
     /// `torchrun`, `accelerate launch`, `deepspeed`, or a user who sets the variables of PyTorch.
     Torchrun,
+    /// `horovodrun`.
+    Horovod,
     /// `mpirun` of Open MPI.
     OpenMpi,
     /// `mpiexec` of MPICH and its descendants.
     Mpich,
+    /// `mpirun_rsh` of MVAPICH2.
+    Mvapich,
     /// Any launcher with `PMIx`.
     Pmix,
+    /// `jsrun` of IBM's job step manager.
+    Jsm,
+    /// `flux run`.
+    Flux,
+    /// `aprun` of Cray's ALPS.
+    Alps,
     /// Slurm, whose tasks `srun` starts.
     Slurm,
     /// Kubeflow's Trainer, which tells `torchrun` the number of its node.
@@ -70,9 +80,14 @@ impl Launcher {
             Self::User => "the environment",
             Self::Run => "tierfeed run",
             Self::Torchrun => "torchrun",
+            Self::Horovod => "Horovod",
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
+            Self::Mvapich => "MVAPICH2",
             Self::Pmix => "PMIx",
+            Self::Jsm => "jsrun",
+            Self::Flux => "Flux",
+            Self::Alps => "ALPS",
             Self::Slurm => "Slurm",
             Self::Kubeflow => "Kubeflow",
             Self::Kubernetes => "Kubernetes",
@@ -112,6 +127,8 @@ pub struct Identity {
     pub node: Option<Said>,
     /// Nodes of the job.
     pub nodes: Option<Said>,
+    /// A number by which there are other processes, from a launcher that does not say which this one is.
+    pub unranked: Option<Said>,
 }
 
 /// Why the environment does not identify a process.
@@ -205,7 +222,14 @@ impl Identity {
             ranks_per_node: self.ranks_per_node.or(other.ranks_per_node),
             node: self.node.or(other.node),
             nodes: self.nodes.or(other.nodes),
+            unranked: self.unranked.or(other.unranked),
         }
+    }
+
+    /// A number by which this process is one of several.
+    fn of_several(&self) -> Option<Said> {
+        let count = [self.world, self.ranks_per_node].into_iter().flatten().find(|it| it.value > 1);
+        count.or(self.local_rank.filter(|it| it.value > 0))
     }
 
     /// The launcher's numbers of a process, without the node, which other systems number too.
@@ -235,11 +259,14 @@ pub fn launchers(lookup: Lookup<'_>) -> Result<Vec<Launcher>, LaunchError> {
 
 /// The identity from the launchers of the table, the innermost first.
 fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
-    let mut said = Vec::new();
+    let (mut said, mut unranked) = (Vec::new(), None);
     for row in ROWS {
-        let identity = row.read(lookup)?;
+        let told = row.told(lookup)?;
+        let identity = row.complete(told);
         if identity != Identity::default() {
             said.push(identity);
+        } else {
+            unranked = unranked.or(told.of_several());
         }
     }
     if let Some(outer) = table::RUN.read(lookup)?.rank {
@@ -250,7 +277,9 @@ fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
     let fills = |inner: Identity, outer: &Identity| {
         if inner.is_told_by(outer) { inner.or(*outer) } else { inner }
     };
-    Ok(said.iter().fold(inner, fills))
+    let identity = said.iter().fold(inner, fills);
+    let unranked = unranked.filter(|_| identity.rank.is_none());
+    Ok(Identity { unranked, ..identity })
 }
 
 /// Refuses a command that `tierfeed run` started for a rank and that starts ranks itself. Variables
@@ -276,7 +305,7 @@ fn refuse_nesting(
 
 impl Identity {
     fn attribute_to(&mut self, launcher: Launcher) {
-        let Self { rank, world, local_rank, ranks_per_node, node, nodes } = self;
+        let Self { rank, world, local_rank, ranks_per_node, node, nodes, unranked: _ } = self;
         for said in [rank, world, local_rank, ranks_per_node, node, nodes].into_iter().flatten() {
             said.launcher = launcher;
         }
@@ -304,6 +333,11 @@ const QUOTED_CHARS_MAX: usize = 64;
 
 impl Row {
     fn read(&self, lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
+        self.told(lookup).map(|told| self.complete(told))
+    }
+
+    /// What its variables say, with or without a rank.
+    fn told(&self, lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
         let is_there = self
             .task
             .is_none_or(|task| set(lookup, task).is_some_and(|step| table::is_of_task(&step)));
@@ -318,13 +352,14 @@ impl Row {
             ranks_per_node: number(self.ranks_per_node)?,
             node: number(self.node)?,
             nodes: number(self.nodes)?,
+            unranked: None,
         })
-        .map(|identity| if self.is_complete(&identity) { identity } else { Identity::default() })
     }
 
-    /// If a launcher gives no rank, its world was typed by the user for another program.
-    fn is_complete(&self, identity: &Identity) -> bool {
-        self.rank.is_empty() || self.may_lack_rank || identity.rank.is_some()
+    /// If a launcher gives no rank, its other numbers are not those of this process.
+    fn complete(&self, told: Identity) -> Identity {
+        let may_count = self.rank.is_empty() || self.may_lack_rank || told.rank.is_some();
+        if may_count { told } else { Identity::default() }
     }
 
     fn number(

@@ -75,6 +75,15 @@ pub enum Misfit {
         /// The world of the job, with its position in the job file.
         post: Post,
     },
+    /// The job has one rank, and a launcher says that there are several, but not which this one is.
+    #[error(
+        "{said}, but nothing says which rank this process is; set RANK too (or TIERFEED_RANK and \
+         TIERFEED_WORLD_SIZE), or unset {} if there is one process", .said.variable
+    )]
+    Unranked {
+        /// The number by which there are several.
+        said: Said,
+    },
     /// Ranks are not numbered node by node.
     #[error(
         "{rank} and {said} contradict world.ranks_per_node: {ranks_per_node} in {at}: rank {} is process \
@@ -181,8 +190,11 @@ impl Identity {
         let ranks = post.world.ranks();
         // The only process of a node has the number of the node.
         let Some(rank) = self.rank.or(self.node.filter(|_| post.world.ranks_per_node == 1)) else {
-            let unnumbered = || Misfit::Unnumbered { ranks, post: post.clone() };
-            return if ranks == 1 { Ok(Rank(0)) } else { Err(unnumbered()) };
+            return match self.unranked {
+                _ if ranks > 1 => Err(Misfit::Unnumbered { ranks, post: post.clone() }),
+                Some(said) => Err(Misfit::Unranked { said }),
+                None => Ok(Rank(0)),
+            };
         };
         if rank.value >= ranks {
             return Err(Misfit::NoSuchRank { said: rank, ranks, post: post.clone() });

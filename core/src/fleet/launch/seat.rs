@@ -3,7 +3,7 @@
 //! A launcher starts either one such process on each node, which starts the ranks of the node, or one for
 //! each rank. Then the first of a node holds the agent, and each process starts its own rank.
 
-use super::{Identity, Launcher, Misfit, Post};
+use super::{Identity, Launcher, Misfit, Post, Said};
 use crate::{
     id::{NodeId, Rank},
     order::World,
@@ -54,6 +54,11 @@ impl Identity {
         let tasks = self.ranks_per_node.filter(|said| said.value > 1);
         let Some(tasks) = tasks else {
             self.check_nodes(post)?;
+            // All ranks of the job may be stated where this process starts them.
+            let is_world = |said: Said| said.value == post.world.ranks() && said.value > 1;
+            if let Some(said) = self.unranked.filter(|said| !is_world(*said)) {
+                return Err(Misfit::Unranked { said });
+            }
             return Ok(Seat { node: self.node_in(post)?, task: Task::Node });
         };
         if tasks.value != ranks_per_node {

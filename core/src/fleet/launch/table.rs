@@ -87,6 +87,16 @@ pub(super) const ROWS: &[Row] = &[
         ..NOTHING
     },
     Row {
+        launcher: Launcher::Horovod,
+        rank: &["HOROVOD_RANK"],
+        world: &["HOROVOD_SIZE"],
+        local_rank: &["HOROVOD_LOCAL_RANK"],
+        ranks_per_node: &["HOROVOD_LOCAL_SIZE"],
+        node: &["HOROVOD_CROSS_RANK"],
+        nodes: &["HOROVOD_CROSS_SIZE"],
+        ..NOTHING
+    },
+    Row {
         launcher: Launcher::OpenMpi,
         rank: &["OMPI_COMM_WORLD_RANK"],
         world: &["OMPI_COMM_WORLD_SIZE"],
@@ -103,7 +113,32 @@ pub(super) const ROWS: &[Row] = &[
         ranks_per_node: &["MPI_LOCALNRANKS"],
         ..NOTHING
     },
+    Row {
+        launcher: Launcher::Mvapich,
+        rank: &["MV2_COMM_WORLD_RANK"],
+        world: &["MV2_COMM_WORLD_SIZE"],
+        local_rank: &["MV2_COMM_WORLD_LOCAL_RANK"],
+        ranks_per_node: &["MV2_COMM_WORLD_LOCAL_SIZE"],
+        ..NOTHING
+    },
     Row { launcher: Launcher::Pmix, rank: &["PMIX_RANK"], ..NOTHING },
+    Row {
+        launcher: Launcher::Jsm,
+        rank: &["JSM_NAMESPACE_RANK"],
+        world: &["JSM_NAMESPACE_SIZE"],
+        local_rank: &["JSM_NAMESPACE_LOCAL_RANK"],
+        ranks_per_node: &["JSM_NAMESPACE_LOCAL_SIZE"],
+        ..NOTHING
+    },
+    Row {
+        launcher: Launcher::Flux,
+        rank: &["FLUX_TASK_RANK"],
+        world: &["FLUX_JOB_SIZE"],
+        local_rank: &["FLUX_TASK_LOCAL_ID"],
+        nodes: &["FLUX_JOB_NNODES"],
+        ..NOTHING
+    },
+    Row { launcher: Launcher::Alps, rank: &["ALPS_APP_PE"], ..NOTHING },
     Row {
         launcher: Launcher::Slurm,
         task: Some(SLURM_STEP),

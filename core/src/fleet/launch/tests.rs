@@ -70,6 +70,11 @@ fn every_launcher_tells_the_second_of_two_ranks() {
         (MPICH, Launcher::Mpich),
         (SLURM, Launcher::Slurm),
         ("PMIX_RANK=1", Launcher::Pmix),
+        ("HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_LOCAL_RANK=1", Launcher::Horovod),
+        ("MV2_COMM_WORLD_RANK=1 MV2_COMM_WORLD_SIZE=2", Launcher::Mvapich),
+        ("JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2", Launcher::Jsm),
+        ("FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=1", Launcher::Flux),
+        ("ALPS_APP_PE=1", Launcher::Alps),
         ("TIERFEED_RANK=1", Launcher::User),
         (
             "TIERFEED_RANK=1 TIERFEED_WORLD_SIZE=2 TIERFEED_LOCAL_RANK=1 TIERFEED_NODE=0",
@@ -137,10 +142,35 @@ fn what_is_no_task_of_slurm_has_no_rank_of_it() {
 
 #[test]
 fn one_rank_needs_no_launcher() {
-    for text in ["", "RANK=0 WORLD_SIZE=1", "RANK=", SLURM_BATCH, "LOCAL_RANK=3", "WORLD_SIZE=2"] {
+    for text in ["", "RANK=0 WORLD_SIZE=1", "RANK=", SLURM_BATCH, "LOCAL_RANK=0", "WORLD_SIZE=1"] {
         assert_eq!(rank_in(text, &post(1, 1)), Ok(Rank(0)), "{text}");
         assert_eq!(node_in(text, &post(1, 1)), Ok(NodeId(0)), "{text}");
+        let seat = Seat { node: NodeId(0), task: Task::Node };
+        assert_eq!(seat_in(text, &post(1, 1)), Ok(seat), "{text}");
     }
+}
+
+#[test]
+fn a_world_that_is_stated_without_a_rank_is_refused() {
+    for (text, said) in [
+        ("WORLD_SIZE=2", "WORLD_SIZE=2 of torchrun"),
+        ("WORLD_SIZE=2 LOCAL_WORLD_SIZE=2", "WORLD_SIZE=2"),
+        ("LOCAL_RANK=1", "LOCAL_RANK=1 of torchrun"),
+        ("LOCAL_RANK=1 WORLD_SIZE=2 NODE_RANK=0", "WORLD_SIZE=2"),
+        ("HOROVOD_SIZE=4", "HOROVOD_SIZE=4 of Horovod"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=2 of Open MPI"),
+    ] {
+        for error in [rank_in(text, &post(1, 1)).err(), seat_in(text, &post(1, 1)).err()] {
+            let error = error.expect(text);
+            assert!(error.starts_with(said) && error.contains("set RANK too"), "{text}: {error}");
+        }
+        assert!(rank_in(text, &post(1, 4)).is_err(), "{text}");
+        let by_user = std::format!("{text} TIERFEED_RANK=0 TIERFEED_WORLD_SIZE=1").leak();
+        assert_eq!(rank_in(by_user, &post(1, 1)), Ok(Rank(0)), "{by_user}");
+    }
+    let seat = Seat { node: NodeId(0), task: Task::Node };
+    assert_eq!(seat_in("WORLD_SIZE=8", &post(1, 8)), Ok(seat), "a script that starts them all");
+    assert_eq!(rank_in("WORLD_SIZE=8 PMI_RANK=1 PMI_SIZE=2", &post(1, 2)), Ok(Rank(1)));
 }
 
 #[test]
