@@ -12,7 +12,7 @@ use tierfeed_core::{
     order::{Spec, World},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_dataset::{Catalog, Dataset, Index, index::Differences};
+use tierfeed_dataset::{Catalog, Dataset, Index, index::Differences, source::Location};
 use tierfeed_runtime::{
     agent::LoadedJob,
     dataset::{self, DatasetError},
@@ -169,20 +169,25 @@ pub(crate) fn sized_of(file: JobFile) -> Result<SizedJob, Failure> {
     Ok(SizedJob { file, samples, sums, order, demand })
 }
 
-/// Indexes the dataset of a job, or opens a stored index that is still right. A job that has started in this
-/// run directory continues with its index, even if the dataset has changed.
+/// Indexes the datasets of a job, or opens stored indexes that are still right. A job that has started in this
+/// run directory continues with its indexes, even if a dataset has changed.
 pub(crate) fn load(file: JobFile, run_dir: &RunDir) -> Result<IndexedJob, Failure> {
     file.job.require_dataset().map_err(Failure::input)?;
-    let index = match continued(&file, run_dir) {
+    let note = run_dir.start_marker();
+    let begun = StartMarker::indexes_of(&note, &file.text).unwrap_or_default();
+    let index_file = file.job.index.clone().unwrap_or_else(|| run_dir.index());
+    let first = match continued(&file.job.dataset, &index_file, begun.first(), &note) {
         Some(index) => index,
         None => index(&file, Some(&run_dir.index()))?,
     };
-    let index_file = file.job.index.clone().unwrap_or_else(|| run_dir.index());
-    let further = file.job.further.iter().map(|dataset| {
-        let place = dataset::further_index(dataset, &index_file);
-        further_index(&file, dataset, Some(&place))
+    let further = file.job.further.iter().enumerate().map(|(at, further)| {
+        let place = dataset::further_index(further, &index_file);
+        match continued(&further.dataset, &place, begun.get(at + 1), &note) {
+            Some(index) => Ok(Arc::new(index)),
+            None => further_index(&file, further, Some(&place)),
+        }
     });
-    let catalog = Catalog::new(Arc::new(index), further.collect::<Result<Vec<_>, _>>()?);
+    let catalog = Catalog::new(Arc::new(first), further.collect::<Result<Vec<_>, _>>()?);
     let JobFile { job, path, text } = file;
     let order = job.order_of_all(&catalog.samples()).map_err(Failure::input)?;
     let (first, further) = sums(&catalog);
@@ -215,23 +220,27 @@ fn sums(catalog: &Catalog) -> (Sizes, Vec<Sizes>) {
     (Sizes::from(&**catalog.first()), further.collect())
 }
 
-/// The index of a job that has started in this run directory.
-fn continued(file: &JobFile, run_dir: &RunDir) -> Option<Index> {
-    let (job, note) = (&file.job, run_dir.start_marker());
-    let expected = StartMarker::index_of(&note, &file.text)?;
-    let path = job.index.clone().unwrap_or_else(|| run_dir.index());
-    let index = dataset::reopen(&job.dataset, &path, expected);
-    let Some(index) = index else {
+/// The index of a dataset with which a job has started in this run directory, by the marker `note`.
+fn continued(dataset: &Dataset, path: &Path, expected: Option<&u64>, note: &Path) -> Option<Index> {
+    let Some(index) = dataset::reopen(dataset, path, *expected?) else {
         let path = path.display();
         tracing::warn!(%path, "the job began with another index, which is not there any more");
         return None;
     };
-    log_changes(&index.differences(), &job.dataset, &note);
+    log_changes(&index.differences(), dataset, note);
     Some(index)
 }
 
-/// Logs how the dataset of a continued job has changed.
+/// Logs how a dataset of a continued job has changed.
 fn log_changes(differences: &Differences, dataset: &Dataset, note: &Path) {
+    let (source, note) = (&dataset.source, note.display());
+    if !matches!(source, Location::Path(_)) {
+        tracing::warn!(
+            "{source} was not listed again: the job goes on with the objects that were there when it began; to \
+             index it anew, remove {note} or name another run directory"
+        );
+        return;
+    }
     if differences.is_empty() {
         return;
     }
@@ -242,10 +251,8 @@ fn log_changes(differences: &Differences, dataset: &Dataset, note: &Path) {
         directories = differences.directories,
         objects = differences.count,
         not_looked_at = differences.unseen,
-        "{} changed since the job began, which goes on with its index; to index it anew, remove {} or \
-         choose another --run-dir",
-        dataset.source,
-        note.display()
+        "{source} changed since the job began, which goes on with its index; to index it anew, remove {note} or \
+         name another run directory"
     );
 }
 

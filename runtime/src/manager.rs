@@ -183,19 +183,19 @@ impl Manager {
         let connections_max = 3 * nodes as usize + CONNECTIONS_BESIDE;
         let patience =
             Patience { lost_after: settings.fleet.lost_after, absent_after: ABSENT_AFTER };
-        let begun = StartMarker::new(&settings.job.text, settings.job.index_fingerprint);
+        let begun = StartMarker::new(&settings.job.text, settings.job.fingerprints());
         let mut terms = settings.terms;
-        let known = match StartMarker::index_of(&settings.start_marker, &settings.job.text) {
-            Some(index) if index == settings.job.index_fingerprint => {
+        let known = match StartMarker::indexes_of(&settings.start_marker, &settings.job.text) {
+            Some(indexes) if indexes == settings.job.fingerprints() => {
                 let form = schedule_log::held_form(&settings.schedule_log);
                 terms.transform.iter_mut().zip(form).for_each(|(it, form)| it.resume(form));
-                memberships::read(&settings.memberships, begun)
+                memberships::read(&settings.memberships, &begun)
             }
             _ => Vec::new(),
         };
         Self {
             job: settings.job.name,
-            marker: MarkerWriter::new(settings.start_marker, begun),
+            marker: MarkerWriter::new(settings.start_marker, begun.clone()),
             log: ScheduleLog::start(settings.schedule_log),
             memberships: MembershipWriter::start(settings.memberships, begun, known.clone()),
             applied: BTreeMap::new(),

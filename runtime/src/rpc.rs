@@ -23,3 +23,14 @@ pub struct JobText {
     /// Its world, of which the text may leave out what the launcher of the manager tells.
     pub world: World,
 }
+
+impl JobText {
+    /// The fingerprints of the indexes of all datasets, that of the first one first.
+    #[must_use]
+    pub fn fingerprints(&self) -> Vec<u64> {
+        [self.index_fingerprint]
+            .into_iter()
+            .chain(self.further_fingerprints.iter().copied())
+            .collect()
+    }
+}

@@ -98,6 +98,31 @@ fn an_agent_joins_a_manager_that_comes_back() {
     });
 }
 
+#[test]
+fn a_manager_that_comes_back_has_all_datasets_as_they_were() {
+    let fixture = Fixture::new();
+    let validation = fixture.path("validation/class0");
+    fs::create_dir_all(&validation).unwrap();
+    for number in 0..10 {
+        fs::write(validation.join(format!("{number}.jpg")), "sample").unwrap();
+    }
+    let keys = format!("source: {}, format: image-folder", fixture.path("validation").display());
+    fixture.write_job(&format!("datasets: {{ validation: {{ {keys} }} }}\n"));
+    let mut cluster = Cluster::of(fixture, Vec::new());
+    let _agent = cluster.agent();
+    let state = |cluster: &Cluster| cluster.status()["joined"][0]["state"].clone();
+    eventually("the agent joined", || state(&cluster) == "alive");
+    let begun = cluster.fixture.path("manager/begun");
+    eventually("the job has begun", || begun.exists());
+    let index = cluster.fixture.path("manager/dataset-validation.index");
+    let before = fs::read(&index).unwrap();
+    fs::write(validation.join("late.jpg"), "sample").unwrap();
+    cluster.restart_manager();
+    eventually("the agent joined again", || state(&cluster) == "alive");
+    assert_eq!(fs::read(&index).unwrap(), before);
+    assert!(cluster.manager_said().contains("validation changed since the job began"));
+}
+
 /// Takes an object away, cuts one short, and puts a pipe or a directory in the place of one: moved aside,
 /// by name, so that they can come back.
 fn damage(fixture: &Fixture, names: [String; 3], put: fn(&Path)) -> [(PathBuf, PathBuf); 3] {

@@ -115,7 +115,7 @@ async fn status_shows_what_the_node_told_last_and_nothing_of_a_process_that_is_g
 async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
     let directory = tempfile::tempdir().unwrap();
     let (socket, marker) = (directory.path().join("socket"), directory.path().join("begun"));
-    let noted = || StartMarker::index_of(&marker, "");
+    let noted = || StartMarker::indexes_of(&marker, "");
     for (life, is_drained) in [(1, false), (2, true)] {
         let (trigger, shutdown) = shutdown::channel();
         let listener = Listener::unix(&socket).unwrap();
@@ -123,11 +123,11 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
             tokio::spawn(Manager::start(settings(marker.clone()), listener, shutdown).run());
         let mut client = Client::connect(&Address::Unix(socket.clone()), None).await.unwrap();
         client.status().await.unwrap();
-        assert_eq!(noted(), (life == 2).then_some(0), "only a node makes a beginning");
+        assert_eq!(noted(), (life == 2).then(|| vec![0]), "only a node makes a beginning");
         client.register(&agent(life)).await.unwrap();
         // The marker is written beside the loop.
         let is_noted = async {
-            while noted() != Some(0) {
+            while noted() != Some(vec![0]) {
                 client.status().await.unwrap();
             }
         };
@@ -139,7 +139,7 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
         }
         client.drained(NodeId(0), life, &Progress::default()).await.unwrap();
         manager.await.unwrap().unwrap();
-        assert_eq!(noted(), (!is_drained).then_some(0), "a manager that is stopped may come back");
+        assert_eq!(noted(), (!is_drained).then(|| vec![0]), "a manager that is stopped may come back");
     }
 }
 

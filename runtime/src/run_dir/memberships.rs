@@ -73,9 +73,9 @@ impl From<Entry> for Membership {
 
 /// Reads what an earlier manager of this job noted at `path`; nothing if there is no such file, or it is that of
 /// another job.
-pub(crate) fn read(path: &Path, job: StartMarker) -> Vec<Membership> {
+pub(crate) fn read(path: &Path, job: &StartMarker) -> Vec<Membership> {
     match read_record(path) {
-        Ok(record) if record.job == job => {
+        Ok(record) if record.job == *job => {
             record.memberships.into_iter().map(Membership::from).collect()
         }
         Ok(_) => Vec::new(),
@@ -91,8 +91,9 @@ fn read_record(path: &Path) -> io::Result<Record> {
     Ok(serde_json::from_reader(BufReader::new(File::open(path)?.take(FILE_BYTES_MAX)))?)
 }
 
-fn write(path: &Path, job: StartMarker, memberships: &[Membership]) -> io::Result<()> {
-    let record = Record { job, memberships: memberships.iter().map(Entry::from).collect() };
+fn write(path: &Path, job: &StartMarker, memberships: &[Membership]) -> io::Result<()> {
+    let record =
+        Record { job: job.clone(), memberships: memberships.iter().map(Entry::from).collect() };
     let beside = path.with_extension("part");
     fs::write(&beside, serde_json::to_vec(&record)?)?;
     fs::rename(&beside, path)
@@ -112,8 +113,8 @@ impl MembershipWriter {
         let writing = tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let memberships = changes.borrow_and_update().clone();
-                let file = path.clone();
-                let written = spawn_blocking(move || write(&file, job, &memberships)).await;
+                let (file, job) = (path.clone(), job.clone());
+                let written = spawn_blocking(move || write(&file, &job, &memberships)).await;
                 if let Ok(Err(error)) = written {
                     let path = path.display();
                     tracing::warn!(%path, %error, "a restarted manager will not know who holds what");
@@ -162,23 +163,23 @@ mod tests {
     async fn a_restarted_manager_reads_the_latest_memberships_of_its_job() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memberships.json");
-        let job = StartMarker::new("job", 7);
-        assert_eq!(read(&path, job), []);
-        let mut writer = MembershipWriter::start(path.clone(), job, Vec::new());
+        let job = StartMarker::new("job", vec![7]);
+        assert_eq!(read(&path, &job), []);
+        let mut writer = MembershipWriter::start(path.clone(), job.clone(), Vec::new());
         (0..=4).for_each(|count| writer.note(&memberships(count)));
         writer.end().await;
-        assert_eq!(read(&path, job), memberships(4));
-        assert_eq!(read(&path, StartMarker::new("job", 8)), [], "another index");
+        assert_eq!(read(&path, &job), memberships(4));
+        assert_eq!(read(&path, &StartMarker::new("job", vec![8])), [], "another index");
         fs::write(&path, "{}").unwrap();
-        assert_eq!(read(&path, job), []);
+        assert_eq!(read(&path, &job), []);
     }
 
     #[tokio::test]
     async fn what_has_not_changed_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memberships.json");
-        let job = StartMarker::new("job", 7);
-        let mut writer = MembershipWriter::start(path.clone(), job, memberships(2));
+        let job = StartMarker::new("job", vec![7]);
+        let mut writer = MembershipWriter::start(path.clone(), job.clone(), memberships(2));
         writer.note(&memberships(2));
         writer.end().await;
         assert!(!path.exists());

@@ -1,6 +1,6 @@
-//! The marker that a job has started: with which job file and which index.
+//! The marker that a job has started: with which job file and which indexes.
 //!
-//! The agents' order follows from the index, so a restarted manager needs the same index, even if the
+//! The agents' order follows from the indexes of all datasets, so a restarted manager needs the same, even if a
 //! dataset has changed since. The marker is created when the first node joins and removed when the job is
 //! known to have ended: by `tierfeed drain`, or because the command of `tierfeed run` succeeded. A job that
 //! was killed, stopped or failed may be continued.
@@ -18,27 +18,27 @@ use xxhash_rust::xxh3::xxh3_64;
 /// An upper bound of the file's length.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The job file and the index that a job started with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The job file and the indexes that a job started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartMarker {
     /// The xxh3-64 of the text of the job file.
     job: u64,
-    /// The fingerprint of the dataset's index.
-    index_fingerprint: u64,
+    /// The fingerprint of the index of each dataset, that of the first one first.
+    indexes: Vec<u64>,
 }
 
 impl StartMarker {
-    /// The marker of a job that starts now.
+    /// The marker of a job that starts now, with the fingerprints of the indexes of its datasets.
     #[must_use]
-    pub fn new(job_text: &str, index_fingerprint: u64) -> Self {
-        Self { job: xxh3_64(job_text.as_bytes()), index_fingerprint }
+    pub fn new(job_text: &str, indexes: Vec<u64>) -> Self {
+        Self { job: xxh3_64(job_text.as_bytes()), indexes }
     }
 
-    /// The fingerprint of the index that the job of this text started with, by the marker at `path`; `None`
+    /// The fingerprints of the indexes that the job of this text started with, by the marker at `path`; `None`
     /// if there is no marker, or it is that of another job.
     #[must_use]
-    pub fn index_of(path: &Path, job_text: &str) -> Option<u64> {
+    pub fn indexes_of(path: &Path, job_text: &str) -> Option<Vec<u64>> {
         let marker = match read(path) {
             Ok(marker) => marker,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -47,8 +47,7 @@ impl StartMarker {
                 return None;
             }
         };
-        let same = Self::new(job_text, marker.index_fingerprint);
-        (marker == same).then_some(marker.index_fingerprint)
+        (marker.job == xxh3_64(job_text.as_bytes())).then_some(marker.indexes)
     }
 
     /// Removes the marker of a job that has ended.
@@ -63,9 +62,9 @@ impl StartMarker {
         }
     }
 
-    fn write(self, path: &Path) -> io::Result<()> {
+    fn write(&self, path: &Path) -> io::Result<()> {
         let beside = path.with_extension("part");
-        fs::write(&beside, serde_json::to_vec(&self)?)?;
+        fs::write(&beside, serde_json::to_vec(self)?)?;
         fs::rename(&beside, path)
     }
 }
@@ -136,7 +135,7 @@ impl MarkerWriter {
     }
 
     fn start(&mut self, step: Step) {
-        let (path, marker) = (self.path.clone(), self.marker);
+        let (path, marker) = (self.path.clone(), self.marker.clone());
         self.writing.spawn_blocking(move || {
             let outcome = match step {
                 Step::Create => marker.write(&path),
@@ -158,12 +157,12 @@ mod tests {
     fn a_note_is_that_of_one_job_file_until_it_is_struck() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("begun");
-        assert_eq!(StartMarker::index_of(&path, "job"), None);
-        StartMarker::new("job", u64::MAX).write(&path).unwrap();
-        assert_eq!(StartMarker::index_of(&path, "job"), Some(u64::MAX));
-        assert_eq!(StartMarker::index_of(&path, "another job"), None);
+        assert_eq!(StartMarker::indexes_of(&path, "job"), None);
+        StartMarker::new("job", vec![u64::MAX, 2]).write(&path).unwrap();
+        assert_eq!(StartMarker::indexes_of(&path, "job"), Some(vec![u64::MAX, 2]));
+        assert_eq!(StartMarker::indexes_of(&path, "another job"), None);
         StartMarker::remove(&path).unwrap();
-        assert_eq!(StartMarker::index_of(&path, "job"), None);
+        assert_eq!(StartMarker::indexes_of(&path, "job"), None);
         StartMarker::remove(&path).unwrap();
     }
 
@@ -171,31 +170,35 @@ mod tests {
     fn nonsense_is_no_note() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("begun");
-        let right = serde_json::to_string(&StartMarker::new("job", 1)).unwrap();
+        let right = serde_json::to_string(&StartMarker::new("job", vec![1])).unwrap();
         for text in ["", "{}", "{\"job\":1}"] {
             fs::write(&path, text).unwrap();
-            assert_eq!(StartMarker::index_of(&path, "job"), None, "{text}");
+            assert_eq!(StartMarker::indexes_of(&path, "job"), None, "{text}");
         }
         let late = format!("{}{}}}", right.trim_end_matches('}'), " ".repeat(5000));
         fs::write(&path, late).unwrap();
-        assert_eq!(StartMarker::index_of(&path, "job"), None, "no note is so long");
+        assert_eq!(StartMarker::indexes_of(&path, "job"), None, "no note is so long");
         fs::write(&path, right).unwrap();
-        assert_eq!(StartMarker::index_of(&path, "job"), Some(1));
+        assert_eq!(StartMarker::indexes_of(&path, "job"), Some(vec![1]));
     }
 
     #[tokio::test]
     async fn a_note_is_created_once_and_what_cannot_be_struck_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("begun");
-        let marker = StartMarker::new("job", 1);
+        let marker = StartMarker::new("job", vec![1]);
         let mut writer = MarkerWriter::new(path.clone(), marker);
         writer.create();
         writer.end().await;
-        assert_eq!(StartMarker::index_of(&path, "job"), Some(1));
+        assert_eq!(StartMarker::indexes_of(&path, "job"), Some(vec![1]));
         writer.remove();
         writer.create();
         writer.end().await;
-        assert_eq!(StartMarker::index_of(&path, "job"), None, "nodes that come late begin no job");
+        assert_eq!(
+            StartMarker::indexes_of(&path, "job"),
+            None,
+            "nodes that come late begin no job"
+        );
         fs::create_dir(&path).unwrap();
         StartMarker::remove(&path).unwrap_err();
     }
