@@ -74,7 +74,7 @@ use alloc::{
 use core::num::NonZeroU32;
 
 pub use busy::Busy;
-pub use command::{Answer, Command, Event, Fault, Refusal};
+pub use command::{Answer, Command, Concern, Event, Fault, Refusal};
 pub use look_ahead::AUTO_RATE_MAX;
 pub use observed::{Observed, ObservedLink};
 pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};

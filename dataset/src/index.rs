@@ -349,6 +349,11 @@ impl Index {
         lossy(self.image.source())
     }
 
+    /// The directory or file that the dataset was indexed from; of a bucket its URL, which is no path.
+    pub(crate) fn root(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.image.source()))
+    }
+
     /// The format of the dataset, as [`crate::Format`] prints it.
     pub fn format(&self) -> &str {
         self.image.format()

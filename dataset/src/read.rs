@@ -143,11 +143,22 @@ pub fn extent_of(index: &Index, sample: SampleId, place: Bytes) -> Result<Extent
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The object no longer exists.
+    /// The object no longer exists; what held it does.
     #[error("{} is gone; it was there when the dataset was indexed", .path.display())]
     Vanished {
         /// Path of the object.
         path: PathBuf,
+    },
+    /// The directory of the object is not there, or the dataset is empty: its file system is not mounted.
+    #[error(
+        "cannot read {}: {} is not there, or is empty; see whether its file system is mounted",
+        .path.display(), .directory.display()
+    )]
+    Away {
+        /// Path of the object.
+        path: PathBuf,
+        /// What is missing or empty.
+        directory: PathBuf,
     },
     /// The object differs from the indexed one.
     #[error("{} changed: indexed with {indexed}, found with {found}; index it again", .path.display())]
@@ -223,15 +234,23 @@ impl ReadError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Vanished { .. } => Fault::Vanished,
-            Self::Changed { .. } => Fault::Changed,
-            Self::Truncated { .. } => Fault::Truncated,
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Fault::Denied
+            // The caller has another index than the dataset.
+            Self::Changed { .. } | Self::Unknown { .. } | Self::WrongLength { .. } => {
+                Fault::Changed
             }
-            Self::Io { .. }
-            | Self::Damaged { .. }
-            | Self::Unknown { .. }
-            | Self::WrongLength { .. } => Fault::Io,
+            Self::Truncated { .. } => Fault::Truncated,
+            Self::Damaged { .. } => Fault::Corrupt,
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => Fault::Denied,
+                // What a store is read into is in this node: no store answers a read with these.
+                io::ErrorKind::OutOfMemory
+                | io::ErrorKind::InvalidInput
+                | io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded => Fault::NoSpace,
+                _ if source.raw_os_error() == Some(libc::EFAULT) => Fault::NoSpace,
+                _ => Fault::Io,
+            },
+            Self::Away { .. } => Fault::Io,
         }
     }
 }
@@ -247,5 +266,6 @@ mod tests {
         };
         assert_eq!(fault(io::ErrorKind::PermissionDenied), Fault::Denied);
         assert_eq!(fault(io::ErrorKind::ResourceBusy), Fault::Io);
+        assert_eq!(fault(io::ErrorKind::StaleNetworkFileHandle), Fault::Io);
     }
 }

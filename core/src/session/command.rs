@@ -94,7 +94,7 @@ pub enum Refusal {
 /// What went wrong with an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// The object is not there any more.
+    /// The object is not there any more, though the directory or bucket that had it is.
     Vanished,
     /// The object has another size or time than when it was indexed.
     Changed,
@@ -104,7 +104,7 @@ pub enum Fault {
     Denied,
     /// Reading or writing failed otherwise.
     Io,
-    /// The bytes that came back are not the bytes that were put there.
+    /// The bytes are not those that were written: they do not match their checksum, or cannot be decompressed.
     Corrupt,
     /// There is no memory or disk left for a chunk or an arena.
     NoSpace,
@@ -116,7 +116,41 @@ pub enum Fault {
     NoWorker,
 }
 
+/// What a fault says something about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Concern {
+    /// The sample, which is missing or damaged where it lies. Another attempt finds the same, so that a job may go
+    /// on without it.
+    Sample,
+    /// The index, which knows another object than there is. No sample of it is what the job was told.
+    Index,
+    /// The store, the way to it, or the rights to read it. The sample is as good as before: a read is worth
+    /// another attempt ([`crate::outage`]), and no sample is left out for it.
+    Store,
+    /// This node, which lacks memory or a worker. Another process can read the sample.
+    Node,
+}
+
 impl Fault {
+    /// What it says something about: the one place that tells a bad sample from a bad store.
+    #[must_use]
+    pub const fn concern(self) -> Concern {
+        match self {
+            Self::Vanished | Self::Truncated | Self::Corrupt | Self::Untransformable => {
+                Concern::Sample
+            }
+            Self::Changed => Concern::Index,
+            Self::Denied | Self::Io => Concern::Store,
+            Self::NoSpace | Self::Poisoned(..) | Self::NoWorker => Concern::Node,
+        }
+    }
+
+    /// Whether a job with `on_error: skip` goes on without the sample.
+    #[must_use]
+    pub const fn is_of_sample(self) -> bool {
+        matches!(self.concern(), Concern::Sample)
+    }
+
     /// The name in reports and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -330,8 +330,7 @@ impl Session {
         let EntryRef { batch, index } = entry;
         let Some(staged) = self.staging.batch_mut(batch) else { return };
         match self.settings.on_error {
-            // The sample is good, only the memory or the worker for it is missing.
-            OnError::Skip if !matches!(fault, Fault::NoSpace | Fault::NoWorker) => {
+            OnError::Skip if fault.is_of_sample() => {
                 staged.batch.entries[index].len = None;
             }
             OnError::Skip | OnError::Fail => {

@@ -318,6 +318,8 @@ struct Play {
     plane: CheckedPlane,
     trainers: Vec<Trainer>,
     skipped: u64,
+    /// How reads of the cold store fail.
+    cold_fault: Fault,
     /// Samples whose stored bytes lay beside their rows.
     beside: u64,
     now: Nanoseconds,
@@ -345,6 +347,7 @@ impl Play {
             },
             trainers: ranks.map(|rank| Trainer::new(rank.0)).collect(),
             skipped: 0,
+            cold_fault: Fault::Vanished,
             beside: 0,
             now: Nanoseconds(0),
             jobs,
@@ -613,9 +616,11 @@ impl Play {
             | Operation::Demote { to: place, .. } => {
                 place.pieces.last().map(|piece| Fault::Poisoned(place.tier, piece.chunk))
             }
+            Operation::Fetch { .. } => Some(self.cold_fault),
             _ => None,
         };
-        let fault = broken.filter(|_| (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let is_cold = matches!(operation, Operation::Fetch { .. });
+        let fault = broken.filter(|_| is_cold || (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
         let is_transform = matches!(operation, Operation::Transform { .. });
         let fault = if is_transform { Fault::Untransformable } else { fault };
         let outcome = if fails { Err(fault) } else { Ok(()) };

@@ -8,9 +8,10 @@
 //! both through [`FileSource::read_with`], so that both do the same checks.
 
 use std::{
-    fs::File,
+    fs::{self, File, Metadata},
     io,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -102,8 +103,9 @@ impl FileSource {
     /// Finds and checks the object of `sample` and lets `fill` read its bytes.
     ///
     /// `fill` returns the number of bytes that it read; fewer than `place` means that the file
-    /// ended. A file that is kept open gets a second try through a new descriptor: the old one may
-    /// be of a file that was replaced by an equal one, or stale after its server was away.
+    /// ended. A file that is kept open, one that is not there and one that its server forgot get a
+    /// second try by name: the old descriptor may be of a file that was replaced by an equal one, and a
+    /// file system may have come back.
     fn read_with(
         &self,
         sample: SampleId,
@@ -112,8 +114,9 @@ impl FileSource {
     ) -> Result<(), ReadError> {
         let extent = extent_of(&self.index, sample, place)?;
         let outcome = self.read_extent(&extent, &mut fill);
-        if outcome.is_ok() || !is_shared(&extent) {
-            return outcome;
+        match &outcome {
+            Err(error) if is_shared(&extent) || needs_another_look(error) => {}
+            _ => return outcome,
         }
         self.open_files.forget(&extent.path);
         let outcome = self.read_extent(&extent, &mut fill);
@@ -128,7 +131,7 @@ impl FileSource {
         extent: &Extent,
         fill: impl FnOnce(Contents<'_>) -> io::Result<Bytes>,
     ) -> Result<(), ReadError> {
-        let failed = |error| io_failure(extent, error);
+        let failed = |error| io_failure(self.index.root(), extent, error);
         let object = if is_shared(extent) {
             self.open_files.get(&extent.path).map_err(failed)?
         } else {
@@ -142,7 +145,11 @@ impl FileSource {
             },
         };
         // Checked even if the read failed: a change of the object explains the failure.
-        let found = version_of(&object).map_err(failed)?;
+        let metadata = object.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(ReadError::Vanished { path: extent.path.clone() });
+        }
+        let found = Version::of(&metadata);
         let needed = Bytes(extent.offset + extent.stored_len);
         if found.size < needed {
             return Err(ReadError::Truncated {
@@ -243,7 +250,7 @@ impl PartSource for FileSource {
         let extent = self.index.extent(sample);
         let part = part_of(&extent, from, buffer.len());
         let (offset, len) = (Bytes(part.start), Bytes(part.end - part.start));
-        let failed = |error| io_failure(&extent, error);
+        let failed = |error| io_failure(self.index.root(), &extent, error);
         let object = open_for_parts(&extent.path).map_err(failed)?;
         let is_held = cached(object.as_fd(), offset, len).is_ok_and(|held| held >= len);
         let read = read_to_end_of(&mut buffer[..in_memory(len.0)], &object, offset);
@@ -305,12 +312,36 @@ fn in_memory(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a sample that is read fits in memory")
 }
 
-fn io_failure(extent: &Extent, error: io::Error) -> ReadError {
+/// The error for a failed system call: a file that is not there is gone only where its file system is.
+fn io_failure(root: &Path, extent: &Extent, error: io::Error) -> ReadError {
     let path = extent.path.clone();
     match error.raw_os_error() {
-        // A directory of the path was replaced, or a server forgot the file.
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => ReadError::Vanished { path },
+        Some(libc::ENOENT | libc::ENOTDIR) => match missing_directory(root, &path) {
+            Some(directory) => ReadError::Away { path, directory },
+            None => ReadError::Vanished { path },
+        },
         _ => ReadError::Io { path, source: error },
+    }
+}
+
+/// The directory for whose sake `path` is not there: its own if that is missing, or the root of the dataset if
+/// nothing is in it, as in that of a file system that was unmounted.
+fn missing_directory(root: &Path, path: &Path) -> Option<PathBuf> {
+    let own = path.parent()?;
+    if !own.is_dir() {
+        return Some(own.to_owned());
+    }
+    let is_empty = root.is_dir() && !fs::read_dir(root).is_ok_and(|mut it| it.next().is_some());
+    is_empty.then(|| root.to_owned())
+}
+
+/// Whether a second look by name may find what the first one did not: a file server forgets a file that it knows
+/// by that name, and a directory comes back.
+fn needs_another_look(error: &ReadError) -> bool {
+    match error {
+        ReadError::Vanished { .. } | ReadError::Away { .. } => true,
+        ReadError::Io { source, .. } => source.raw_os_error() == Some(libc::ESTALE),
+        _ => false,
     }
 }
 
@@ -325,8 +356,13 @@ pub fn indexed_version(extent: &Extent) -> Version {
 ///
 /// If the system call fails.
 pub fn version_of(file: &File) -> io::Result<Version> {
-    let metadata = file.metadata()?;
-    Ok(Version { size: Bytes(metadata.len()), mtime_ns: mtime_ns(&metadata) })
+    Ok(Version::of(&file.metadata()?))
+}
+
+impl Version {
+    fn of(metadata: &Metadata) -> Self {
+        Self { size: Bytes(metadata.len()), mtime_ns: mtime_ns(metadata) }
+    }
 }
 
 /// Fills `buffer` from `offset` of `file` on; returns less than its length only at the end of the

@@ -159,6 +159,11 @@ impl RangeError {
     }
 }
 
+/// Whether an answer says that the whole bucket is missing.
+pub(crate) fn is_about_bucket(error: Cause<'_>) -> bool {
+    causes(error).any(|it| it.to_string().contains("NoSuchBucket"))
+}
+
 /// `PermanentRedirect` and `AuthorizationHeaderMalformed` of S3, and the client's error for a
 /// redirect without a target.
 fn is_about_region(detail: &str) -> bool {

@@ -13,6 +13,8 @@ use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, path::Path};
 use tokio_stream::Stream;
 
+use crate::error::is_about_bucket;
+
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// An object as it was listed.
@@ -92,7 +94,10 @@ impl From<object_store::Error> for RangeError {
     fn from(error: object_store::Error) -> Self {
         match error {
             object_store::Error::Precondition { .. } => Self::Changed,
-            object_store::Error::NotFound { .. } => Self::Gone,
+            // Without its bucket no object says anything about itself.
+            object_store::Error::NotFound { ref source, .. } if !is_about_bucket(&**source) => {
+                Self::Gone
+            }
             error => Self::Client(error),
         }
     }

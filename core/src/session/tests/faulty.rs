@@ -42,6 +42,42 @@ proptest! {
     }
 
     #[test]
+    fn a_batch_is_handed_over_without_a_sample_only_for_a_fault_of_the_sample(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        faults in 1_usize..40,
+        fault in prop::sample::select(vec![
+            Fault::Vanished,
+            Fault::Truncated,
+            Fault::Corrupt,
+            Fault::Changed,
+            Fault::Denied,
+            Fault::Io,
+            Fault::NoSpace,
+        ]),
+    ) {
+        let settings = settings(policy, 50, 2, OnError::Skip);
+        let mut world = Play::new(&settings);
+        world.cold_fault = fault;
+        world.play(&picks, faults);
+        let refused = world.trainers.iter().flat_map(|it| &it.refused).map(|(_, reason)| *reason);
+        let refused: Vec<_> = refused.collect();
+        let is_of_sample = matches!(fault, Fault::Vanished | Fault::Truncated | Fault::Corrupt);
+        prop_assert_eq!(fault.is_of_sample(), is_of_sample);
+        if is_of_sample {
+            prop_assert!(refused.is_empty(), "{refused:?}");
+        } else {
+            prop_assert_eq!(world.skipped, 0);
+        }
+        for reason in refused {
+            match reason {
+                Refusal::Unreadable(_, told) => prop_assert_eq!(told, fault),
+                reason => prop_assert_eq!((reason, fault), (Refusal::NoRoom, Fault::NoSpace)),
+            }
+        }
+    }
+
+    #[test]
     fn chunks_that_fail_and_tiers_that_change_lose_no_batch(
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_policy(),

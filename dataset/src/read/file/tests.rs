@@ -102,12 +102,45 @@ fn a_removed_file_vanished() {
 }
 
 #[test]
-fn a_removed_directory_and_one_that_became_a_file_vanished() {
+fn a_file_whose_directory_is_gone_is_none_that_vanished() {
     let (root, source) = images();
-    fs::remove_dir_all(root.path().join("cat")).unwrap();
-    check_fault(&source, Fault::Vanished, "cat/1.jpg");
-    fs::write(root.path().join("cat"), "a file").unwrap();
-    check_fault(&source, Fault::Vanished, "cat/1.jpg");
+    let cat = root.path().join("cat");
+    fs::remove_dir_all(&cat).unwrap();
+    let missing = format!("{} is not there, or is empty", cat.display());
+    check_fault(&source, Fault::Io, &missing);
+    fs::write(&cat, "a file").unwrap();
+    check_fault(&source, Fault::Io, &missing);
+}
+
+/// What an unmounted file system leaves behind.
+#[test]
+fn a_file_below_an_empty_root_is_none_that_vanished() {
+    let (root, source) = records();
+    let aside = tempfile::tempdir().unwrap();
+    fs::rename(root.path().join("records"), aside.path().join("records")).unwrap();
+    check_fault(&source, Fault::Io, &format!("{} is not there, or is empty", root.path().display()));
+    fs::write(root.path().join("another"), "").unwrap();
+    check_fault(&source, Fault::Vanished, "records is gone");
+}
+
+#[test]
+fn a_file_that_its_server_forgot_is_opened_again_by_name() {
+    let (_root, source) = images();
+    let read_when = |fails: u32| {
+        let mut tries = 0;
+        let read = source.read_with(SampleId(0), Bytes(3_000), |contents| {
+            tries += 1;
+            let Contents::File(file, from) = contents else { panic!("it is not compressed") };
+            if tries <= fails {
+                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+            }
+            read_to_end_of(&mut [0; 3_000], file, from)
+        });
+        (read.map_err(|error| error.fault()), tries)
+    };
+    assert_eq!(read_when(0), (Ok(()), 1));
+    assert_eq!(read_when(1), (Ok(()), 2));
+    assert_eq!(read_when(2), (Err(Fault::Io), 2), "the server is away");
 }
 
 #[test]
@@ -147,11 +180,10 @@ fn a_pipe_or_a_directory_in_place_of_the_file_does_not_block() {
     let path = root.path().join("cat/1.jpg");
     fs::remove_file(&path).unwrap();
     mkfifo(&path, Mode::S_IRUSR).unwrap();
-    check_fault(&source, Fault::Truncated, "cat/1.jpg");
+    check_fault(&source, Fault::Vanished, "cat/1.jpg is gone");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    let error = read(&source, 0, 3_000).unwrap_err();
-    assert!(matches!(error.fault(), Fault::Changed | Fault::Truncated), "{error}");
+    check_fault(&source, Fault::Vanished, "cat/1.jpg is gone");
 }
 
 #[test]

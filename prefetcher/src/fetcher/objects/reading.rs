@@ -18,7 +18,7 @@ use tierfeed_dataset::{
     format::{Encoding, npz},
 };
 use tierfeed_object_stores::{
-    RangeError, Version as Listed, mtime_ns,
+    RangeError, RequestError, Version as Listed, mtime_ns,
     object_store::{self, ObjectStoreExt as _},
 };
 use tokio::time::{Instant, sleep};
@@ -191,7 +191,13 @@ impl Requests {
 
     fn client_error(&self, located: &Located, error: &object_store::Error) -> ReadError {
         let source = self.client.explain_object(error, located.name.clone());
-        ReadError::Io { path: PathBuf::from(&located.name), source: io::Error::other(source) }
+        let kind = match source {
+            RequestError::Denied { .. } | RequestError::NoCredentials { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
+            _ => io::ErrorKind::Other,
+        };
+        ReadError::Io { path: PathBuf::from(&located.name), source: io::Error::new(kind, source) }
     }
 
     /// The error for a changed object, with its version now.
