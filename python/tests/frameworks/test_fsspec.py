@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
 import random
+import re
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,9 +29,11 @@ fsspec = needs.module("fsspec")
 
 from fsspec.tests import abstract  # noqa: E402
 
-from tierfeed.blocks import Blocks  # noqa: E402
-from tierfeed.fsspec import TierFileSystem  # noqa: E402
+from tierfeed.blocks import Blocks, _usual_directory  # noqa: E402
+from tierfeed.fsspec import TierFileSystem, ranges  # noqa: E402
 from tierfeed.fsspec.filesystem import ChainedFileSystem  # noqa: E402
+from tierfeed.fsspec.ranges import RangeReader, Version  # noqa: E402
+from tierfeed.objects import Found, Objects  # noqa: E402
 
 MIB = 1 << 20
 # Not a whole number of blocks.
@@ -216,7 +221,7 @@ def test_blocks_that_were_not_used_for_longest_make_room(tmp_path: Path) -> None
     os.utime(theirs, (0, 0))
     for number in range(15):
         blocks.add(version, number, bytes([number]) * 1000)
-        os.utime(blocks._path(version, number), (number, number))
+        os.utime(tmp_path / "cache" / f"{version}-{number}", (number, number))
     target = bytearray(1000)
     assert blocks.read_into(version, 0, 0, memoryview(target))
     for number in range(15, 18):
@@ -240,6 +245,73 @@ def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(tierfeed.Reconfigure, match="others may write to"):
         Blocks(tmp_path / "cache", MIB)
+
+
+def test_a_link_in_the_place_of_a_cache_is_not_followed(tmp_path: Path) -> None:
+    blocks, version = Blocks(tmp_path / "cache", MIB), "a" * 32
+    blocks.add(version, 0, b"GOODGOOD")
+    (tmp_path / "cache").rename(tmp_path / "aside")
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / f"{version}-0").write_bytes(b"EVILEVIL")
+    (tmp_path / "cache").symlink_to(tmp_path / "evil")
+    target = bytearray(8)
+    assert blocks.read_into(version, 0, 0, memoryview(target))
+    assert target == b"GOODGOOD"
+
+
+def test_the_usual_cache_has_a_name_that_nobody_can_guess_and_all_processes_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    first = _usual_directory()
+    try:
+        assert re.fullmatch(r"tierfeed-blocks-\d+-[0-9a-f]{16}", first.name)
+        assert stat.S_IMODE(first.stat().st_mode) == 0o700
+        assert _usual_directory() == first
+        first.rmdir()
+        # Who saw the name may take it.
+        first.symlink_to(tmp_path)
+        other = _usual_directory()
+        assert other != first and other.is_dir() and _usual_directory() == other
+        other.rmdir()
+    finally:
+        first.unlink()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "run").mkdir(mode=0o700)
+    assert _usual_directory() == tmp_path / "run" / "tierfeed-blocks"
+
+
+def test_a_cache_that_fails_costs_a_read_of_the_object_and_no_error(
+    fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fs.cat_file(LARGE) == CONTENT
+    real = os.open
+
+    def stale(path: Any, flags: int, *given: Any, dir_fd: int | None = None, **named: Any) -> int:
+        if dir_fd is not None:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path, flags, *given, **named)
+
+    monkeypatch.setattr(os, "open", stale)
+    assert fs.cat_file(LARGE) == CONTENT
+
+
+def test_blocks_of_an_object_without_a_version_are_for_one_process_and_those_of_a_store_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def name(etag: str | None, endpoint: str) -> str:
+        objects = Objects(endpoint=endpoint, region=None, anonymous=True)
+        return RangeReader(objects, None, None).name(Version("s3://b", Found("k", 8, 0, etag)))
+
+    versioned, unversioned = name("e", "http://a"), name(None, "http://a")
+    assert name("e", "http://b") != versioned
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://c")
+    assert name("e", "http://a") != versioned
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setattr(ranges, "_PROCESS", "that of another process")
+    assert name("e", "http://a") == versioned
+    assert name(None, "http://a") != unversioned
 
 
 def test_without_room_for_blocks_files_are_read_all_the_same(

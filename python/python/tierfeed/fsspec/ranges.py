@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,17 +18,15 @@ BLOCKS_MAX = 64
 # How far a file that is read from its start to its end is read ahead.
 AHEAD_BLOCKS_MAX = 16
 
+# What only this process has, and those that it forks.
+_PROCESS = secrets.token_hex(16)
+
 
 class Version(NamedTuple):
     """An object as it was when it was found: its bytes never change."""
 
     bucket: str
     found: Found
-
-    @property
-    def name(self) -> str:
-        """The name of its blocks."""
-        return version_of(self.bucket, *self.found, BLOCK_BYTES)
 
 
 class Piece(NamedTuple):
@@ -50,6 +49,12 @@ class RangeReader:
     ) -> None:
         self._objects = objects
         self._cache = (cache_dir, cache_bytes)
+
+    def name(self, version: Version) -> str:
+        """The name of the blocks of a version of an object, which no other process knows if the store says
+        nothing by which versions differ."""
+        known = "" if version.found.etag else _PROCESS
+        return version_of(self._objects.reach, version.bucket, *version.found, BLOCK_BYTES, known)
 
     @functools.cached_property
     def blocks(self) -> Blocks:
@@ -79,7 +84,7 @@ class RangeReader:
         A block that is neither in `fresh` nor in the cache is read, with those of the `ahead` blocks
         from there that are not in the cache either; `fresh` has them afterwards.
         """
-        name, last = version.name, (max(version.found.size, 1) - 1) // BLOCK_BYTES
+        name, last = self.name(version), (max(version.found.size, 1) - 1) // BLOCK_BYTES
         filled = 0
         while filled < len(target):
             number, offset = divmod(start + filled, BLOCK_BYTES)
@@ -96,7 +101,7 @@ class RangeReader:
 
     def _absent(self, version: Version, ranges: Iterable[Range]) -> list[int]:
         """The blocks of some ranges that are not in memory."""
-        name, needed = version.name, {number for range_ in ranges for number in blocks_of(range_)}
+        name, needed = self.name(version), {number for range_ in ranges for number in blocks_of(range_)}
         return [number for number in sorted(needed) if not self.blocks.has(name, number)]
 
     def _content(
@@ -137,7 +142,7 @@ class RangeReader:
 
     def _kept(self, piece: Piece, parts: Sequence[bytes]) -> dict[int, bytes]:
         """The blocks that were read, which are now in the cache, too."""
-        name, blocks = piece.version.name, {}
+        name, blocks = self.name(piece.version), {}
         for (start, _), part in zip(piece.ranges, parts, strict=True):
             for offset in range(0, len(part), BLOCK_BYTES):
                 number = (start + offset) // BLOCK_BYTES
