@@ -7,7 +7,6 @@
 use std::{
     collections::BTreeMap,
     io::{self, BufRead as _, Read as _, Write as _},
-    os::unix::process::ExitStatusExt as _,
     process::ExitStatus,
     sync::{
         Arc,
@@ -24,7 +23,10 @@ use nix::{
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::{failure::Failure, processes::Trainers};
+use crate::{
+    failure::Failure,
+    processes::{RankEnd, Trainers},
+};
 
 /// The longest line of a caller.
 const LINE_BYTES_MAX: u64 = 4 << 20;
@@ -87,7 +89,7 @@ impl Caller {
                 () = gone => {}
                 _ = stop.wait_for(Option::is_some) => {}
             }
-            Ok(ExitStatus::from_raw(0))
+            Ok(RankEnd { status: ExitStatus::default(), asked: None })
         });
         Ok(trainers)
     }

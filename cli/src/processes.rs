@@ -11,7 +11,10 @@ use nix::{
     unistd::Pid,
 };
 use tierfeed_core::{
-    fleet::launch::{self, Launcher},
+    fleet::{
+        launch::{self, Launcher},
+        training::Cause,
+    },
     id::{NodeId, Rank},
     order::World,
 };
@@ -41,6 +44,14 @@ pub(crate) enum Ending {
     Stopped(Signal, Option<ExitStatus>),
     /// A rank of another node failed with this code; all were stopped.
     FailedElsewhere(u8),
+}
+
+/// How a rank ended that another process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RankEnd {
+    pub(crate) status: ExitStatus,
+    /// The signal to its process after which it ended.
+    pub(crate) asked: Option<Signal>,
 }
 
 /// One trainer to start.
@@ -169,14 +180,14 @@ impl Signals {
 #[derive(Debug)]
 pub(crate) struct Trainers {
     running: Vec<Pid>,
-    stop: watch::Sender<Option<u8>>,
-    ended: JoinSet<(Option<Pid>, std::io::Result<ExitStatus>)>,
+    stop: watch::Sender<Option<Cause>>,
+    ended: JoinSet<(Option<Pid>, std::io::Result<RankEnd>)>,
 }
 
 enum Event {
-    Ended(Option<Pid>, std::io::Result<ExitStatus>),
+    Ended(Option<Pid>, std::io::Result<RankEnd>),
     Asked(Signal),
-    FailedElsewhere(u8),
+    Elsewhere(Cause),
     GraceOver,
     AllEnded,
 }
@@ -193,6 +204,28 @@ impl Ending {
             Self::FailedElsewhere(code) => *code,
         }
     }
+
+    /// Why the rest of the job shall end, if it shall.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::Done => None,
+            Self::Failed(_) | Self::FailedElsewhere(_) => Some(Cause::Failed(self.code())),
+            Self::Unstarted(signal) | Self::Stopped(signal, _) => Some(asked(*signal)),
+        }
+    }
+
+    /// What another process is told of it.
+    pub(crate) fn of_rank(&self) -> RankEnd {
+        let of_code = |code: u8| ExitStatus::from_raw(i32::from(code) << 8);
+        let (status, asked) = match *self {
+            Self::Done => (ExitStatus::default(), None),
+            Self::Failed(status) => (status, None),
+            Self::FailedElsewhere(code) => (of_code(code), None),
+            Self::Unstarted(signal) => (ExitStatus::from_raw(signal as i32), Some(signal)),
+            Self::Stopped(signal, status) => (status.unwrap_or_default(), Some(signal)),
+        };
+        RankEnd { status, asked }
+    }
 }
 
 impl Trainers {
@@ -204,13 +237,13 @@ impl Trainers {
     /// Also waits for a rank that another process started; it stops the rank once [`Self::stopped`] says so.
     pub(crate) fn join(
         &mut self,
-        rank: impl Future<Output = std::io::Result<ExitStatus>> + Send + 'static,
+        rank: impl Future<Output = std::io::Result<RankEnd>> + Send + 'static,
     ) {
         self.ended.spawn(async move { (None, rank.await) });
     }
 
-    /// Gets the exit code of the job once all ranks shall stop.
-    pub(crate) fn stopped(&self) -> watch::Receiver<Option<u8>> {
+    /// Gets the cause once all ranks shall stop.
+    pub(crate) fn stopped(&self) -> watch::Receiver<Option<Cause>> {
         self.stop.subscribe()
     }
 
@@ -218,21 +251,24 @@ impl Trainers {
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         let pid = pid.expect("a child that was not waited for has a number");
         self.running.push(pid);
-        self.ended.spawn(async move { (Some(pid), child.wait().await) });
+        let end = |status| RankEnd { status, asked: None };
+        self.ended.spawn(async move { (Some(pid), child.wait().await.map(end)) });
         pid
     }
 
     /// Waits until all have ended. A signal to this process is passed on, and trainers have `grace` to end
-    /// then; the first trainer that fails takes the others with it, and so does a failure `elsewhere`.
+    /// then; the first trainer that fails takes the others with it, and so does an end `elsewhere`.
     pub(crate) async fn wait(
         mut self,
         signals: &mut Signals,
         grace: Duration,
-        elsewhere: impl Future<Output = u8>,
+        elsewhere: impl Future<Output = Cause>,
     ) -> anyhow::Result<Ending> {
         let mut elsewhere = pin!(elsewhere);
         let mut ending = Ending::Done;
         let mut kill_at: Option<Instant> = None;
+        // What others said may come to this process as well.
+        let mut expected: Option<Signal> = None;
         loop {
             let event = tokio::select! {
                 ended = self.ended.join_next() => match ended {
@@ -243,14 +279,19 @@ impl Trainers {
                     None => Event::AllEnded,
                 },
                 asked = signals.next() => Event::Asked(asked),
-                code = &mut elsewhere, if ending == Ending::Done => Event::FailedElsewhere(code),
+                cause = &mut elsewhere, if ending == Ending::Done => Event::Elsewhere(cause),
                 () = deadline::reached(kill_at) => Event::GraceOver,
             };
             match event {
                 Event::AllEnded => return Ok(ending),
-                Event::Ended(pid, status) => {
+                Event::Ended(pid, ended) => {
                     self.running.retain(|other| Some(*other) != pid);
-                    let status = status.context("waiting for a trainer failed")?;
+                    let RankEnd { status, asked } =
+                        ended.context("waiting for a trainer failed")?;
+                    if let (Ending::Done, Some(asked)) = (ending, asked) {
+                        ending = self.ask_all(asked);
+                        (expected, kill_at) = (Some(asked), Some(Instant::now() + grace));
+                    }
                     match &mut ending {
                         _ if status.success() => {}
                         Ending::Done => {
@@ -265,6 +306,7 @@ impl Trainers {
                         Ending::Unstarted(_) | Ending::Failed(_) | Ending::FailedElsewhere(_) => {}
                     }
                 }
+                Event::Asked(asked) if expected == Some(asked) => expected = None,
                 Event::Asked(asked) => {
                     let is_second = matches!(ending, Ending::Stopped(..));
                     if is_second {
@@ -279,11 +321,16 @@ impl Trainers {
                     let end = Instant::now() + grace;
                     kill_at = Some(kill_at.map_or(end, |kill_at| kill_at.min(end)));
                 }
-                Event::FailedElsewhere(code) => {
+                Event::Elsewhere(Cause::Failed(code)) => {
                     ending = Ending::FailedElsewhere(code);
                     self.stop(&ending);
                     self.send(Signal::SIGTERM);
                     kill_at = Some(Instant::now() + GRACE);
+                }
+                Event::Elsewhere(Cause::Asked(number)) => {
+                    let asked = Signal::try_from(i32::from(number)).unwrap_or(Signal::SIGTERM);
+                    ending = self.ask_all(asked);
+                    (expected, kill_at) = (Some(asked), Some(Instant::now() + grace));
                 }
                 Event::GraceOver => {
                     self.send(Signal::SIGKILL);
@@ -293,9 +340,17 @@ impl Trainers {
         }
     }
 
+    /// Passes on a signal that another process got.
+    fn ask_all(&self, signal: Signal) -> Ending {
+        let ending = Ending::Stopped(signal, None);
+        self.stop(&ending);
+        self.send(signal);
+        ending
+    }
+
     /// Stops the ranks of other processes of this node.
     fn stop(&self, ending: &Ending) {
-        self.stop.send_replace(Some(ending.code()));
+        self.stop.send_replace(ending.cause());
     }
 
     /// A trainer whose end was not collected yet keeps its number, so no other process is hit.
@@ -306,6 +361,10 @@ impl Trainers {
             }
         }
     }
+}
+
+fn asked(signal: Signal) -> Cause {
+    Cause::Asked(u8::try_from(signal as i32).unwrap_or_default())
 }
 
 /// A terminal sends its interrupt to every process in front of it, trainers included.

@@ -14,7 +14,10 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use tierfeed_core::{
-    fleet::launch::{NODE_ARGUMENT, NODES_ARGUMENT, Task},
+    fleet::{
+        launch::{NODE_ARGUMENT, NODES_ARGUMENT, Task},
+        training::Cause,
+    },
     id::NodeId,
     units::Bytes,
 };
@@ -112,16 +115,16 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
     if let (Err(failure), FIRST) = (&node_end, seat.node) {
         meeting::tell_failed(&dirs.job, failure.code());
     }
-    let NodeEnd { ending, job_code, mut report, job_report } = node_end?;
+    let NodeEnd { ending, of_job, mut report, job_report } = node_end?;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;
     }
     show(arguments, &dirs, seat.node, job_report.as_ref(), report.as_ref())?;
-    if seat.node == FIRST && matches!((&ending, job_code), (Ending::Done, None)) {
+    if seat.node == FIRST && matches!((&ending, of_job), (Ending::Done, None)) {
         ended(&dirs.job)?;
     }
-    exit(ending, job_code, report.as_ref())
+    exit(ending, of_job, report.as_ref())
 }
 
 /// Shows the report of the job, or that of the first node if there is no other.
@@ -167,11 +170,13 @@ fn lock_after_another(dir: &RunDir, owner: LockOwner) -> Result<RunDirLock, Fail
 }
 
 /// The exit code of this process, with its reason.
-fn exit(ending: Ending, job_code: Option<u8>, report: Option<&Report>) -> Result<(), Failure> {
+fn exit(ending: Ending, of_job: Option<Cause>, report: Option<&Report>) -> Result<(), Failure> {
     let refused = report.filter(|it| it.ranks.turned_away > 0);
     let refused = refused.map(|it| it.ranks.turned_away_because.as_deref().unwrap_or_default());
-    match (ending, refused, job_code) {
-        (Ending::Done, _, None) | (Ending::Stopped(_, None), _, _) => Ok(()),
+    match (ending, refused, of_job) {
+        (Ending::Done, _, None | Some(Cause::Asked(_))) | (Ending::Stopped(_, None), _, _) => {
+            Ok(())
+        }
         (Ending::Unstarted(signal), _, _) => {
             let said = anyhow!("stopped by {signal} before the training was started");
             Err(Failure::Passed(ending.code(), Some(said)))
@@ -187,7 +192,7 @@ fn exit(ending: Ending, job_code: Option<u8>, report: Option<&Report>) -> Result
             let said = anyhow!("stopped by {signal}; the command ended with {status}");
             Err(Failure::Passed(code_of(status), Some(said)))
         }
-        (Ending::FailedElsewhere(code), _, _) | (Ending::Done, _, Some(code)) => {
+        (Ending::FailedElsewhere(code), _, _) | (Ending::Done, _, Some(Cause::Failed(code))) => {
             let said = anyhow!("another rank of the job ended with code {code}");
             Err(Failure::Passed(code, Some(said)))
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariants, checked by `mod tests`:
 //!
-//! 1. The first code that is not 0 ends the job, and every node that trains is told this code.
+//! 1. The first cause to end ends the job, and every node that trains is told it.
 //! 2. The job is over once no node trains that was heard lately, and none is expected any more.
 //!
 //! Deliberately absent: the restart of a training, which is the launcher's.
@@ -16,18 +16,35 @@ use crate::{id::NodeId, units::Nanoseconds};
 pub enum Stage {
     /// Its ranks are starting or run.
     Running,
-    /// All its ranks have ended.
-    Ended {
-        /// The exit code of the first that failed, 0 if none did.
-        code: u8,
-    },
+    /// All its ranks have ended, well unless there is a cause.
+    Ended(Option<Cause>),
+}
+
+/// Why the ranks of a job end before their training has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A rank failed with this code.
+    Failed(u8),
+    /// Ranks ended after this signal to the process that started them.
+    Asked(u8),
+}
+
+impl Cause {
+    /// The exit code by the convention of shells.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Failed(code) => code,
+            Self::Asked(signal) => 128_u8.saturating_add(signal),
+        }
+    }
 }
 
 /// What a node is told about the training of the job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// The code with which the job ends now: a rank of some node has failed.
-    pub ends_with: Option<u8>,
+    /// Why the job ends now.
+    pub ends: Option<Cause>,
     /// No node trains any more.
     pub is_over: bool,
 }
@@ -49,14 +66,14 @@ pub struct Training {
     patience: Patience,
     heard: BTreeMap<NodeId, (Stage, Nanoseconds)>,
     first_heard: Option<Nanoseconds>,
-    ends_with: Option<u8>,
+    ends: Option<Cause>,
 }
 
 impl Training {
     /// A training on `nodes` nodes, none of which was heard yet.
     #[must_use]
     pub const fn new(nodes: u32, patience: Patience) -> Self {
-        Self { nodes, patience, heard: BTreeMap::new(), first_heard: None, ends_with: None }
+        Self { nodes, patience, heard: BTreeMap::new(), first_heard: None, ends: None }
     }
 
     /// Notes the stage of a node, and tells it about the others.
@@ -64,11 +81,11 @@ impl Training {
         if node.0 < self.nodes {
             self.first_heard.get_or_insert(now);
             self.heard.insert(node, (stage, now));
-            if let Stage::Ended { code: code @ 1.. } = stage {
-                self.ends_with.get_or_insert(code);
+            if let Stage::Ended(Some(cause)) = stage {
+                self.ends.get_or_insert(cause);
             }
         }
-        Outlook { ends_with: self.ends_with, is_over: self.is_over(now) }
+        Outlook { ends: self.ends, is_over: self.is_over(now) }
     }
 
     /// The nodes that were heard, with what each said last.
@@ -83,7 +100,7 @@ impl Training {
             *stage == Stage::Running && since(*heard) <= self.patience.lost_after
         };
         let is_complete = self.heard.len() == self.nodes as usize;
-        let patience = match self.ends_with {
+        let patience = match self.ends {
             Some(_) => self.patience.lost_after,
             None => self.patience.absent_after,
         };
@@ -107,30 +124,30 @@ mod tests {
     #[test]
     fn a_job_is_over_when_every_node_has_ended() {
         let mut training = Training::new(2, PATIENCE);
-        let ended = Stage::Ended { code: 0 };
+        let ended = Stage::Ended(None);
         assert_eq!(training.handle_stage(NodeId(0), ended, at(1)), Outlook::default());
         assert_eq!(training.handle_stage(NodeId(1), Stage::Running, at(2)), Outlook::default());
-        let over = Outlook { ends_with: None, is_over: true };
+        let over = Outlook { ends: None, is_over: true };
         assert_eq!(training.handle_stage(NodeId(1), ended, at(3)), over);
         assert_eq!(training.stages().count(), 2);
     }
 
     #[test]
-    fn the_first_code_that_is_not_zero_ends_every_node() {
+    fn the_first_cause_ends_every_node() {
         let mut training = Training::new(3, PATIENCE);
         training.handle_stage(NodeId(0), Stage::Running, at(0));
-        training.handle_stage(NodeId(1), Stage::Ended { code: 7 }, at(1));
-        training.handle_stage(NodeId(2), Stage::Ended { code: 9 }, at(1));
+        training.handle_stage(NodeId(1), Stage::Ended(Some(Cause::Failed(7))), at(1));
+        training.handle_stage(NodeId(2), Stage::Ended(Some(Cause::Failed(9))), at(1));
         let told = training.handle_stage(NodeId(0), Stage::Running, at(2));
-        assert_eq!(told, Outlook { ends_with: Some(7), is_over: false });
-        let told = training.handle_stage(NodeId(0), Stage::Ended { code: 143 }, at(3));
-        assert_eq!(told, Outlook { ends_with: Some(7), is_over: true });
+        assert_eq!(told, Outlook { ends: Some(Cause::Failed(7)), is_over: false });
+        let told = training.handle_stage(NodeId(0), Stage::Ended(Some(Cause::Asked(15))), at(3));
+        assert_eq!(told, Outlook { ends: Some(Cause::Failed(7)), is_over: true });
     }
 
     #[test]
     fn nodes_that_are_silent_or_do_not_come_are_waited_for_within_a_bound() {
         let mut training = Training::new(3, PATIENCE);
-        let ended = Stage::Ended { code: 0 };
+        let ended = Stage::Ended(None);
         training.handle_stage(NodeId(1), Stage::Running, at(55));
         assert!(!training.handle_stage(NodeId(0), ended, at(60)).is_over);
         assert!(!training.handle_stage(NodeId(0), ended, at(115)).is_over, "node 2 may come");
@@ -142,7 +159,7 @@ mod tests {
     #[test]
     fn a_job_that_has_failed_does_not_wait_long_for_nodes_that_do_not_come() {
         let mut training = Training::new(2, PATIENCE);
-        let failed = Stage::Ended { code: 1 };
+        let failed = Stage::Ended(Some(Cause::Failed(1)));
         assert!(!training.handle_stage(NodeId(0), failed, at(1)).is_over);
         assert!(training.handle_stage(NodeId(0), failed, at(12)).is_over);
     }
@@ -151,9 +168,9 @@ mod tests {
     fn a_node_that_the_job_does_not_have_delays_and_ends_nothing() {
         let mut training = Training::new(1, PATIENCE);
         training.handle_stage(NodeId(4), Stage::Running, at(0));
-        let told = training.handle_stage(NodeId(4), Stage::Ended { code: 7 }, at(0));
-        assert_eq!((told.ends_with, told.is_over), (None, false));
-        let told = training.handle_stage(NodeId(0), Stage::Ended { code: 0 }, at(1));
+        let told = training.handle_stage(NodeId(4), Stage::Ended(Some(Cause::Failed(7))), at(0));
+        assert_eq!((told.ends, told.is_over), (None, false));
+        let told = training.handle_stage(NodeId(0), Stage::Ended(None), at(1));
         assert!(told.is_over);
     }
 }

@@ -265,12 +265,7 @@ impl manager_server::Manager for Service {
     ) -> Result<Response<pb::TrainingReply>, Status> {
         let (node, stage, summary) = wire::stage(request.into_inner())?;
         let told = self.ask(|reply| Request::Training { node, stage, summary, reply }).await?;
-        let Outlook { ends_with, is_over } = told;
-        Ok(Response::new(pb::TrainingReply {
-            ends_with: ends_with.map(u32::from),
-            over: is_over,
-            meeting_port: self.meeting_port.into(),
-        }))
+        Ok(Response::new(wire::training_reply(told, self.meeting_port)))
     }
 }
 

@@ -35,7 +35,7 @@ pub use peers::PeersAnswer;
 pub(crate) use peers::{from_peers_reply, peers_reply};
 pub(crate) use status::status_reply;
 pub use training::Told;
-pub(crate) use training::stage;
+pub(crate) use training::{stage, training_reply};
 
 /// An invalid message: no tierfeed of this version sends it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use tierfeed_core::id::NodeId;
+use tierfeed_core::{fleet::training::Cause, id::NodeId};
 use tierfeed_runtime::{
     agent::LoadedJob,
     manager::{Listener, Manager, ManagerError, Summaries},
@@ -58,8 +58,8 @@ struct OwnManager {
 /// How the training of all nodes ended.
 #[derive(Debug, Default)]
 pub(super) struct JobEnd {
-    /// The code of the first rank that failed, as far as this node knows.
-    pub(super) code: Option<u8>,
+    /// What ended it first, as far as this node knows.
+    pub(super) cause: Option<Cause>,
     /// What the nodes told, on the first one.
     pub(super) summaries: Summaries,
 }
@@ -138,24 +138,24 @@ impl Control {
     /// manager; it waits at most `within` if a rank of the job has failed.
     pub(super) async fn end(
         self,
-        code: u8,
+        cause: Option<Cause>,
         summary: Vec<u8>,
         within: Duration,
         signals: &mut Signals,
     ) -> JobEnd {
-        let mut job_code = None;
+        let mut of_job = None;
         if let Some(training) = self.training {
-            let mut ended = training.end(code, summary).await;
+            let mut ended = training.end(cause, summary).await;
             if self.own.is_some() {
                 wait_for_others(&mut ended, within, signals).await;
             }
-            job_code = ended.job_code();
+            of_job = ended.of_job();
         }
         let summaries = match self.own {
             Some(own) => own.end().await,
             None => Summaries::new(),
         };
-        JobEnd { code: job_code, summaries }
+        JobEnd { cause: of_job, summaries }
     }
 }
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use nix::unistd::gethostname;
 use tierfeed_core::{
-    fleet::launch::{Seat, Task},
+    fleet::{
+        launch::{Seat, Task},
+        training::Cause,
+    },
     order::World,
 };
 use tierfeed_runtime::{
@@ -51,8 +54,8 @@ pub(super) struct NodeRun<'a> {
 #[derive(Debug)]
 pub(super) struct NodeEnd {
     pub(super) ending: Ending,
-    /// The code of the first rank of the job that failed, as far as this node knows.
-    pub(super) job_code: Option<u8>,
+    /// What ended the job first, as far as this node knows.
+    pub(super) of_job: Option<Cause>,
     pub(super) report: Option<Report>,
     /// On the first of several nodes.
     pub(super) job_report: Option<JobReport>,
@@ -124,13 +127,13 @@ impl NodeRun<'_> {
             control = self.control(job) => control?,
             signal = signals.next() => {
                 let ending = Ending::Unstarted(signal);
-                return Ok(NodeEnd { ending, job_code: None, report: None, job_report: None });
+                return Ok(NodeEnd { ending, of_job: None, report: None, job_report: None });
             }
         };
         let played = self.play(job, &control, calibration, others, &mut signals).await;
-        let code = match &played {
-            Ok((ending, _)) => ending.code(),
-            Err(failure) => failure.code(),
+        let (code, cause) = match &played {
+            Ok((ending, _)) => (ending.code(), ending.cause()),
+            Err(failure) => (failure.code(), Some(Cause::Failed(failure.code()))),
         };
         let within = match &played {
             Ok((Ending::Unstarted(_) | Ending::Stopped(..), _)) => OTHERS_END_AFTER_SIGNAL,
@@ -138,18 +141,19 @@ impl NodeRun<'_> {
         };
         let report = played.as_ref().ok().and_then(|(_, report)| report.as_ref());
         let summary = self.summary(code, report);
-        let JobEnd { code: job_code, summaries } =
-            control.end(code, summary, within, &mut signals).await;
+        let JobEnd { cause: of_job, summaries } =
+            control.end(cause, summary, within, &mut signals).await;
         let world = job.job().world;
         let job_report = (self.seat.node == FIRST && world.nodes > 1).then(|| {
             let told = summaries.values().filter_map(|it| serde_json::from_slice(it).ok());
-            JobReport::of(&job.job().name, world.nodes, job_code.unwrap_or(code), told.collect())
+            let code = of_job.map_or(code, Cause::code);
+            JobReport::of(&job.job().name, world.nodes, code, told.collect())
         });
         if let Some(report) = &job_report {
             report.write(&self.dirs.job.report()).map_err(Failure::work)?;
         }
         let (ending, report) = played?;
-        Ok(NodeEnd { ending, job_code, report, job_report })
+        Ok(NodeEnd { ending, of_job, report, job_report })
     }
 
     /// The manager of the run, on this node or on the first one.
@@ -240,7 +244,7 @@ impl NodeRun<'_> {
         panics::arm_drill();
         let grace = Duration::from_nanos(self.arguments.grace.0);
         match &control.training {
-            Some(training) => started.wait(signals, grace, training.fails_elsewhere()).await,
+            Some(training) => started.wait(signals, grace, training.ends_elsewhere()).await,
             None => started.wait(signals, grace, std::future::pending()).await,
         }
     }

@@ -2,8 +2,9 @@
 //! start their rank once it is ready.
 //!
 //! They meet at a socket in the run directory of the node. Each side writes lines: the first process `start HOST
-//! PORT` when the agent is ready, with the place where the ranks of the job meet, and `stop CODE` when the job
-//! ends; the others `ended CODE` when their rank has.
+//! PORT` when the agent is ready, with the place where the ranks of the job meet, and `failed CODE` or `asked
+//! SIGNAL` when the job ends; the others `ended STATUS` when their rank has, as `wait` of the kernel says it, and
+//! behind it the signal after which it did.
 
 use std::{
     io, os::unix::process::ExitStatusExt as _, path::Path, process::ExitStatus, sync::Arc,
@@ -11,7 +12,8 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use tierfeed_core::{id::Rank, order::World};
+use nix::sys::signal::Signal;
+use tierfeed_core::{fleet::training::Cause, id::Rank, order::World};
 use tierfeed_runtime::{
     run_dir::RunDir,
     transport::local_socket::{LocalListener, LocalSocket, LocalStream},
@@ -32,7 +34,7 @@ use crate::{
     caller::Caller,
     command, deadline,
     failure::Failure,
-    processes::{self, Ending, MeetingPlace, Signals, Trainer, Trainers},
+    processes::{self, Ending, MeetingPlace, RankEnd, Signals, Trainer, Trainers},
 };
 
 /// How often a process looks for the first one of its node.
@@ -90,7 +92,7 @@ impl OtherTasks {
                         if let Err(error) = ended.await {
                             tracing::debug!(%error, "another process of this node was lost");
                         }
-                        Ok(ExitStatus::from_raw(0))
+                        Ok(RankEnd { status: ExitStatus::default(), asked: None })
                     });
                 }
             }
@@ -103,36 +105,78 @@ impl OtherTasks {
 async fn other_task(
     listener: Arc<LocalListener>,
     place: MeetingPlace,
-    mut stop: watch::Receiver<Option<u8>>,
+    mut stop: watch::Receiver<Option<Cause>>,
     in_time: impl Future<Output = ()>,
-) -> io::Result<ExitStatus> {
+) -> io::Result<RankEnd> {
     let accepted = tokio::select! {
         accepted = accept(&listener) => accepted,
-        code = stopped(&mut stop) => return Ok(ExitStatus::from_raw(i32::from(code) << 8)),
+        cause = stopped(&mut stop) => {
+            let status = ExitStatus::from_raw(i32::from(cause.code()) << 8);
+            return Ok(RankEnd { status, asked: None });
+        }
         () = in_time => {
             tracing::error!(
                 "another process of this node did not come within {COME_WITHIN:?}; the launcher must start one for \
                  each rank"
             );
-            return Ok(ExitStatus::from_raw(1 << 8));
+            return Ok(RankEnd { status: ExitStatus::from_raw(1 << 8), asked: None });
         }
     };
-    let mut line = Line::of(accepted?);
+    Ok(serve(Line::of(accepted?), &place, stop).await)
+}
+
+/// Lets another process start its rank, and hears how it ends. What cannot be said is no failure: the rank may
+/// have ended meanwhile, and how it did can still be heard.
+async fn serve<S: AsyncRead + AsyncWrite>(
+    mut line: Line<S>,
+    MeetingPlace { host, port }: &MeetingPlace,
+    mut stop: watch::Receiver<Option<Cause>>,
+) -> RankEnd {
     let mut is_told = false;
-    let MeetingPlace { host, port } = place;
-    line.say(&format!("start {host} {port}")).await?;
+    line.try_to_say(&format!("start {host} {port}")).await;
     loop {
         tokio::select! {
             heard = line.hear() => {
-                let code = heard.and_then(|it| it.strip_prefix("ended ")?.parse::<u8>().ok());
-                return Ok(ExitStatus::from_raw(code.map_or(KILLED, |code| i32::from(code) << 8)));
+                let killed = RankEnd { status: ExitStatus::from_raw(KILLED), asked: None };
+                return heard.and_then(|it| rank_end(&it)).unwrap_or(killed);
             }
-            code = stopped(&mut stop), if !is_told => {
+            cause = stopped(&mut stop), if !is_told => {
                 is_told = true;
-                line.say(&format!("stop {code}")).await?;
+                line.try_to_say(&word(cause)).await;
             }
         }
     }
+}
+
+fn word(cause: Cause) -> String {
+    match cause {
+        Cause::Failed(code) => format!("failed {code}"),
+        Cause::Asked(signal) => format!("asked {signal}"),
+    }
+}
+
+fn cause(word: &str) -> Option<Cause> {
+    let (kind, number) = word.split_once(' ')?;
+    let number = number.parse().ok()?;
+    match kind {
+        "failed" => Some(Cause::Failed(number)),
+        "asked" => Some(Cause::Asked(number)),
+        _ => None,
+    }
+}
+
+fn ended(RankEnd { status, asked }: RankEnd) -> String {
+    match asked {
+        None => format!("ended {}", status.into_raw()),
+        Some(signal) => format!("ended {} {}", status.into_raw(), signal as i32),
+    }
+}
+
+fn rank_end(word: &str) -> Option<RankEnd> {
+    let mut numbers = word.strip_prefix("ended ")?.split(' ').map(str::parse::<i32>);
+    let status = ExitStatus::from_raw(numbers.next()?.ok()?);
+    let asked = numbers.next().transpose().ok()?.map(Signal::try_from);
+    Some(RankEnd { status, asked: asked.transpose().ok()? })
 }
 
 /// The next process of this user that connects. Cancel safe.
@@ -146,10 +190,10 @@ async fn accept(listener: &LocalListener) -> io::Result<LocalStream> {
     }
 }
 
-async fn stopped(stop: &mut watch::Receiver<Option<u8>>) -> u8 {
-    let code = stop.wait_for(Option::is_some).await.ok().and_then(|code| *code);
-    match code {
-        Some(code) => code,
+async fn stopped(stop: &mut watch::Receiver<Option<Cause>>) -> Cause {
+    let cause = stop.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
+    match cause {
+        Some(cause) => cause,
         None => std::future::pending().await,
     }
 }
@@ -168,18 +212,26 @@ pub(super) fn follow(
             deadline::on_signal(grace + deadline::CONCLUDED_WITHIN).map_err(Failure::work)?;
         let mut signals = Signals::listen().map_err(Failure::work)?;
         let socket = node_dir.ranks_socket();
+        let mut met = None;
         let ready = async {
-            let met = meet(&socket, arguments.wait()).await;
-            if met.is_ok() || caller.is_none() {
-                return met;
+            let place = meet(&socket, arguments.wait(), &mut met).await;
+            if place.is_ok() || caller.is_none() {
+                return place;
             }
             // It may have been that of a training that was killed, which started again.
-            meet(&socket, ANOTHER_ENDS_WITHIN).await.or(met)
+            meet(&socket, ANOTHER_ENDS_WITHIN, &mut met).await.or(place)
         };
-        let (line, place) = tokio::select! {
+        let place = tokio::select! {
             ready = ready => ready.map_err(Failure::Work)?,
-            signal = signals.next() => return Ok(Ending::Unstarted(signal)),
+            signal = signals.next() => {
+                let ending = Ending::Unstarted(signal);
+                if let Some(line) = met {
+                    say_end(line.writer, ending.of_rank()).await;
+                }
+                return Ok(ending);
+            }
         };
+        let line = met.ok_or_else(|| Failure::Work(anyhow!("no first process of this node")))?;
         let variables = trainer_variables(node_dir).map_err(Failure::Work)?;
         let trainers = match caller {
             Some(caller) => caller.train(&variables),
@@ -208,30 +260,29 @@ fn start(
 async fn train(
     trainers: Trainers,
     grace: Duration,
-    line: Line<UnixStream>,
+    mut line: Line<UnixStream>,
     signals: &mut Signals,
 ) -> anyhow::Result<Ending> {
-    let Line { mut lines, mut writer } = line;
+    let Line { lines, writer } = &mut line;
     let told = async {
         loop {
             // Without the first process the rank reads on alone.
             let Ok(Some(said)) = lines.next_line().await else { std::future::pending().await };
-            if let Some(code) = said.strip_prefix("stop ").and_then(|code| code.parse().ok()) {
-                return code;
+            if let Some(cause) = cause(&said) {
+                return cause;
             }
         }
     };
     let ending = trainers.wait(signals, grace, told).await?;
-    let code = match ending {
-        // The rank ended well after the signal.
-        Ending::Stopped(_, None) => 0,
-        _ => ending.code(),
-    };
-    let said = format!("ended {code}\n");
+    say_end(writer, ending.of_rank()).await;
+    Ok(ending)
+}
+
+async fn say_end(mut writer: impl AsyncWrite + Unpin, end: RankEnd) {
+    let said = format!("{}\n", ended(end));
     if let Err(error) = timeout(SAID_WITHIN, writer.write_all(said.as_bytes())).await {
         tracing::debug!(%error, "the first process of this node does not listen");
     }
-    Ok(ending)
 }
 
 /// The place where the ranks meet, as the first process of the node says it.
@@ -245,11 +296,14 @@ fn place(said: Option<String>) -> anyhow::Result<MeetingPlace> {
     Ok(MeetingPlace { host, port })
 }
 
-/// The first process of the node, once its agent is ready.
-async fn meet(socket: &Path, within: Duration) -> anyhow::Result<(Line<UnixStream>, MeetingPlace)> {
-    let mut line = Line::of(connect(socket, within).await?);
-    let place = place(line.hear().await)?;
-    Ok((line, place))
+/// Meets the first process of the node, and waits until its agent is ready.
+async fn meet(
+    socket: &Path,
+    within: Duration,
+    met: &mut Option<Line<UnixStream>>,
+) -> anyhow::Result<MeetingPlace> {
+    let line = met.insert(Line::of(connect(socket, within).await?));
+    place(line.hear().await)
 }
 
 async fn connect(socket: &Path, within: Duration) -> anyhow::Result<UnixStream> {
@@ -280,12 +334,56 @@ impl<S: AsyncRead + AsyncWrite> Line<S> {
         Self { lines: BufReader::new(reader.take(BYTES_MAX)).lines(), writer }
     }
 
-    async fn say(&mut self, line: &str) -> io::Result<()> {
-        self.writer.write_all(format!("{line}\n").as_bytes()).await
+    /// Says a line to the other side, if it is there.
+    async fn try_to_say(&mut self, line: &str) {
+        if let Err(error) = self.writer.write_all(format!("{line}\n").as_bytes()).await {
+            tracing::debug!(%error, "another process of this node does not listen");
+        }
     }
 
     /// The next line; `None` once the other side is gone.
     async fn hear(&mut self) -> Option<String> {
         self.lines.next_line().await.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: &str = "start localhost 29500";
+
+    /// What the first process hears of a rank whose process has `said` its last word and is gone.
+    async fn heard(said: &str, stop: Option<Cause>) -> RankEnd {
+        let (mut rank, first) = UnixStream::pair().unwrap();
+        rank.write_all(said.as_bytes()).await.unwrap();
+        drop(rank);
+        let (_sender, stop) = watch::channel(stop);
+        serve(Line::of(first), &place(Some(AT.to_owned())).unwrap(), stop).await
+    }
+
+    #[tokio::test]
+    async fn a_rank_that_ended_before_it_could_be_told_anything_ended_as_it_said() {
+        let asked = Some(Cause::Asked(15));
+        // Which of two events comes first is left to chance.
+        for _ in 0..100 {
+            let well = RankEnd { status: ExitStatus::default(), asked: Some(Signal::SIGTERM) };
+            assert_eq!(heard("ended 0 15\n", asked).await, well);
+            let killed = RankEnd { status: ExitStatus::from_raw(KILLED), asked: None };
+            assert_eq!(heard("", asked).await, killed);
+        }
+    }
+
+    #[test]
+    fn what_one_side_says_is_what_the_other_hears() {
+        for said in [Cause::Failed(7), Cause::Asked(10)] {
+            assert_eq!(cause(&word(said)), Some(said));
+        }
+        for (status, asked) in [(7 << 8, None), (15, Some(Signal::SIGTERM)), (0, None)] {
+            let end = RankEnd { status: ExitStatus::from_raw(status), asked };
+            assert_eq!(rank_end(&ended(end)), Some(end));
+        }
+        assert_eq!(rank_end("ended 0 4711"), None);
+        assert_eq!(cause("start 7"), None);
     }
 }

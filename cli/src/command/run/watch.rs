@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tierfeed_core::{
-    fleet::training::{Outlook, Stage},
+    fleet::training::{Cause, Outlook, Stage},
     id::NodeId,
 };
 use tierfeed_runtime::rpc::client::Client;
@@ -24,45 +24,45 @@ const SAID_WITHIN: Duration = Duration::from_secs(3);
 pub(super) struct TrainingWatch {
     client: Client,
     node: NodeId,
-    ends_with: watch::Receiver<Option<u8>>,
+    ends: watch::Receiver<Option<Cause>>,
     telling: JoinHandle<()>,
 }
 
 impl TrainingWatch {
     /// Says from now on that this node trains.
     pub(super) fn start(client: Client, node: NodeId) -> Self {
-        let (sender, ends_with) = watch::channel(None);
+        let (sender, ends) = watch::channel(None);
         let mut own = client.clone();
         let telling = tokio::spawn(async move {
             loop {
                 // A manager that is lost does not end a training.
                 if let Ok(told) = own.training(node, Stage::Running, Vec::new()).await {
-                    sender.send_replace(told.outlook.ends_with);
+                    sender.send_replace(told.outlook.ends);
                 }
                 tokio::time::sleep(TELL_EVERY).await;
             }
         });
-        Self { client, node, ends_with, telling }
+        Self { client, node, ends, telling }
     }
 
-    /// Waits until a rank of another node has failed; returns its exit code.
-    pub(super) fn fails_elsewhere(&self) -> impl Future<Output = u8> + use<> {
-        let mut ends_with = self.ends_with.clone();
+    /// Waits until ranks of another node have failed, or ended because they were asked to.
+    pub(super) fn ends_elsewhere(&self) -> impl Future<Output = Cause> + use<> {
+        let mut ends = self.ends.clone();
         async move {
-            let code = ends_with.wait_for(Option::is_some).await.ok().and_then(|it| *it);
-            match code {
-                Some(code) => code,
+            let cause = ends.wait_for(Option::is_some).await.ok().and_then(|it| *it);
+            match cause {
+                Some(cause) => cause,
                 None => std::future::pending().await,
             }
         }
     }
 
     /// Says that the training of this node has ended, and sums it up.
-    pub(super) async fn end(mut self, code: u8, summary: Vec<u8>) -> Ended {
+    pub(super) async fn end(mut self, cause: Option<Cause>, summary: Vec<u8>) -> Ended {
         self.telling.abort();
         let until = Instant::now() + SAID_WITHIN;
         let outlook = loop {
-            match self.client.training(self.node, Stage::Ended { code }, summary.clone()).await {
+            match self.client.training(self.node, Stage::Ended(cause), summary.clone()).await {
                 Ok(told) => break Some(told.outlook),
                 Err(error) if Instant::now() >= until => {
                     tracing::warn!(%error, "the manager does not know that this node has ended");
@@ -71,7 +71,7 @@ impl TrainingWatch {
                 Err(_) => tokio::time::sleep(TELL_EVERY / 2).await,
             }
         };
-        Ended { client: self.client, node: self.node, code, summary, outlook }
+        Ended { client: self.client, node: self.node, cause, summary, outlook }
     }
 }
 
@@ -80,28 +80,28 @@ impl TrainingWatch {
 pub(super) struct Ended {
     client: Client,
     node: NodeId,
-    code: u8,
+    cause: Option<Cause>,
     summary: Vec<u8>,
     outlook: Option<Outlook>,
 }
 
 impl Ended {
-    /// The code with which the job ends, as far as it is known.
-    pub(super) fn job_code(&self) -> Option<u8> {
-        self.outlook?.ends_with
+    /// Why the job ends, as far as it is known.
+    pub(super) fn of_job(&self) -> Option<Cause> {
+        self.outlook?.ends
     }
 
     /// Waits until no node trains any more, at most `within` if the job has failed.
     pub(super) async fn others(&mut self, within: Duration) {
         let began = Instant::now();
         while self.outlook.is_some_and(|it| !it.is_over) {
-            let has_failed = self.job_code().is_some();
+            let has_failed = self.of_job().is_some();
             if has_failed && began.elapsed() >= within {
                 tracing::warn!("some nodes still train, though a rank of the job has failed");
                 return;
             }
             tokio::time::sleep(TELL_EVERY).await;
-            let stage = Stage::Ended { code: self.code };
+            let stage = Stage::Ended(self.cause);
             let told = self.client.training(self.node, stage, self.summary.clone());
             if let Ok(Ok(told)) = timeout(SAID_WITHIN, told).await {
                 self.outlook = Some(told.outlook);
