@@ -19,7 +19,7 @@ pub(crate) use self::{
     init::{Init, ProbeTiers},
     node::{Agent, Manager, Metrics, Observe, Reach},
     plan::{Analyze, Cold, MachineReports, Plan},
-    run::{Attend, Embed, Exec, ExpandMemory, Launch, NodePlace, Run},
+    run::{Embed, Exec, ExpandMemory, Launch, NodePlace, Run},
     tiers::{Buckets, Probe, Show, Tiers},
     watch::{Status, Top, Trace, TraceCommand},
 };
@@ -96,9 +96,6 @@ pub(crate) enum Command {
     /// the Python package.
     #[command(hide = true)]
     Objects(BucketOptions),
-    /// Waits for trainers of a run whose agent has failed.
-    #[command(hide = true)]
-    Attend(Attend),
     /// Holds memory, as background jobs would.
     Hog(Hog),
     /// Says what of this host tierfeed can use, what not, and how to change that.

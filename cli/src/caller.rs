@@ -23,10 +23,7 @@ use nix::{
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::{
-    failure::Failure,
-    processes::{RankEnd, Trainers},
-};
+use crate::{ending::RankEnd, failure::Failure, trainers::Trainers};
 
 /// The longest line of a caller.
 const LINE_BYTES_MAX: u64 = 4 << 20;

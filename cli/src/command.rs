@@ -2,7 +2,6 @@
 
 pub(crate) mod agent;
 pub(crate) mod analyze;
-pub(crate) mod attend;
 pub(crate) mod client;
 mod dataset_keys;
 pub(crate) mod doctor;

@@ -24,7 +24,7 @@ pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(9);
 /// How long a command that this process started may take before it is killed.
 pub(crate) const COMMAND_GRACE: Duration = Duration::from_secs(5);
 
-/// How long `run` may take to end once its command has.
+/// How long the agent of `run` may take to end once no other node is waited for.
 pub(crate) const CONCLUDED_WITHIN: Duration = Duration::from_secs(4);
 
 /// How long a process may take to say why it panicked, and to end.

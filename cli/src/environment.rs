@@ -38,7 +38,8 @@ pub(crate) const EXE: &str = "TIERFEED_EXE";
 /// Names the run directory to trainers and commands.
 pub(crate) const RUN_DIR: &str = "TIERFEED_RUN_DIR";
 
-const TOKEN: &str = "TIERFEED_TOKEN";
+/// The token of a job, which trainers need not know.
+pub(crate) const TOKEN: &str = "TIERFEED_TOKEN";
 const RUNS: &str = ".tierfeed/runs";
 const AGENT: &str = ".tierfeed/agent";
 const NODE: &str = ".tierfeed/node-";

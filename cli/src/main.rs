@@ -9,20 +9,27 @@ mod arguments;
 mod caller;
 mod command;
 mod deadline;
+mod ending;
 mod environment;
 mod failure;
 mod jobs;
 mod launcher;
+mod left_behind;
 mod nodes_report;
 mod observed;
 mod output;
 mod panics;
 mod processes;
 mod program;
+mod signals;
+mod supervisor;
+mod trainers;
+mod words;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use nix::sys::signal::Signal;
 
 use crate::{
     arguments::{Arguments, Command, Tiers},
@@ -32,9 +39,26 @@ use crate::{
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     output::start_logging(arguments.log_format);
+    signals::block(blocked(&arguments.command));
     match dispatch(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// What a process beside a training does not hear: a launcher sends it to all processes of a step. That of the
+/// agent of `tierfeed run` hears from the one that started it what it shall end for.
+fn blocked(command: &Command) -> &'static [Signal] {
+    match command {
+        Command::Run(run) if run.supervised => &signals::PASSED_ON,
+        Command::Embed(_)
+        | Command::Manager(_)
+        | Command::Agent(_)
+        | Command::Client(_)
+        | Command::Read(_)
+        | Command::TransformWorker
+        | Command::Objects(_) => &signals::OF_TRAINING,
+        _ => &[],
     }
 }
 
@@ -50,7 +74,6 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Embed(it) => command::embed::run(it),
         Command::Manager(it) => command::manager::run(&it),
         Command::Agent(it) => command::agent::run(it),
-        Command::Attend(it) => command::attend::run(&it),
         Command::Exec(it) => command::exec::run(&it),
         Command::Status(it) => command::status::run(&it),
         Command::Top(it) => command::top::run(&it),

@@ -170,6 +170,30 @@ def test_a_job_that_is_cancelled_leaves_no_process(tmp_path, slurm: dict[str, st
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_signal_of_slurm_reaches_ranks_that_save_and_end_well(
+    tmp_path, slurm: dict[str, str], tasks: int
+) -> None:
+    make_world(tmp_path, ranks=4, nodes=2)
+    (tmp_path / "train.py").write_text(
+        "import os, pathlib, signal, sys, time\n"
+        "def save(*_):\n"
+        "    pathlib.Path('saved.' + os.environ['RANK']).touch()\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGUSR1, save)\n"
+        "pathlib.Path('ready.' + os.environ['RANK']).touch()\n"
+        "while True:\n"
+        "    time.sleep(1)\n"
+    )
+    ready = "until [ $(ls ready.* | wc -l) = 4 ]; do sleep 0.1; done"
+    signal = f"({ready}; scancel --signal=USR1 $SLURM_JOB_ID.0)"
+    script = f"{SBATCH}{tasks}\n{signal} &\nsrun tierfeed run job.yaml -- python train.py\n"
+    done = submit(script, tmp_path, slurm)
+    assert done.returncode == 0, (tmp_path / "out.txt").read_text()
+    assert len(list(tmp_path.glob("saved.*"))) == 4
+    assert not processes_in(tmp_path)
+
+
 def processes_in(home: Path) -> list[str]:
     """The command lines of processes that work in a directory."""
     found = []

@@ -152,6 +152,22 @@ def test_a_training_that_is_killed_may_start_again_at_once(tmp_path) -> None:
     assert_nothing_is_left(world, everybody)
 
 
+def test_signals_that_a_training_handles_cost_it_no_agent(tmp_path) -> None:
+    """A batch system sends them to every process of a step."""
+    world = make_world(tmp_path, ranks=2, epochs=2)
+    training = train(world, "feed", pace_s=0.02)
+    processes = {rank: pids(world, rank) for rank in range(2)}
+    wait_for(lambda: all(batches_done(world, rank) for rank in range(2)), "a batch of each rank")
+    for of_rank in processes.values():
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            os.kill(of_rank[1], number)
+    assert training.wait(node.TIMEOUT_S) == 0, training.stderr.read()
+    for rank in range(2):
+        log = Log.read(node.log_path(world), rank)
+        log.assert_complete(world, rank)
+        assert {row["origin"] for row in log.batches} == {"agent"}
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_beside_a_rank_that_is_killed_costs_no_batch(tmp_path, victim: int) -> None:
     world = make_world(tmp_path, ranks=2, epochs=2)

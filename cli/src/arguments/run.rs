@@ -37,9 +37,13 @@ pub(crate) struct Run {
     /// policy: auto, main memory first].
     #[arg(long, value_name = "POLICY", num_args = 0..=1, default_missing_value = "auto", require_equals = true)]
     pub(crate) expand_memory: Option<ExpandMemory>,
-    /// How long the training may take to end after a signal, before it is killed.
-    #[arg(long, value_name = "TIME", default_value = "5 s")]
-    pub(crate) grace: Nanoseconds,
+    /// How long the training may take to end after SIGINT or SIGTERM, before it is killed [default: as long
+    /// as it likes: who sends a signal has a limit].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<Nanoseconds>,
+    /// Runs manager and agent for the process that starts this one and starts the command.
+    #[arg(long, hide = true)]
+    pub(crate) supervised: bool,
     /// The training and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -120,14 +124,4 @@ pub(crate) enum ExpandMemory {
     /// Both in turn, by the weights of the kernel: for programs that need more bandwidth than main
     /// memory has.
     Weighted,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Attend {
-    /// How long they may take to end after a signal.
-    #[arg(long, value_name = "TIME", default_value = "5 s")]
-    pub(crate) grace: Nanoseconds,
-    /// The numbers of their processes.
-    #[arg(required = true, value_name = "PID")]
-    pub(crate) trainers: Vec<i32>,
 }

@@ -6,17 +6,12 @@
 
 use std::path::PathBuf;
 
-use tierfeed_core::units::Nanoseconds;
-
 use super::run;
 use crate::{
     arguments::{Embed, Run},
     caller::Caller,
     failure::Failure,
 };
-
-/// How long the agent may take to end after a signal.
-const GRACE: Nanoseconds = Nanoseconds(5_000_000_000);
 
 pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
     let caller = Caller::hear()?;
@@ -29,7 +24,8 @@ pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
         observe,
         json: false,
         expand_memory: None,
-        grace: GRACE,
+        grace: None,
+        supervised: false,
         command: Vec::new(),
     };
     run::embedded(&run, &caller).map_err(|failure| caller.refuse(failure))

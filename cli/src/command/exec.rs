@@ -11,7 +11,7 @@ use tierfeed_core::fleet::launch::Identity;
 use tierfeed_workload_analyzer::Job;
 
 use super::{expansion, run::trainer_variables};
-use crate::{arguments::Exec, environment, failure::Failure, program};
+use crate::{arguments::Exec, environment, failure::Failure, program, signals};
 
 /// How often to check for the agent.
 const POLL_EVERY: Duration = Duration::from_millis(100);
@@ -19,7 +19,11 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
     program::require(&arguments.command)?;
     let identity = environment::identity(&environment::launch_variables())?;
+    let runtime = super::runtime()?;
+    let inside = runtime.enter();
+    signals::outlive_those_of_training().map_err(Failure::work)?;
     let variables = wait_for_agent(arguments, &identity)?;
+    drop(inside);
     let (program, rest) = arguments
         .command
         .split_first()
@@ -30,7 +34,8 @@ pub(crate) fn run(arguments: &Exec) -> Result<(), Failure> {
         let job = Job::load(Path::new(file)).map_err(Failure::input)?;
         expansion::plan(wish, &job)?.apply().map_err(Failure::input)?.keep();
     }
-    let error = Command::new(program).args(rest).envs(variables).exec();
+    let mut command = Command::new(program);
+    let error = command.args(rest).envs(variables).env_remove(environment::TOKEN).exec();
     Err(Failure::Input(anyhow::Error::new(error).context(format!("cannot start {program}"))))
 }
 

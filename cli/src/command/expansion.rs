@@ -12,6 +12,18 @@ use crate::{arguments::ExpandMemory, failure::Failure};
 /// Plans the policy for a command of `job`, applies it once so that a refusal comes before the command
 /// starts, and logs it.
 pub(super) fn plan(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> {
+    let expansion = of(wish, job)?;
+    drop(expansion.apply().map_err(Failure::input)?);
+    let Expansion { policy, main_memory, cxl_memory, .. } = &expansion;
+    tracing::info!(policy, ?main_memory, ?cxl_memory, "memory of the trainers is expanded");
+    if let Some(advice) = expansion.advice() {
+        tracing::warn!("{advice}");
+    }
+    Ok(expansion)
+}
+
+/// The policy for a command of `job`.
+pub(super) fn of(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> {
     let wish = match wish {
         ExpandMemory::Auto => RequestedPolicy::Auto,
         ExpandMemory::PreferredMany => RequestedPolicy::PreferredMany,
@@ -20,12 +32,5 @@ pub(super) fn plan(wish: ExpandMemory, job: &Job) -> Result<Expansion, Failure> 
     let inventory = Inventory::read(Sysroot(Path::new("/"))).map_err(Failure::work)?;
     let named = job.tiers.iter().filter(|tier| tier.kind == Kind::CxlMemory);
     let named: Vec<_> = named.flat_map(|tier| tier.numa_nodes.iter().copied()).collect();
-    let expansion = Expansion::plan(wish, &inventory, &named).map_err(Failure::input)?;
-    drop(expansion.apply().map_err(Failure::input)?);
-    let Expansion { policy, main_memory, cxl_memory, .. } = &expansion;
-    tracing::info!(policy, ?main_memory, ?cxl_memory, "memory of the trainers is expanded");
-    if let Some(advice) = expansion.advice() {
-        tracing::warn!("{advice}");
-    }
-    Ok(expansion)
+    Expansion::plan(wish, &inventory, &named).map_err(Failure::input)
 }

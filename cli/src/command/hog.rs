@@ -17,11 +17,14 @@ use tierfeed_resource_gatherer::hog::{
 };
 use tokio::time::Instant;
 
-use self::{
-    beside::{SideCommand, Signals},
-    display::Display,
+use self::{beside::SideCommand, display::Display};
+use crate::{
+    arguments::Hog,
+    deadline,
+    failure::Failure,
+    output, program,
+    signals::{self, Signals},
 };
-use crate::{arguments::Hog, deadline, failure::Failure, output, program};
 
 /// How often an idle hog measures what other processes took.
 const POLL_EVERY: Duration = Duration::from_millis(100);
@@ -123,7 +126,9 @@ struct HogRun<'a> {
 impl HogRun<'_> {
     /// Runs until hog and command have ended; returns the exit code of the command if it ran.
     async fn follow(&mut self) -> Result<Option<u8>, Failure> {
-        let mut signals = Signals::new(self.runs_command()).map_err(Failure::work)?;
+        let heard: &[Signal] =
+            if self.runs_command() { &signals::PASSED_ON } else { &signals::ENDING };
+        let mut signals = Signals::listen(heard).map_err(Failure::work)?;
         let mut beside: Option<SideCommand> = None;
         let mut kill_at: Option<Instant> = None;
         loop {
@@ -144,14 +149,15 @@ impl HogRun<'_> {
             match event {
                 Event::Due => (),
                 Event::Asked(signal) => {
-                    let is_final = beside.is_none() || signal == Signal::SIGTERM;
-                    if is_final {
+                    let is_without = beside.is_none() && signals::ENDING.contains(&signal);
+                    if is_without || signal == Signal::SIGTERM {
                         deadline::start(deadline::ENDS_WITHIN);
                         kill_at.get_or_insert_with(|| Instant::now() + deadline::COMMAND_GRACE);
                     }
                     match &beside {
                         Some(beside) => beside.pass_on(signal),
-                        None => self.end(Ending::Stopped)?,
+                        None if is_without => self.end(Ending::Stopped)?,
+                        None => {}
                     }
                 }
                 Event::GraceOver => {

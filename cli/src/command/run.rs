@@ -1,18 +1,22 @@
 //! `tierfeed run`: manager, agents and training, and a report at the end.
 //!
-//! On one node this process does it all. On several nodes a launcher starts one such process on each: that of
-//! node 0 holds the manager, the others join it, and the first rank that fails ends them all.
+//! This process is the parent of the trainers ([`supervise`]), one that it starts does all else. On several nodes a
+//! launcher starts one such pair on each: that of node 0 holds the manager, the others join it, and the first rank
+//! that fails ends them all.
 
 mod control;
 mod dirs;
 mod meeting;
 mod node;
+mod supervise;
 mod tasks;
 mod watch;
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, io, path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
+use nix::sys::signal::Signal;
+use serde::Serialize;
 use tierfeed_core::{
     fleet::{
         launch::{NODE_ARGUMENT, NODES_ARGUMENT, Task},
@@ -21,6 +25,7 @@ use tierfeed_core::{
     id::NodeId,
     units::Bytes,
 };
+use tierfeed_resource_gatherer::hog::oom_score;
 use tierfeed_runtime::{
     agent::{AgentError, scratch},
     observe::report::{JobReport, Report},
@@ -29,7 +34,10 @@ use tierfeed_runtime::{
         trainer_file::TrainerFile,
     },
 };
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::Instant,
+};
 
 use self::{
     dirs::Dirs,
@@ -39,12 +47,14 @@ use super::expansion;
 use crate::{
     arguments::{NodePlace, Run},
     caller::Caller,
+    deadline,
+    ending::Ending,
     environment,
     failure::{Failure, code_of},
     jobs::JobFile,
-    output, panics,
-    processes::Ending,
-    program,
+    panics, program,
+    signals::Signals,
+    supervisor::Supervisor,
 };
 
 /// The node that holds the manager.
@@ -57,51 +67,92 @@ const NAME_OF_ARGUMENTS: &str = "arguments";
 const ANOTHER_ENDS_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// What the kernel adds to the score of an agent, of a thousand parts of all memory, when it chooses what to kill
+/// for the sake of the rest: caches can be had again, trainings go on without an agent.
+const OOM_SCORE: i32 = 500;
+
+/// Who has the ranks of this process.
+#[derive(Debug, Clone, Copy)]
+enum Ranks<'a> {
+    /// The one that started it, and trains.
+    Caller(&'a Caller),
+    /// The one that started it, and starts what trains.
+    Supervisor(&'a Supervisor),
+}
+
+impl Ranks<'_> {
+    const fn are_started(self) -> bool {
+        matches!(self, Self::Supervisor(_))
+    }
+
+    /// The signals that this process shall end for, which have no other effect from now on. It ends in time if it
+    /// got them itself.
+    fn signals(self, told: Option<Signals>) -> io::Result<(Signals, Option<JoinSet<()>>)> {
+        match (self, told) {
+            (Self::Supervisor(supervisor), Some(told)) => {
+                supervisor.hear();
+                Ok((told, None))
+            }
+            _ => {
+                let deadline = deadline::on_signal(deadline::ENDS_WITHIN)?;
+                let signals = Signals::listen(&[Signal::SIGINT, Signal::SIGTERM])?;
+                Ok((signals, Some(deadline)))
+            }
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
-    program::require(&arguments.command)?;
-    train(arguments, None)
+    if !arguments.supervised {
+        program::require(&arguments.command)?;
+        return supervise::run(arguments);
+    }
+    let (supervisor, signals) = Supervisor::meet()?;
+    train(arguments, Ranks::Supervisor(&supervisor), Some(signals))
 }
 
 /// As [`run`], for a training that has started this process and gave its job.
 pub(crate) fn embedded(arguments: &Run, caller: &Caller) -> Result<(), Failure> {
-    train(arguments, Some(caller))
+    train(arguments, Ranks::Caller(caller), None)
 }
 
-fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
+fn train(arguments: &Run, ranks: Ranks<'_>, told: Option<Signals>) -> Result<(), Failure> {
     panics::end_this_process();
-    panics::give_grace(arguments.grace);
+    if let Err(error) = oom_score::raise_to(OOM_SCORE) {
+        tracing::debug!(%error, "the kernel may kill trainers before their agent");
+    }
     let mut launch = launch_variables(&arguments.place);
     let identity = environment::identity(&launch)?;
     let world = identity.launched_world();
-    let file = match caller {
-        None => JobFile::read_with(&arguments.job, world)?,
-        Some(caller) => JobFile::of_text(caller.job(), NAME_OF_ARGUMENTS, world)?,
+    let file = match ranks {
+        Ranks::Supervisor(_) => JobFile::read_with(&arguments.job, world)?,
+        Ranks::Caller(caller) => JobFile::of_text(caller.job(), NAME_OF_ARGUMENTS, world)?,
     };
     let seat = identity.seat_in(&file.post()).map_err(Failure::input)?;
     if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
-    let given = arguments.run_dir.as_ref().map(|dir| match caller {
-        None => dir.clone(),
+    let given = arguments.run_dir.as_ref().map(|dir| match ranks {
+        Ranks::Supervisor(_) => dir.clone(),
         // A training may have several loaders.
-        Some(_) => dir.join(&file.job.name),
+        Ranks::Caller(_) => dir.join(&file.job.name),
     });
     let dirs = Dirs::create(arguments, given, &file.job, &identity, seat)?;
     if let Task::Rank { rank, local: 1.. } = seat.task {
-        return tasks::follow(arguments, &dirs.node, file.job.world, rank, caller);
+        return tasks::follow(arguments, &dirs.node, file.job.world, rank, ranks, told);
     }
     // Before any file of a run in progress is touched.
-    let lock = |dir: &RunDir, owner| match caller {
-        None => dir.lock(owner).map_err(Failure::input),
-        Some(_) => lock_after_another(dir, owner),
+    let lock = |dir: &RunDir, owner| match ranks {
+        Ranks::Supervisor(_) => dir.lock(owner).map_err(Failure::input),
+        Ranks::Caller(_) => lock_after_another(dir, owner),
     };
     let manager_lock = (seat.node == FIRST).then(|| lock(&dirs.job, LockOwner::Manager));
     let _manager_lock = manager_lock.transpose()?;
     // A second run in this directory must neither take the sockets of the first nor join its manager.
     let _run_lock = lock(&dirs.node, LockOwner::Run)?;
-    let file = match caller {
-        None => file,
-        Some(_) => file.saved(dirs.node.job_file())?,
+    let file = match ranks {
+        Ranks::Supervisor(_) => file,
+        Ranks::Caller(_) => file.saved(dirs.node.job_file())?,
     };
     if seat.node == FIRST {
         meeting::forget_failed(&dirs.job);
@@ -109,9 +160,9 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
     file.job.require_dataset().map_err(Failure::input)?;
     let expand = |wish| expansion::plan(wish, &file.job);
     let expansion = arguments.expand_memory.map(expand).transpose()?;
-    let node =
-        NodeRun { arguments, caller, launch, seat, dirs: &dirs, expansion: expansion.as_ref() };
-    let node_end = node.run(file);
+    let is_launched = identity.launcher().is_some();
+    let node = NodeRun { arguments, ranks, launch, seat, dirs: &dirs, is_launched };
+    let node_end = node.run(file, told);
     if let (Err(failure), FIRST) = (&node_end, seat.node) {
         meeting::tell_failed(&dirs.job, failure.code());
     }
@@ -120,7 +171,7 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;
     }
-    show(arguments, &dirs, seat.node, job_report.as_ref(), report.as_ref())?;
+    show(arguments, ranks, &dirs, seat.node, (job_report.as_ref(), report.as_ref()))?;
     if seat.node == FIRST && matches!((&ending, of_job), (Ending::Done, None)) {
         ended(&dirs.job)?;
     }
@@ -130,28 +181,34 @@ fn train(arguments: &Run, caller: Option<&Caller>) -> Result<(), Failure> {
 /// Shows the report of the job, or that of the first node if there is no other.
 fn show(
     arguments: &Run,
+    ranks: Ranks<'_>,
     dirs: &Dirs,
     node: NodeId,
-    of_job: Option<&JobReport>,
-    of_node: Option<&Report>,
+    reports: (Option<&JobReport>, Option<&Report>),
 ) -> Result<(), Failure> {
-    match (of_job, of_node) {
+    match reports {
         (Some(report), _) => {
-            if arguments.json {
-                output::json(report)?;
-            }
+            print(arguments, ranks, report)?;
             eprint!("{}", report.text());
             eprintln!("report: {}", dirs.job.report().display());
         }
         (None, Some(report)) if node == FIRST => {
-            if arguments.json {
-                output::json(report)?;
-            }
+            print(arguments, ranks, report)?;
             summarize(report, &dirs.node.report());
         }
         _ => tracing::info!(report = %dirs.node.report().display(), "this node has ended"),
     }
     Ok(())
+}
+
+/// Prints a report on the standard output of the user, if they want it there.
+fn print(arguments: &Run, ranks: Ranks<'_>, report: &impl Serialize) -> Result<(), Failure> {
+    match ranks {
+        Ranks::Supervisor(supervisor) if arguments.json => {
+            supervisor.print(&serde_json::to_string_pretty(report).map_err(Failure::work)?)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Locks the directory, where the agent of a training that was just killed may still be ending.

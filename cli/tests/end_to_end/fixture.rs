@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},
@@ -274,6 +275,24 @@ impl Running {
         self.child.id()
     }
 
+    /// The process of manager and agent that a `tierfeed run` has started.
+    pub(crate) fn agent(&self) -> Option<Pid> {
+        let is_its = |pid: &i32| {
+            let (parent, line) = process(*pid).unwrap_or_default();
+            parent.unsigned_abs() == self.pid() && line.contains("--supervised")
+        };
+        let names = fs::read_dir("/proc").unwrap().map(|it| it.unwrap().file_name());
+        let mut numbers = names.filter_map(|name| name.to_str()?.parse().ok());
+        numbers.find(is_its).map(Pid::from_raw)
+    }
+
+    /// Kills a `tierfeed run`, whose agent ends with it.
+    pub(crate) fn kill_with_agent(&mut self) {
+        let agent = self.agent().expect("it has started one");
+        self.kill();
+        eventually("its agent ends", || is_gone(agent));
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -330,6 +349,19 @@ impl Drop for Running {
         let _: io::Result<()> = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Parent and command line of a process.
+fn process(pid: i32) -> Option<(i32, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    Some((parent, String::from_utf8_lossy(&line).into_owned()))
+}
+
+pub(crate) fn is_gone(pid: Pid) -> bool {
+    // One that has ended and was not waited for has no command line.
+    process(pid.as_raw()).is_none_or(|(_, line)| line.is_empty())
 }
 
 /// Looks again and again until `is_so`.

@@ -35,6 +35,7 @@ mod run;
 mod run_dirs;
 mod schedule;
 mod scratch;
+mod signals;
 mod staging;
 mod strangers;
 mod users;

@@ -79,7 +79,7 @@ fn the_agent_stays_within_its_budgets() {
     let mut run = Running::start(&mut fixture.run(0));
     let mut peak = 0;
     eventually("the run ends", || {
-        peak = peak.max(held_by(run.pid()));
+        peak = peak.max(run.agent().map_or(0, |agent| held_by(agent.as_raw().unsigned_abs())));
         run.has_ended()
     });
     run.ends_with(0);

@@ -88,12 +88,12 @@ fn a_run_directory_that_hangs_does_not_keep_an_agent_that_is_drained() {
 }
 
 #[test]
-fn a_training_that_ignores_signals_does_not_keep_a_run() {
+fn a_training_that_ignores_signals_keeps_a_run_no_longer_than_its_grace() {
     let fixture = Fixture::new();
     let begun = fixture.path("begun");
     let script = format!("trap '' TERM; : > {}; exec sleep 300", begun.display());
     let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run"]);
-    run.args(["--launch", "once", "--", "sh", "-c", &script]);
+    run.args(["--grace", "1 s", "--launch", "once", "--", "sh", "-c", &script]);
     let mut run = Running::start(&mut run);
     eventually("the training is on its way", || begun.exists());
     run.signal("-TERM");

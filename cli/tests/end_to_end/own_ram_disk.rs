@@ -83,7 +83,7 @@ fn the_ram_disk_of_a_killed_agent_is_removed_by_the_next_run() {
     let mut run = Running::start(&mut fixture.run(100_000));
     eventually("the training reads", || fixture.lines() > 2);
     let mounted = mounts_below(&fixture.run_dir());
-    run.kill();
+    run.kill_with_agent();
     assert_eq!(mounts_below(&fixture.run_dir()), mounted, "a kill leaves it behind");
     write_job(&fixture, "tiers: { main-memory: { size: 3 MiB } }\n");
     let mut next = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "next", "--", "true"]);

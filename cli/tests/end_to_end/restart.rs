@@ -19,7 +19,7 @@ fn a_run_works_in_the_run_directory_of_one_that_was_killed() {
     let fixture = Fixture::new();
     let mut run = Running::start(&mut fixture.run(2_000));
     eventually("some batches are there", || fixture.lines() >= 10);
-    run.kill();
+    run.kill_with_agent();
     eventually("the training ends", || fixture.lines() == 42);
     let sockets = ["agent.sock", "manager.sock"].map(|name| fixture.run_dir().join(name));
     assert!(sockets.iter().all(|socket| socket.exists()), "kill -9 leaves them");
@@ -176,7 +176,7 @@ fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_wh
     fixture.write_job("on_error: skip\n");
     let mut run = Running::start(&mut fixture.run(2_000));
     eventually("some batches are there", || fixture.lines() >= 10);
-    run.kill();
+    run.kill_with_agent();
     eventually("the training ends", || fixture.lines() == 42);
     fs::remove_file(fixture.path("log")).unwrap();
     let names = ["class0/000.jpg", "class1/001.jpg", "class2/002.jpg"].map(str::to_owned);

@@ -141,7 +141,7 @@ fn a_run_that_is_killed_leaves_trainers_that_end_their_training() {
     let fixture = Fixture::new();
     let mut run = Running::start(&mut fixture.run(2_000));
     eventually("some batches are there", || fixture.lines() >= 10);
-    run.kill();
+    run.kill_with_agent();
     eventually("the training ends", || fixture.lines() == 42);
     assert!(assert_complete(&fixture.log()) >= 10);
     assert_eq!(fixture.scratch_files(), 0);

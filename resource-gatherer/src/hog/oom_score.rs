@@ -42,6 +42,16 @@ impl OomScore {
     }
 }
 
+/// Raises the score of this process to `score` at least.
+///
+/// # Errors
+///
+/// There is no `/proc`, or it is read-only.
+pub fn raise_to(score: i32) -> io::Result<()> {
+    let usual = fs::read_to_string(PATH)?.trim().parse().unwrap_or(i32::MIN);
+    if usual < score { fs::write(PATH, score.to_string()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

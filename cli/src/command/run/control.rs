@@ -24,14 +24,16 @@ use crate::{
     command::status::of_call,
     failure::Failure,
     jobs::{IndexedJob, JobFile},
-    processes::{MeetingPlace, Signals},
+    processes::MeetingPlace,
+    signals::Signals,
 };
 
 /// How long the first node waits for others that still train after a rank has failed: they have 20 s to end
 /// their ranks.
 pub(super) const OTHERS_END_WITHIN: Duration = Duration::from_secs(40);
 
-/// How long it waits for others after a signal, which a launcher sends to all of them.
+/// How long it waits for others after a second signal, or one before the training: a launcher sends it to all of
+/// them. After the first one they end as their training likes.
 pub(super) const OTHERS_END_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 
 /// What a node needs of the manager.
@@ -135,12 +137,12 @@ impl Control {
     }
 
     /// Says that the training of this node has ended. The first node waits for the others, then ends the
-    /// manager; it waits at most `within` if a rank of the job has failed.
+    /// manager; it waits at most `within` if the job has ended before its time.
     pub(super) async fn end(
         self,
         cause: Option<Cause>,
         summary: Vec<u8>,
-        within: Duration,
+        within: Option<Duration>,
         signals: &mut Signals,
     ) -> JobEnd {
         let mut of_job = None;
@@ -159,14 +161,14 @@ impl Control {
     }
 }
 
-async fn wait_for_others(ended: &mut Ended, within: Duration, signals: &mut Signals) {
+async fn wait_for_others(ended: &mut Ended, within: Option<Duration>, signals: &mut Signals) {
     let asked = tokio::select! {
         () = ended.others(within) => return,
-        asked = signals.next() => asked,
+        asked = signals.ending() => asked,
     };
     tracing::info!("{asked}: the other nodes are not waited for any longer");
     // An error means that some still train.
-    let _ = tokio::time::timeout(OTHERS_END_AFTER_SIGNAL, ended.others(Duration::ZERO)).await;
+    let _ = tokio::time::timeout(OTHERS_END_AFTER_SIGNAL, ended.others(Some(Duration::ZERO))).await;
 }
 
 impl OwnManager {

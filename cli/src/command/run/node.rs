@@ -1,6 +1,6 @@
 //! A run on one node: its agent and its ranks, from the manager to the end of the job.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use nix::unistd::gethostname;
 use tierfeed_core::{
@@ -12,14 +12,13 @@ use tierfeed_core::{
 };
 use tierfeed_runtime::{
     agent::{self, Agent, Calibration},
-    expansion::Expansion,
     observe::report::{JobReport, NodeSummary, Report},
     shutdown,
 };
 use tierfeed_workload_analyzer::Job;
 
 use super::{
-    Dirs, FIRST,
+    Dirs, FIRST, Ranks,
     control::{Control, JobEnd, OTHERS_END_AFTER_SIGNAL, OTHERS_END_WITHIN},
     finished,
     meeting::{Meeting, share_index, typed},
@@ -29,25 +28,27 @@ use super::{
 };
 use crate::{
     arguments::{Launch, Run},
-    caller::Caller,
-    command, deadline, environment,
+    command, deadline,
+    ending::Ending,
+    environment,
     failure::Failure,
     jobs::{self, IndexedJob, JobFile},
     launcher::launcher_in,
     panics,
-    processes::{self, Ending, MeetingPlace, Signals, Trainer, Trainers},
+    processes::{self, MeetingPlace},
+    signals::Signals,
 };
 
 /// One node of a run.
 #[derive(Debug)]
 pub(super) struct NodeRun<'a> {
     pub(super) arguments: &'a Run,
-    /// The process that trains, if this one starts no command.
-    pub(super) caller: Option<&'a Caller>,
+    pub(super) ranks: Ranks<'a>,
     pub(super) launch: BTreeMap<String, String>,
     pub(super) seat: Seat,
     pub(super) dirs: &'a Dirs,
-    pub(super) expansion: Option<&'a Expansion>,
+    /// A launcher has started this process.
+    pub(super) is_launched: bool,
 }
 
 /// How a run ended on its node.
@@ -78,7 +79,7 @@ impl ReadJob {
 }
 
 impl NodeRun<'_> {
-    pub(super) fn run(&self, file: JobFile) -> Result<NodeEnd, Failure> {
+    pub(super) fn run(&self, file: JobFile, told: Option<Signals>) -> Result<NodeEnd, Failure> {
         // Beside everything that the start does from here on.
         let tiers_report = environment::tiers_report(None).ok();
         let calibration = Calibration::begin(&file.job, tiers_report.as_deref());
@@ -88,7 +89,7 @@ impl NodeRun<'_> {
             FIRST => ReadJob::Indexed(Box::new(jobs::load(file, &self.dirs.job)?)),
             _ => ReadJob::File(file),
         };
-        command::finish(self.run_with(&job, calibration, others))
+        command::finish(self.run_with(&job, calibration, others, told))
     }
 
     fn other_tasks(&self, world: World) -> Result<Option<OtherTasks>, Failure> {
@@ -117,12 +118,10 @@ impl NodeRun<'_> {
         job: &ReadJob,
         calibration: Calibration,
         others: Option<OtherTasks>,
+        told: Option<Signals>,
     ) -> Result<NodeEnd, Failure> {
-        let grace = Duration::from_nanos(self.arguments.grace.0);
-        let _deadline =
-            deadline::on_signal(grace + deadline::CONCLUDED_WITHIN).map_err(Failure::work)?;
         // Listens from here on, because a signal may come before the first trainer is started.
-        let mut signals = Signals::listen().map_err(Failure::work)?;
+        let (mut signals, _deadline) = self.ranks.signals(told).map_err(Failure::work)?;
         let control = tokio::select! {
             control = self.control(job) => control?,
             signal = signals.next() => {
@@ -136,13 +135,18 @@ impl NodeRun<'_> {
             Err(failure) => (failure.code(), Some(Cause::Failed(failure.code()))),
         };
         let within = match &played {
-            Ok((Ending::Unstarted(_) | Ending::Stopped(..), _)) => OTHERS_END_AFTER_SIGNAL,
-            _ => OTHERS_END_WITHIN,
+            Ok((Ending::Unstarted(_), _)) => Some(OTHERS_END_AFTER_SIGNAL),
+            Ok((Ending::Stopped(..), _)) => None,
+            _ => Some(OTHERS_END_WITHIN),
         };
         let report = played.as_ref().ok().and_then(|(_, report)| report.as_ref());
         let summary = self.summary(code, report);
+        let is_asked = matches!(&played, Ok((Ending::Unstarted(_) | Ending::Stopped(..), _)));
         let JobEnd { cause: of_job, summaries } =
             control.end(cause, summary, within, &mut signals).await;
+        if is_asked {
+            deadline::start(deadline::CONCLUDED_WITHIN);
+        }
         let world = job.job().world;
         let job_report = (self.seat.node == FIRST && world.nodes > 1).then(|| {
             let told = summaries.values().filter_map(|it| serde_json::from_slice(it).ok());
@@ -206,6 +210,10 @@ impl NodeRun<'_> {
         };
         let agent = tokio::spawn(agent.run());
         let ending = self.train(job.job(), control, others, signals).await;
+        let waits_for_others = self.seat.node == FIRST && job.job().world.nodes > 1;
+        if matches!(ending, Ok(Ending::Stopped(..))) && !waits_for_others {
+            deadline::start(deadline::ENDS_WITHIN);
+        }
         stop_agent.pull();
         let report = finished(agent).await;
         let ending = match ending {
@@ -234,35 +242,22 @@ impl NodeRun<'_> {
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
         let shared = trainer_variables(&self.dirs.node)?;
-        let mut started = match self.caller {
-            Some(caller) => caller.train(&shared)?,
-            None => self.start(job.world, control, &shared)?,
+        let mut started = match self.ranks {
+            Ranks::Caller(caller) => caller.train(&shared)?,
+            Ranks::Supervisor(supervisor) => {
+                let own = self.rank_variables(job.world, &control.ranks_meet_at)?.into_iter();
+                let with_shared = |own| shared.iter().cloned().chain(own).collect();
+                supervisor.train(&own.map(with_shared).collect::<Vec<_>>())?
+            }
         };
         if let Some(others) = others {
-            others.join(&mut started, &control.ranks_meet_at, self.caller)?;
+            others.join(&mut started, &control.ranks_meet_at, self.ranks)?;
         }
         panics::arm_drill();
-        let grace = Duration::from_nanos(self.arguments.grace.0);
         match &control.training {
-            Some(training) => started.wait(signals, grace, training.ends_elsewhere()).await,
-            None => started.wait(signals, grace, std::future::pending()).await,
+            Some(training) => started.wait(signals, None, training.ends_elsewhere()).await,
+            None => started.wait(signals, None, std::future::pending()).await,
         }
-    }
-
-    fn start(
-        &self,
-        world: World,
-        control: &Control,
-        shared: &[(&'static str, String)],
-    ) -> anyhow::Result<Trainers> {
-        let trainers: Vec<_> = self
-            .rank_variables(world, &control.ranks_meet_at)?
-            .into_iter()
-            .map(|own| Trainer { variables: shared.iter().cloned().chain(own).collect() })
-            .collect();
-        // Trainers inherit the policy of the thread that starts them; it ends before the first await.
-        let _policy = self.expansion.map(Expansion::apply).transpose()?;
-        processes::start(&self.arguments.command, &trainers, self.arguments.json)
     }
 
     /// For each process that this node starts, the variables that are its own.
@@ -279,7 +274,8 @@ impl NodeRun<'_> {
         if let Some(launcher) = launcher.filter(|_| self.arguments.launch.is_none()) {
             tracing::info!(launcher, "the command starts its ranks itself, so it is started once");
         }
-        let is_alone = world.ranks() == 1;
+        // Behind a launcher the command is one that works as several, and takes its variables.
+        let is_alone = world.ranks() == 1 && !self.is_launched;
         let default = if is_alone || launcher.is_some() { Launch::Once } else { Launch::PerRank };
         match self.arguments.launch.unwrap_or(default) {
             Launch::Once if world.nodes > 1 => {

@@ -2,9 +2,8 @@
 //! start their rank once it is ready.
 //!
 //! They meet at a socket in the run directory of the node. Each side writes lines: the first process `start HOST
-//! PORT` when the agent is ready, with the place where the ranks of the job meet, and `failed CODE` or `asked
-//! SIGNAL` when the job ends; the others `ended STATUS` when their rank has, as `wait` of the kernel says it, and
-//! behind it the signal after which it did.
+//! PORT` when the agent is ready, with the place where the ranks of the job meet, and both the [`words`] when ranks
+//! end.
 
 use std::{
     io, os::unix::process::ExitStatusExt as _, path::Path, process::ExitStatus, sync::Arc,
@@ -12,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use nix::sys::signal::Signal;
 use tierfeed_core::{fleet::training::Cause, id::Rank, order::World};
 use tierfeed_runtime::{
     run_dir::RunDir,
@@ -28,13 +26,17 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{ANOTHER_ENDS_WITHIN, exit, trainer_variables};
+use super::{ANOTHER_ENDS_WITHIN, Ranks, exit, trainer_variables};
 use crate::{
     arguments::Run,
-    caller::Caller,
-    command, deadline,
+    command,
+    ending::{Ending, RankEnd},
     failure::Failure,
-    processes::{self, Ending, MeetingPlace, RankEnd, Signals, Trainer, Trainers},
+    processes::{self, MeetingPlace},
+    signals::Signals,
+    supervisor::stopped,
+    trainers::Trainers,
+    words,
 };
 
 /// How often a process looks for the first one of its node.
@@ -71,17 +73,20 @@ impl OtherTasks {
         self,
         trainers: &mut Trainers,
         place: &MeetingPlace,
-        caller: Option<&Caller>,
+        ranks: Ranks<'_>,
     ) -> io::Result<()> {
         let listener = Arc::new(self.socket.into_listener()?);
         for _ in 0..self.count {
             let (listener, stop) = (Arc::clone(&listener), trainers.stopped());
-            match caller {
-                None => {
+            match ranks {
+                Ranks::Supervisor(_) => {
                     let in_time = sleep(COME_WITHIN);
-                    trainers.join(other_task(listener, place.clone(), stop, in_time));
+                    let ended = other_task(listener, place.clone(), stop, in_time);
+                    trainers.join(async move {
+                        ended.await.context("waiting for another process of this node failed")
+                    });
                 }
-                Some(caller) => {
+                Ranks::Caller(caller) => {
                     let gone = caller.gone();
                     let in_time = async move {
                         gone.await;
@@ -138,45 +143,14 @@ async fn serve<S: AsyncRead + AsyncWrite>(
         tokio::select! {
             heard = line.hear() => {
                 let killed = RankEnd { status: ExitStatus::from_raw(KILLED), asked: None };
-                return heard.and_then(|it| rank_end(&it)).unwrap_or(killed);
+                return heard.and_then(|it| words::rank_end(&it)).unwrap_or(killed);
             }
             cause = stopped(&mut stop), if !is_told => {
                 is_told = true;
-                line.try_to_say(&word(cause)).await;
+                line.try_to_say(&words::word(cause)).await;
             }
         }
     }
-}
-
-fn word(cause: Cause) -> String {
-    match cause {
-        Cause::Failed(code) => format!("failed {code}"),
-        Cause::Asked(signal) => format!("asked {signal}"),
-    }
-}
-
-fn cause(word: &str) -> Option<Cause> {
-    let (kind, number) = word.split_once(' ')?;
-    let number = number.parse().ok()?;
-    match kind {
-        "failed" => Some(Cause::Failed(number)),
-        "asked" => Some(Cause::Asked(number)),
-        _ => None,
-    }
-}
-
-fn ended(RankEnd { status, asked }: RankEnd) -> String {
-    match asked {
-        None => format!("ended {}", status.into_raw()),
-        Some(signal) => format!("ended {} {}", status.into_raw(), signal as i32),
-    }
-}
-
-fn rank_end(word: &str) -> Option<RankEnd> {
-    let mut numbers = word.strip_prefix("ended ")?.split(' ').map(str::parse::<i32>);
-    let status = ExitStatus::from_raw(numbers.next()?.ok()?);
-    let asked = numbers.next().transpose().ok()?.map(Signal::try_from);
-    Some(RankEnd { status, asked: asked.transpose().ok()? })
 }
 
 /// The next process of this user that connects. Cancel safe.
@@ -190,32 +164,22 @@ async fn accept(listener: &LocalListener) -> io::Result<LocalStream> {
     }
 }
 
-async fn stopped(stop: &mut watch::Receiver<Option<Cause>>) -> Cause {
-    let cause = stop.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
-    match cause {
-        Some(cause) => cause,
-        None => std::future::pending().await,
-    }
-}
-
 /// Runs one rank beside the agent of the first process of its node.
 pub(super) fn follow(
     arguments: &Run,
     node_dir: &RunDir,
     world: World,
     rank: Rank,
-    caller: Option<&Caller>,
+    ranks: Ranks<'_>,
+    told: Option<Signals>,
 ) -> Result<(), Failure> {
     let ending = command::finish(async {
-        let grace = Duration::from_nanos(arguments.grace.0);
-        let _deadline =
-            deadline::on_signal(grace + deadline::CONCLUDED_WITHIN).map_err(Failure::work)?;
-        let mut signals = Signals::listen().map_err(Failure::work)?;
+        let (mut signals, _deadline) = ranks.signals(told).map_err(Failure::work)?;
         let socket = node_dir.ranks_socket();
         let mut met = None;
         let ready = async {
             let place = meet(&socket, arguments.wait(), &mut met).await;
-            if place.is_ok() || caller.is_none() {
+            if place.is_ok() || ranks.are_started() {
                 return place;
             }
             // It may have been that of a training that was killed, which started again.
@@ -233,33 +197,21 @@ pub(super) fn follow(
         };
         let line = met.ok_or_else(|| Failure::Work(anyhow!("no first process of this node")))?;
         let variables = trainer_variables(node_dir).map_err(Failure::Work)?;
-        let trainers = match caller {
-            Some(caller) => caller.train(&variables),
-            None => start(arguments, variables, world, rank, &place),
+        let trainers = match ranks {
+            Ranks::Caller(caller) => caller.train(&variables),
+            Ranks::Supervisor(supervisor) => {
+                let own = processes::rank_variables(world, [rank].into_iter(), &place);
+                let own = own.map_err(Failure::Work)?.into_iter().flatten();
+                supervisor.train(&[variables.into_iter().chain(own).collect()])
+            }
         };
-        let grace = Duration::from_nanos(arguments.grace.0);
-        train(trainers.map_err(Failure::Work)?, grace, line, &mut signals)
-            .await
-            .map_err(Failure::Work)
+        train(trainers.map_err(Failure::Work)?, line, &mut signals).await.map_err(Failure::Work)
     })?;
     exit(ending, None, None)
 }
 
-fn start(
-    arguments: &Run,
-    shared: Vec<(&'static str, String)>,
-    world: World,
-    rank: Rank,
-    place: &MeetingPlace,
-) -> anyhow::Result<Trainers> {
-    let own = processes::rank_variables(world, [rank].into_iter(), place)?;
-    let variables = shared.into_iter().chain(own.into_iter().flatten()).collect();
-    processes::start(&arguments.command, &[Trainer { variables }], arguments.json)
-}
-
 async fn train(
     trainers: Trainers,
-    grace: Duration,
     mut line: Line<UnixStream>,
     signals: &mut Signals,
 ) -> anyhow::Result<Ending> {
@@ -268,18 +220,18 @@ async fn train(
         loop {
             // Without the first process the rank reads on alone.
             let Ok(Some(said)) = lines.next_line().await else { std::future::pending().await };
-            if let Some(cause) = cause(&said) {
+            if let Some(cause) = words::cause(&said) {
                 return cause;
             }
         }
     };
-    let ending = trainers.wait(signals, grace, told).await?;
+    let ending = trainers.wait(signals, None, told).await?;
     say_end(writer, ending.of_rank()).await;
     Ok(ending)
 }
 
 async fn say_end(mut writer: impl AsyncWrite + Unpin, end: RankEnd) {
-    let said = format!("{}\n", ended(end));
+    let said = format!("{}\n", words::ended(end));
     if let Err(error) = timeout(SAID_WITHIN, writer.write_all(said.as_bytes())).await {
         tracing::debug!(%error, "the first process of this node does not listen");
     }
@@ -349,6 +301,8 @@ impl<S: AsyncRead + AsyncWrite> Line<S> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::Signal;
+
     use super::*;
 
     const AT: &str = "start localhost 29500";
@@ -372,18 +326,5 @@ mod tests {
             let killed = RankEnd { status: ExitStatus::from_raw(KILLED), asked: None };
             assert_eq!(heard("", asked).await, killed);
         }
-    }
-
-    #[test]
-    fn what_one_side_says_is_what_the_other_hears() {
-        for said in [Cause::Failed(7), Cause::Asked(10)] {
-            assert_eq!(cause(&word(said)), Some(said));
-        }
-        for (status, asked) in [(7 << 8, None), (15, Some(Signal::SIGTERM)), (0, None)] {
-            let end = RankEnd { status: ExitStatus::from_raw(status), asked };
-            assert_eq!(rank_end(&ended(end)), Some(end));
-        }
-        assert_eq!(rank_end("ended 0 4711"), None);
-        assert_eq!(cause("start 7"), None);
     }
 }

@@ -91,13 +91,13 @@ impl Ended {
         self.outlook?.ends
     }
 
-    /// Waits until no node trains any more, at most `within` if the job has failed.
-    pub(super) async fn others(&mut self, within: Duration) {
+    /// Waits until no node trains any more, at most `within` if the job has ended before its time.
+    pub(super) async fn others(&mut self, within: Option<Duration>) {
         let began = Instant::now();
         while self.outlook.is_some_and(|it| !it.is_over) {
             let has_failed = self.of_job().is_some();
-            if has_failed && began.elapsed() >= within {
-                tracing::warn!("some nodes still train, though a rank of the job has failed");
+            if has_failed && within.is_some_and(|within| began.elapsed() >= within) {
+                tracing::warn!("some nodes still train, though the job has ended");
                 return;
             }
             tokio::time::sleep(TELL_EVERY).await;

@@ -1,0 +1,218 @@
+//! The process that the user starts: it starts another one for manager and agent, and the trainers once that is
+//! ready. It passes on signals and exit codes, and stays if the other one dies.
+
+use std::{
+    env,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream as Pair, process::ExitStatusExt as _},
+    },
+    path::Path,
+    process::ExitStatus,
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow};
+use nix::{sys::signal::Signal, unistd::Pid};
+use tierfeed_core::fleet::training::Cause;
+use tierfeed_workload_analyzer::Job;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines, ReadHalf, WriteHalf, split},
+    net::UnixStream,
+    process::{Child, Command},
+    time::Instant,
+};
+
+use super::exit;
+use crate::{
+    arguments::Run,
+    command::{self, expansion},
+    deadline,
+    ending::{Ending, RankEnd},
+    environment,
+    failure::Failure,
+    left_behind::LeftBehind,
+    output, panics,
+    signals::{PASSED_ON, Signals},
+    trainers::{self, Trainers, Variables},
+    words,
+};
+
+/// The option of the other process.
+const SUPERVISED: &str = "--supervised";
+
+pub(super) fn run(arguments: &Run) -> Result<(), Failure> {
+    command::finish(supervise(arguments))
+}
+
+async fn supervise(arguments: &Run) -> Result<(), Failure> {
+    let mut signals = Signals::listen(&PASSED_ON).map_err(Failure::work)?;
+    let mut agent = AgentProcess::start().map_err(Failure::Work)?;
+    let left_behind = LeftBehind::adopt(agent.pid()).map_err(Failure::work)?;
+    let Some(variables) = agent.is_ready(&mut signals).await? else {
+        return agent.exit(None, &mut signals).await;
+    };
+    let trainers = match start(arguments, &variables, left_behind) {
+        Ok(trainers) => trainers,
+        Err(failure) => {
+            let said = failure.message().unwrap_or_default().replace('\n', " ");
+            agent.say(&format!("error {said}")).await;
+            return agent.exit(None, &mut signals).await;
+        }
+    };
+    let grace = arguments.grace.map(|grace| Duration::from_nanos(grace.0));
+    let ending = trainers.wait(&mut signals, grace, agent.ends_elsewhere()).await;
+    let ending = ending.map_err(Failure::Work)?;
+    agent.say(&words::ended(ending.of_rank())).await;
+    agent.exit(Some(ending), &mut signals).await
+}
+
+fn start(
+    arguments: &Run,
+    variables: &[Variables],
+    left_behind: LeftBehind,
+) -> Result<Trainers, Failure> {
+    let job = variables.first().and_then(|of| of.iter().find(|(name, _)| name == environment::JOB));
+    let expansion = match (arguments.expand_memory, job) {
+        (Some(wish), Some((_, path))) => {
+            let job = Job::load(Path::new(path)).map_err(Failure::input)?;
+            Some(expansion::of(wish, &job)?)
+        }
+        _ => None,
+    };
+    // Trainers inherit the policy of the thread that starts them; it ends before the first await.
+    let _policy = expansion.map(|it| it.apply()).transpose().map_err(Failure::input)?;
+    trainers::start(&arguments.command, variables, arguments.json, left_behind)
+        .map_err(Failure::Work)
+}
+
+/// The process of manager and agent.
+#[derive(Debug)]
+struct AgentProcess {
+    child: Child,
+    lines: Lines<BufReader<ReadHalf<UnixStream>>>,
+    writer: WriteHalf<UnixStream>,
+    /// It was gone before the trainers had ended.
+    is_lost: bool,
+}
+
+impl AgentProcess {
+    fn start() -> anyhow::Result<Self> {
+        let (own, other) = Pair::pair().context("no socket for the agent")?;
+        let mut arguments: Vec<_> = env::args_os().skip(1).collect();
+        let options_end = arguments.iter().position(|it| it == "--").unwrap_or(arguments.len());
+        arguments.insert(options_end, SUPERVISED.into());
+        let child = Command::new("/proc/self/exe")
+            .arg0("tierfeed")
+            .args(arguments)
+            .stdout(OwnedFd::from(other))
+            .spawn()
+            .context("cannot start the process of the agent")?;
+        own.set_nonblocking(true)?;
+        let (reader, writer) = split(UnixStream::from_std(own)?);
+        Ok(Self { child, lines: BufReader::new(reader).lines(), writer, is_lost: false })
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
+    }
+
+    /// The variables of the trainers, once it is ready for them; `None` if it ends instead.
+    async fn is_ready(&mut self, signals: &mut Signals) -> Result<Option<Vec<Variables>>, Failure> {
+        let mut stopped = None;
+        let mut kill_at = None;
+        loop {
+            let heard = tokio::select! {
+                heard = self.lines.next_line() => heard.ok().flatten(),
+                signal = signals.ending() => {
+                    self.asked(signal).await;
+                    stopped = Some(signal);
+                    kill_at = Some(Instant::now() + deadline::ENDS_WITHIN);
+                    continue;
+                }
+                () = deadline::reached(kill_at) => {
+                    kill_at = None;
+                    self.kill();
+                    continue;
+                }
+            };
+            let Some(heard) = heard else { return Ok(None) };
+            let Some(start) = heard.strip_prefix("start ") else { continue };
+            if let Some(signal) = stopped {
+                let status = ExitStatus::from_raw(signal as i32);
+                let end = RankEnd { status, asked: Some(signal) };
+                self.say(&words::ended(end)).await;
+                return Ok(None);
+            }
+            let variables = serde_json::from_str(start).map_err(Failure::work)?;
+            return Ok(Some(variables));
+        }
+    }
+
+    /// Waits until ranks of other processes have failed, or ended because they were asked to.
+    async fn ends_elsewhere(&mut self) -> Cause {
+        while let Ok(Some(said)) = self.lines.next_line().await {
+            if let Some(cause) = words::cause(&said) {
+                return cause;
+            }
+        }
+        self.is_lost = true;
+        let how = self.child.wait().await.map(|it| it.to_string()).unwrap_or_default();
+        tracing::error!(
+            "the agent of this run has failed ({how}); its trainers read on without it"
+        );
+        std::future::pending().await
+    }
+
+    /// Ends as it does, or as the trainers did if it was lost.
+    async fn exit(mut self, ending: Option<Ending>, signals: &mut Signals) -> Result<(), Failure> {
+        let mut kill_at = None;
+        let status = loop {
+            tokio::select! {
+                heard = self.lines.next_line() => match heard {
+                    Ok(Some(heard)) => print(&heard)?,
+                    Ok(None) | Err(_) => break self.child.wait().await.map_err(Failure::work)?,
+                },
+                signal = signals.ending() => {
+                    self.asked(signal).await;
+                    kill_at = Some(Instant::now() + deadline::ENDS_WITHIN);
+                }
+                () = deadline::reached(kill_at) => {
+                    kill_at = None;
+                    self.kill();
+                }
+            }
+        };
+        match (status.code().filter(|code| *code != panics::EXIT_CODE), ending) {
+            (Some(0), _) if !self.is_lost => Ok(()),
+            // It has said why.
+            (Some(code), _) if !self.is_lost => {
+                Err(Failure::Passed(u8::try_from(code).unwrap_or(u8::MAX), None))
+            }
+            (_, Some(ending)) => exit(ending, None, None),
+            (_, None) => Err(Failure::Work(anyhow!("the agent of this run has failed ({status})"))),
+        }
+    }
+
+    async fn asked(&mut self, signal: Signal) {
+        let number = u8::try_from(signal as i32).unwrap_or_default();
+        self.say(&words::word(Cause::Asked(number))).await;
+    }
+
+    async fn say(&mut self, word: &str) {
+        if let Err(error) = self.writer.write_all(format!("{word}\n").as_bytes()).await {
+            tracing::debug!(%error, "the agent of this run does not listen");
+        }
+    }
+
+    fn kill(&mut self) {
+        // An error means that it has ended.
+        let _ = self.child.start_kill();
+    }
+}
+
+fn print(said: &str) -> Result<(), Failure> {
+    let Some(text) = said.strip_prefix("print ") else { return Ok(()) };
+    let text: String = serde_json::from_str(text).map_err(Failure::work)?;
+    output::lines(&text)
+}

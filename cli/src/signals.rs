@@ -1,0 +1,130 @@
+//! The signals to a process of tierfeed, and those that it passes on to a command: once for all that start one.
+//!
+//! A batch system sends a signal to every process of a step, a container only to its first process, and a
+//! training may handle any of them: to save a checkpoint, to ask for another turn, to print where it stands.
+
+use std::{
+    fs,
+    io::{self, IsTerminal},
+};
+
+use nix::{
+    sys::signal::{SigSet, Signal},
+    unistd::Pid,
+};
+use tokio::{
+    signal::unix::{Signal as Stream, SignalKind, signal},
+    sync::mpsc,
+};
+
+use crate::environment;
+
+/// Signals that ask a process to end.
+pub(crate) const ENDING: [Signal; 4] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// Signals that are passed on to a command.
+pub(crate) const PASSED_ON: [Signal; 8] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGCONT,
+];
+
+/// Signals that are meant for a training, and end no process beside it.
+pub(crate) const OF_TRAINING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// Signals that were not handled yet; the kernel queues at most one of each.
+pub(crate) const WAITING_MAX: usize = 16;
+
+/// The signals to this process, or what another one says of those that it got.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    received: mpsc::Receiver<Signal>,
+}
+
+impl Signals {
+    /// Catches these signals, which have no other effect on this process any more. One that comes before it
+    /// is asked for is queued.
+    pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
+        let (sender, received) = mpsc::channel(WAITING_MAX);
+        for of in signals.iter().filter(|of| !is_ignored(**of)) {
+            let stream = signal(SignalKind::from_raw(*of as i32))?;
+            tokio::spawn(forward(stream, *of, sender.clone()));
+        }
+        Ok(Self { received })
+    }
+
+    /// Those that another process tells this one.
+    pub(crate) const fn told(received: mpsc::Receiver<Signal>) -> Self {
+        Self { received }
+    }
+
+    pub(crate) async fn next(&mut self) -> Signal {
+        match self.received.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next one that asks a process to end; the others are for a training that is not there.
+    pub(crate) async fn ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ENDING.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+}
+
+/// Forwards a signal to the channel; ends with the runtime.
+async fn forward(mut stream: Stream, signal: Signal, to: mpsc::Sender<Signal>) {
+    while stream.recv().await.is_some() {
+        if to.send(signal).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether this process was started under `nohup`: what is caught is not ignored by commands any more.
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    signal == Signal::SIGHUP && (mask >> (signal as i32 - 1)) & 1 == 1
+}
+
+/// From now on these signals wait for ever, also in the processes that this thread and those that it starts
+/// start. Must be called before there are other threads.
+pub(crate) fn block(signals: &[Signal]) {
+    // An error means that there is no such signal.
+    let _ = signals.iter().copied().collect::<SigSet>().thread_block();
+}
+
+/// From now on what is meant for a training has no effect on this process, but the usual one on a command that
+/// replaces it. Must be called within a tokio runtime.
+pub(crate) fn outlive_those_of_training() -> io::Result<()> {
+    for of in OF_TRAINING.into_iter().filter(|of| !is_ignored(*of)) {
+        // The handler stays.
+        drop(signal(SignalKind::from_raw(of as i32))?);
+    }
+    Ok(())
+}
+
+/// Whether who sent the signal has sent it to the commands of this process as well: a terminal to all processes in
+/// front of it, Slurm to all of a step. A second one could end a command that is ending well.
+pub(crate) fn was_sent_to_all(signal: Signal) -> bool {
+    let is_of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
+    (is_of_terminal && io::stdin().is_terminal()) || is_task_of_slurm()
+}
+
+/// Whether `srun` started this process. In a batch script Slurm signals the shell alone.
+fn is_task_of_slurm() -> bool {
+    let parent = fs::read_to_string(format!("/proc/{}/comm", Pid::parent())).unwrap_or_default();
+    parent.trim() == "slurmstepd" && environment::variable("SLURM_STEP_ID").is_some()
+}

@@ -1,0 +1,148 @@
+//! `tierfeed run` as the process that it starts sees it: that one holds manager and agent, this side is theirs.
+//!
+//! The process that the user started is the parent of the trainers, gets the signals and holds no memory worth
+//! killing it for, so trainers outlive their agent. Both speak over standard output of the agent's process, which
+//! is a socket: this side says `start` with the variables of the trainers as JSON, the words of
+//! [`crate::words`] when ranks elsewhere end, and `print` with a text for standard output as JSON.
+//! The other says `asked SIGNAL` for a signal while it has no trainers, `error MESSAGE` if it cannot start them,
+//! and `ended` when all have. When it was killed, the kernel closes the socket, and this process ends as it did.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use anyhow::{Context as _, anyhow};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tierfeed_core::fleet::training::Cause;
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    ending::RankEnd,
+    failure::Failure,
+    signals::{Signals, WAITING_MAX},
+    trainers::Trainers,
+    words,
+};
+
+/// What the other side may say.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// How the trainers ended, or why they could not be started.
+type End = Result<RankEnd, String>;
+
+/// The process that starts the trainers.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    line: UnixStream,
+    is_heard: Arc<AtomicBool>,
+    end: watch::Receiver<Option<End>>,
+}
+
+impl Supervisor {
+    /// The one that started this process, and what it says of the signals that it gets: until they are
+    /// [heard](Self::hear), one that asks it to end ends this process.
+    pub(crate) fn meet() -> Result<(Self, Signals), Failure> {
+        let line = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from);
+        let line = line.context("no standard output").map_err(Failure::Work)?;
+        let input = line.try_clone().map_err(Failure::work)?;
+        let (told, signals) = mpsc::channel(WAITING_MAX);
+        let (ended, end) = watch::channel(None);
+        let is_heard = Arc::new(AtomicBool::new(false));
+        let listening = Listening { told, ended, is_heard: Arc::clone(&is_heard) };
+        let thread = thread::Builder::new().name("supervisor".to_owned());
+        thread.spawn(move || listening.run(input)).map_err(Failure::work)?;
+        Ok((Self { line, is_heard, end }, Signals::told(signals)))
+    }
+
+    /// From now on somebody waits for the signals.
+    pub(crate) fn hear(&self) {
+        self.is_heard.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets it start a trainer with each of these variables. They are one rank of the result.
+    pub(crate) fn train(&self, variables: &[Vec<(&str, String)>]) -> anyhow::Result<Trainers> {
+        let line = Arc::new(self.line.try_clone()?);
+        say(&line, &format!("start {}", serde_json::to_string(variables)?))?;
+        let mut trainers = Trainers::none();
+        let (mut end, mut stop) = (self.end.clone(), trainers.stopped());
+        trainers.join(async move {
+            let mut is_told = false;
+            loop {
+                tokio::select! {
+                    end = end.wait_for(Option::is_some) => {
+                        let end = end.ok().and_then(|it| it.clone());
+                        let end = end.ok_or_else(|| anyhow!("nobody hears how trainers end"))?;
+                        return end.map_err(|it| anyhow!(it));
+                    }
+                    cause = stopped(&mut stop), if !is_told => {
+                        is_told = true;
+                        // An error means that it is gone, which is heard.
+                        let _ = say(&line, &words::word(cause));
+                    }
+                }
+            }
+        });
+        Ok(trainers)
+    }
+
+    /// Prints a text to the standard output of the user.
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
+        let text = serde_json::to_string(text).map_err(Failure::work)?;
+        say(&self.line, &format!("print {text}")).map_err(Failure::work)
+    }
+}
+
+/// Waits until all ranks shall stop.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Cause>>) -> Cause {
+    let cause = stop.wait_for(Option::is_some).await.ok().and_then(|cause| *cause);
+    match cause {
+        Some(cause) => cause,
+        None => std::future::pending().await,
+    }
+}
+
+fn say(mut line: &UnixStream, word: &str) -> io::Result<()> {
+    line.write_all(format!("{word}\n").as_bytes())
+}
+
+/// The thread that hears what the other side says.
+struct Listening {
+    told: mpsc::Sender<Signal>,
+    ended: watch::Sender<Option<End>>,
+    is_heard: Arc<AtomicBool>,
+}
+
+impl Listening {
+    fn run(self, input: UnixStream) {
+        for word in BufReader::new(input.take(BYTES_MAX)).lines().map_while(Result::ok) {
+            if let Some(Cause::Asked(number)) = words::cause(&word) {
+                self.asked(number);
+            } else if let Some(end) = words::rank_end(&word) {
+                self.ended.send_replace(Some(Ok(end)));
+            } else if let Some(error) = word.strip_prefix("error ") {
+                self.ended.send_replace(Some(Err(error.to_owned())));
+            }
+        }
+        // It was killed, and nobody waits for this process any more.
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    }
+
+    fn asked(&self, number: u8) {
+        if !self.is_heard.load(Ordering::SeqCst) {
+            process::exit(i32::from(Cause::Asked(number).code()));
+        }
+        let signal = Signal::try_from(i32::from(number)).unwrap_or(Signal::SIGTERM);
+        // An error means that this process ends.
+        let _ = self.told.try_send(signal);
+    }
+}
