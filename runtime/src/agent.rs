@@ -147,6 +147,7 @@ enum Event {
     Measured(Availability),
     Written,
     Tick,
+    Look,
     StagingLeft,
     ShutdownAsked,
     EndingTimedOut,
@@ -206,6 +207,10 @@ pub struct Agent {
     /// When the session last got its staging limit.
     staging_told: Nanoseconds,
     next_tick: Instant,
+    /// When free memory is looked at before, if it may run short.
+    next_look: Option<Instant>,
+    /// Whether the manager is told at the next look.
+    is_report_due: bool,
     pauses: Pauses,
     shutdown: Shutdown,
     phase: Phase,
@@ -286,6 +291,10 @@ impl Agent {
             Event::MetricsRequested(request) => self.answer_metrics(request),
             Event::Measured(availability) => self.apply_availability(availability),
             Event::Tick => self.apply_tick(),
+            Event::Look => {
+                self.next_look = None;
+                self.monitor.measure_memory();
+            }
             Event::Written | Event::StagingLeft => (),
             Event::ShutdownAsked => self.end(),
             Event::EndingTimedOut => {
@@ -354,6 +363,7 @@ impl Agent {
 
     fn apply_tick(&mut self) {
         self.next_tick = Instant::now() + TICK;
+        self.is_report_due = true;
         self.footprint.note(&self.plane.usage(), self.loans.granted());
         self.starvation.update();
         if let Some(ranks) = self.ranks.overdue(self.clock.now()) {
@@ -371,6 +381,9 @@ impl Agent {
         group_limit.into_iter().for_each(|limit| self.node.follow_limit(limit));
         if let Some(available) = &available {
             self.adapt(available);
+        }
+        if !std::mem::take(&mut self.is_report_due) {
+            return;
         }
         let progress = outcome::summary(
             self.session.progress(),
@@ -429,6 +442,7 @@ impl Events for Agent {
             biased; // Rare events first, then what trainers wait for, then their next requests.
             () = self.shutdown.recv(), if is_serving => Event::ShutdownAsked,
             Some(availability) = self.monitor.next() => Event::Measured(availability),
+            () = reach(self.next_look) => Event::Look,
             Some(finished) = self.jobs.next() => Event::Worked(finished),
             message = self.manager.next() => Event::Manager(message),
             Some(Ok(lent)) = self.lending.join_next() => Event::Lent(lent),
@@ -472,6 +486,7 @@ impl Event {
             Self::Measured(_) => "a look at free memory",
             Self::Written => "a published order that was written",
             Self::Tick => "a tick",
+            Self::Look => "a look at free memory that may run short",
             Self::StagingLeft => "staging that was left",
             Self::ShutdownAsked | Self::EndingTimedOut => "the end",
         }

@@ -1,11 +1,11 @@
 //! Lends memory to workloads, and resizes cache and staging as the node's free memory changes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use tierfeed_core::{
     id::{ConnectionId, TierId},
     session::Event as SessionEvent,
-    tier::Locality,
+    tier::{Kind, Locality},
     units::{Bytes, Nanoseconds},
 };
 use tierfeed_handoff::{Delivery, GrantId};
@@ -17,6 +17,7 @@ use tierfeed_prefetcher::{
     tier::Backing,
 };
 use tierfeed_resource_gatherer::Available;
+use tokio::time::Instant;
 
 use super::{
     Agent,
@@ -28,6 +29,12 @@ use crate::observe::footprint::MemoryState;
 
 /// How often the session is told its staging limit, so that it retries allocations that failed.
 const TOLD_EVERY: Nanoseconds = Nanoseconds(10_000_000_000);
+
+/// The most that other processes take of a pool between two ticks.
+const SURGE: Bytes = Bytes::mib(4096);
+
+/// How soon free memory is looked at again where less than that is left.
+const LOOK_AGAIN_WITHIN: Duration = Duration::from_millis(50);
 
 /// Memory that a workload holds.
 pub(super) type Chunks = Vec<Region>;
@@ -115,6 +122,9 @@ impl Agent {
             tiers: (0..).zip(&usage.tiers).map(held).collect(),
             staging: usage.arenas,
         };
+        let kinds = self.layout.tiers.iter().map(|tier| (tier.settings.kind, tier.pool));
+        let may_run_short = may_run_short(&reading, kinds);
+        self.next_look = may_run_short.then(|| Instant::now() + LOOK_AGAIN_WITHIN);
         let changes = self.limits.read(&reading);
         self.adapt_page_cache(available, self.limits.waiting());
         let state = MemoryState {
@@ -197,5 +207,40 @@ impl Agent {
         if let Err(error) = self.server.deny(loan.connection, request, reason) {
             tracing::debug!(connection = number, %error, "a denial had no addressee");
         }
+    }
+}
+
+/// Whether others may take all that is left of the memory of a cache before the next tick.
+fn may_run_short(reading: &Reading, tiers: impl Iterator<Item = (Kind, Pool)>) -> bool {
+    let held = reading.tiers.iter().zip(tiers);
+    let mut pools = held.filter(|(tier, (kind, _))| tier.held.0 > 0 && *kind != Kind::Storage);
+    pools.any(|(_, (_, pool))| {
+        let free = reading.free.get(&pool);
+        free.is_some_and(|free| free.bytes.0 < free.kept.0.saturating_add(SURGE.0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_looked_at_again_soon_where_a_cache_may_have_to_make_room() {
+        let may = |held: Bytes, free: Bytes, kind: Kind| {
+            let free = Free { bytes: free, kept: Bytes::mib(100) };
+            let reading = Reading {
+                now: Nanoseconds(0),
+                waited: None,
+                free: [(Pool(0), free)].into(),
+                tiers: vec![TierReading { held, chunks_max: 8 }],
+                staging: Bytes(0),
+            };
+            may_run_short(&reading, [(kind, Pool(0))].into_iter())
+        };
+        let plenty = Bytes(Bytes::mib(100).0 + SURGE.0);
+        assert!(may(Bytes::mib(8), Bytes(plenty.0 - 1), Kind::MainMemory));
+        assert!(!may(Bytes::mib(8), plenty, Kind::MainMemory));
+        assert!(!may(Bytes(0), Bytes::mib(1), Kind::MainMemory), "nothing to give back");
+        assert!(!may(Bytes::mib(8), Bytes::mib(1), Kind::Storage), "a disk");
     }
 }

@@ -81,6 +81,11 @@ impl Monitor {
                 Observation::Scratch(scratch)
             });
         }
+        self.measure_memory();
+    }
+
+    /// Starts a measurement of free memory, if the last one has ended.
+    pub(super) fn measure_memory(&mut self) {
         if !self.is_availability_open {
             self.is_availability_open = true;
             let watch = Arc::clone(&self.watch);

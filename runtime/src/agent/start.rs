@@ -121,6 +121,8 @@ pub(super) async fn agent(
         clock,
         staging_told: Nanoseconds(0),
         next_tick: Instant::now(),
+        next_look: None,
+        is_report_due: true,
         pauses: Pauses::default(),
         shutdown,
     };
