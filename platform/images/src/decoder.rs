@@ -8,7 +8,7 @@ use crate::{
 /// A format that a [`Decoder`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Baseline and progressive, with Huffman or arithmetic codes, 8 bits.
+    /// Baseline, progressive and lossless, with Huffman or arithmetic codes, 8 bits.
     Jpeg,
     /// All of PNG; of 16 bits the upper 8 are taken, and transparency is dropped.
     Png,

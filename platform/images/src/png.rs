@@ -1,8 +1,11 @@
-//! PNG: the rows down to the last one of a region.
+//! PNG: a region of an image, all of whose data is read.
+//!
+//! An image is refused whose chunks up to the end of the data or whose pixels have another checksum than
+//! they state, as libpng refuses it. What follows the data is not looked at, as in torchvision.
 
 use std::io::Cursor;
 
-use png::{ColorType, Decoder, Limits, Reader, Transformations};
+use png::{ColorType, Decoder, DecodingError, Limits, Reader, Transformations};
 
 use crate::{Channels, DecodeError, Image, Region, Size, image::store_pixel};
 
@@ -11,7 +14,7 @@ const ALLOCATION_MAX: usize = 4 << 20;
 
 pub(crate) fn size(bytes: &[u8]) -> Result<Size, DecodeError> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
-    let info = decoder.read_header_info().map_err(DecodeError::Png)?;
+    let info = decoder.read_header_info().map_err(failed)?;
     Ok(Size { width: info.width, height: info.height })
 }
 
@@ -26,22 +29,28 @@ pub(crate) fn decode(
     let row_bytes = size.width as usize * 8;
     let limits = Limits { bytes: ALLOCATION_MAX.saturating_add(row_bytes.saturating_mul(4)) };
     let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+    decoder.ignore_checksums(false);
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    let mut reader = decoder.read_info().map_err(DecodeError::Png)?;
+    let mut reader = decoder.read_info().map_err(failed)?;
     let info = reader.info();
     if (Size { width: info.width, height: info.height }) != size {
         return Err(DecodeError::Truncated);
     }
     if info.interlaced {
-        interlaced(&mut reader, region, channels, image)?;
+        interlaced(&mut reader, region, channels, image)
     } else {
-        rows(&mut reader, region, channels, image)?;
+        rows(&mut reader, region, channels, image)
     }
-    // Rows below the region are not decoded, and a truncated file shall be one wherever it lies.
-    let has_end = bytes.windows(4).rev().any(|it| it == b"IEND");
-    if has_end { Ok(()) } else { Err(DecodeError::Truncated) }
+}
+
+/// The error for what the decoder says.
+fn failed(error: DecodingError) -> DecodeError {
+    match error {
+        DecodingError::IoError(_) => DecodeError::Truncated,
+        error => DecodeError::Png(error),
+    }
 }
 
 fn rows(
@@ -53,13 +62,15 @@ fn rows(
     let source = reader.output_color_type().0;
     let (pixels, stride) = image.reset(region.size(), channels);
     let mut results = pixels.chunks_exact_mut(stride);
-    for number in 0..region.rows().end {
-        let row = reader.next_row().map_err(DecodeError::Png)?.ok_or(DecodeError::Truncated)?;
+    let mut number = 0;
+    // Behind the last row, the rest of the data is compared with its checksum.
+    while let Some(row) = reader.next_row().map_err(failed)? {
         if number >= region.top
             && let Some(result) = results.next()
         {
             convert(row.data(), source, region, channels, result);
         }
+        number += 1;
     }
     Ok(())
 }
@@ -72,7 +83,7 @@ fn interlaced(
 ) -> Result<(), DecodeError> {
     let length = reader.output_buffer_size().ok_or(DecodeError::NoMemory)?;
     let mut whole = vec![0; length];
-    let info = reader.next_frame(&mut whole).map_err(DecodeError::Png)?;
+    let info = reader.next_frame(&mut whole).map_err(failed)?;
     let (pixels, stride) = image.reset(region.size(), channels);
     let rows = whole.chunks_exact(info.line_size).skip(region.top as usize);
     for (row, result) in rows.zip(pixels.chunks_exact_mut(stride)) {

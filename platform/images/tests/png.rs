@@ -1,7 +1,7 @@
 //! The kinds of PNG: interlaced, with a palette, with transparency, animated. Their pixels are what the
-//! specification says, and transparency is dropped.
+//! specification says, and transparency is dropped. Damaged ones are refused as libpng refuses them.
 
-use tierfeed_images::{Decoder, Image, Region, Settings, Size};
+use tierfeed_images::{DecodeError, Decoder, Image, Region, Settings, Size};
 
 const GREY: u8 = 0;
 const RGB: u8 = 2;
@@ -16,14 +16,15 @@ fn file(colour: u8, interlaced: u8, chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
     for (name, data) in
         [(b"IHDR", &header)].into_iter().chain(chunks).chain([(b"IEND", &Vec::new())])
     {
-        bytes.extend(u32::try_from(data.len()).expect("short").to_be_bytes());
-        let start = bytes.len();
-        bytes.extend_from_slice(name);
-        bytes.extend_from_slice(data);
-        let sum = crc(&bytes[start..]);
-        bytes.extend(sum.to_be_bytes());
+        bytes.extend(chunk(name, data));
     }
     bytes
+}
+
+fn chunk(name: &[u8; 4], data: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(data.len()).expect("short").to_be_bytes();
+    let named = [&name[..], data].concat();
+    [&length[..], &named, &crc(&named).to_be_bytes()].concat()
 }
 
 fn crc(bytes: &[u8]) -> u32 {
@@ -125,4 +126,82 @@ fn an_animation_gives_its_default_image() {
     let chunks = [(b"IDAT", first), (b"fcTL", frame(1)), (b"fdAT", later)];
     let bytes = file(GREY, 0, &[&frames[..], &chunks[..]].concat());
     assert_pixels(&bytes, [[grey(3); 5]; 3]);
+}
+
+const WHOLE_ROWS: [&[u8]; 3] = [&[1, 2, 3, 4, 5], &[6, 7, 8, 9, 10], &[11, 12, 13, 14, 15]];
+/// The same number of pixels in the passes of an interlaced image.
+const PASSES: [&[u8]; 7] =
+    [&[0], &[4], &[2], &[20, 22, 24], &[1, 3], &[21, 23], &[10, 11, 12, 13, 14]];
+
+/// Decodes the whole image, or its first row, which must end alike.
+fn outcome(bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut decoder = Decoder::default();
+    let header = decoder.header(bytes, 1000)?;
+    let row = Region { height: 1, ..Region::whole(header.size) };
+    let [whole, row] = [Region::whole(header.size), row].map(|region| {
+        decoder.decode(bytes, header, region, &Settings::default(), &mut Image::default())
+    });
+    assert_eq!(whole.is_ok(), row.is_ok(), "the whole image {whole:?}, and its first row {row:?}");
+    whole
+}
+
+#[test]
+fn pixels_whose_checksum_is_wrong_are_refused_wherever_the_damage_and_the_region_lie() {
+    for (interlaced, data) in [(0, rows(&WHOLE_ROWS)), (1, rows(&PASSES))] {
+        let sound = file(GREY, interlaced, &[(b"IDAT", stored(&data))]);
+        outcome(&sound).expect("a sound image");
+        // From the data of the only chunk to its checksum.
+        let start = sound.windows(4).position(|it| it == b"IDAT").expect("a chunk") + 4;
+        for at in start..sound.len() - 12 {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 1;
+            assert!(outcome(&damaged).is_err(), "byte {at} of {}", sound.len());
+        }
+        let stream = stored(&data);
+        let (first, last) = stream.split_at(9);
+        let chunks = [(b"IDAT", first.to_vec()), (b"IDAT", last.to_vec())];
+        let sound = file(GREY, interlaced, &chunks);
+        outcome(&sound).expect("a sound image");
+        for at in [start + 8, start + 9 + 3, sound.len() - 13] {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 1;
+            assert!(outcome(&damaged).is_err(), "byte {at} of {}", sound.len());
+        }
+    }
+}
+
+#[test]
+fn pixels_are_refused_that_are_not_those_which_were_compressed() {
+    for (interlaced, data) in [(0, rows(&WHOLE_ROWS)), (1, rows(&PASSES))] {
+        let mut stream = stored(&data);
+        // The checksum of the chunk is right.
+        *stream.last_mut().expect("not empty") ^= 1;
+        assert!(outcome(&file(GREY, interlaced, &[(b"IDAT", stream)])).is_err());
+        let mut stream = stored(&data);
+        stream[9] ^= 1;
+        assert!(outcome(&file(GREY, interlaced, &[(b"IDAT", stream)])).is_err());
+    }
+}
+
+#[test]
+fn what_torchvision_passes_beside_the_pixels_is_passed() {
+    let data = stored(&rows(&WHOLE_ROWS));
+    let end = |bytes: &[u8]| bytes.len() - 12;
+    let mut damaged_text = chunk(b"tEXt", b"a\0b");
+    *damaged_text.last_mut().expect("not empty") ^= 1;
+    let sound = file(GREY, 0, &[(b"IDAT", data.clone())]);
+    let before = [&sound[..33], &damaged_text, &sound[33..]].concat();
+    let behind = [&sound[..end(&sound)], &damaged_text, &sound[end(&sound)..]].concat();
+    let garbage = [&sound[..], b"more"].concat();
+    let longer = file(GREY, 0, &[(b"IDAT", [&data[..], b"more"].concat())]);
+    let empty = file(GREY, 0, &[(b"IDAT", vec![]), (b"IDAT", data), (b"IDAT", vec![])]);
+    for (what, bytes) in [
+        ("a damaged text before the pixels", before),
+        ("a damaged text behind them", behind),
+        ("bytes behind the end", garbage),
+        ("bytes behind the compressed ones", longer),
+        ("chunks without data", empty),
+    ] {
+        outcome(&bytes).expect(what);
+    }
 }

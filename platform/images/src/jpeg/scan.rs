@@ -193,6 +193,11 @@ impl Scan {
         self.blocks_count
     }
 
+    /// How many bytes were read, none of them behind a marker that ends the scan.
+    pub(super) fn read(&self) -> usize {
+        self.bits.read()
+    }
+
     /// Decodes the next MCU into blocks of zeros, or skips it if there are none. `bytes` are the same
     /// each time: all from the beginning of the scan.
     pub(super) fn decode(

@@ -1,10 +1,10 @@
 // Decodes a region of a JPEG image with libjpeg-turbo, and returns errors instead of leaving the program.
 //
 // libjpeg reports an error by a call that must not return. longjmp leaves it, and may only pass frames
-// of C: so every call of libjpeg stands in a function of this file that called setjmp. Nothing here is
-// kept between images but the decompressor, whose tables and memory are used again.
+// of C: so every call of libjpeg stands in a function of this file that called setjmp. Nothing of an image
+// is kept for the next: the library would decode one that lacks tables with those of the one before.
 //
-// Order of calls: begin, then rows, for one image. Both leave the decompressor idle when they fail.
+// Order of calls: begin, then rows, for one image.
 
 #include <setjmp.h>
 #include <stdint.h>
@@ -15,22 +15,17 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
-// What jpegint.h declares of the entropy decoder has been the same since libjpeg 6b, and is what lets
-// another one take its place. Where it is not installed, the library decodes all.
-#if defined(__has_include)
-#if __has_include(<jpegint.h>)
-#include <jpegint.h>
-#define HAS_ENTROPY_DECODER 1
-#endif
+#if LIBJPEG_TURBO_VERSION_NUMBER < 3000000 || LIBJPEG_TURBO_VERSION_NUMBER >= 4000000 || \
+    JPEG_LIB_VERSION != 62
+#error "compare struct jpeg_entropy_decoder and min_DCT_scaled_size with jpegint.h and jpeglib.h of this version"
 #endif
 
-#if JPEG_LIB_VERSION >= 70
-#define DCT_SCALED_SIZE DCT_h_scaled_size
-#define MIN_DCT_SCALED_SIZE min_DCT_h_scaled_size
-#else
-#define DCT_SCALED_SIZE DCT_scaled_size
-#define MIN_DCT_SCALED_SIZE min_DCT_scaled_size
-#endif
+// The beginning of what jpegint.h declares, which is not installed. It is the same in each libjpeg since
+// 6b, and lets another entropy decoder take the place of the library's.
+struct jpeg_entropy_decoder {
+  void (*start_pass)(j_decompress_ptr jpeg);
+  boolean (*decode_mcu)(j_decompress_ptr jpeg, JBLOCKROW *blocks);
+};
 
 // As platform/images/src/jpeg/shim.rs has them.
 enum { COLOUR_RGB = 0, COLOUR_GREY = 1 };
@@ -77,6 +72,7 @@ struct scan;
 int tierfeed_jpeg_scan_begin(struct scan *scan, const struct plan *plan);
 int tierfeed_jpeg_scan_decode(struct scan *scan, const uint8_t *bytes, size_t length,
                               int16_t *const *blocks);
+size_t tierfeed_jpeg_scan_read(const struct scan *scan);
 
 struct decompressor {
   struct jpeg_decompress_struct jpeg;
@@ -85,9 +81,10 @@ struct decompressor {
   struct jpeg_progress_mgr progress;
   jmp_buf on_error;
   char message[JMSG_LENGTH_MAX];
-  const uint8_t *end;
   struct request request;
   struct scan *scan;
+  int has_scan;     // Whether scan.rs decodes the image.
+  int is_lossless;  // Of such an image (SOF3) the library decodes no parts.
 };
 
 static struct decompressor *of(j_common_ptr jpeg) { return jpeg->client_data; }
@@ -124,66 +121,55 @@ static void source_skip(j_decompress_ptr jpeg, long bytes) {
   jpeg->src->bytes_in_buffer -= (size_t)bytes;
 }
 
-static int start(struct decompressor *this) {
-  this->jpeg.err = jpeg_std_error(&this->errors);
-  this->errors.error_exit = on_error;
-  this->errors.emit_message = on_message;
-  this->jpeg.client_data = this;
-  if (setjmp(this->on_error)) {
-    jpeg_destroy_decompress(&this->jpeg);
-    return FAILED;
-  }
-  jpeg_create_decompress(&this->jpeg);
-  // Not what JPEGMEM says: the caller limits the pixels.
-  this->jpeg.mem->max_memory_to_use = 0;
-  this->source = (struct jpeg_source_mgr){
-      .init_source = source_nothing,
-      .fill_input_buffer = source_is_empty,
-      .skip_input_data = source_skip,
-      .resync_to_restart = jpeg_resync_to_restart,
-      .term_source = source_nothing,
-  };
-  this->jpeg.src = &this->source;
-  this->progress.progress_monitor = on_progress;
-  this->jpeg.progress = &this->progress;
-  return DONE;
-}
-
 // Returns NULL if there is no memory.
-struct decompressor *tierfeed_jpeg_create(void) {
-  struct decompressor *this = calloc(1, sizeof *this);
-  if (this != NULL && start(this) != DONE) {
-    free(this);
-    return NULL;
-  }
-  return this;
-}
+struct decompressor *tierfeed_jpeg_create(void) { return calloc(1, sizeof(struct decompressor)); }
+
+// Drops the image, if there is one.
+static void drop(struct decompressor *this) { jpeg_destroy_decompress(&this->jpeg); }
 
 void tierfeed_jpeg_destroy(struct decompressor *this) {
-  jpeg_destroy_decompress(&this->jpeg);
+  drop(this);
   free(this);
 }
 
 const char *tierfeed_jpeg_message(const struct decompressor *this) { return this->message; }
 
 static void read_header(struct decompressor *this, const uint8_t *bytes, size_t length) {
-  this->source.next_input_byte = bytes;
-  this->source.bytes_in_buffer = length;
-  this->end = bytes + length;
-  jpeg_read_header(&this->jpeg, TRUE);
+  struct jpeg_decompress_struct *jpeg = &this->jpeg;
+  drop(this);
+  jpeg->err = jpeg_std_error(&this->errors);
+  this->errors.error_exit = on_error;
+  this->errors.emit_message = on_message;
+  jpeg->client_data = this;
+  jpeg_create_decompress(jpeg);
+  // Not what JPEGMEM says: the caller limits the pixels.
+  jpeg->mem->max_memory_to_use = 0;
+  this->source = (struct jpeg_source_mgr){
+      .next_input_byte = bytes,
+      .bytes_in_buffer = length,
+      .init_source = source_nothing,
+      .fill_input_buffer = source_is_empty,
+      .skip_input_data = source_skip,
+      .resync_to_restart = jpeg_resync_to_restart,
+      .term_source = source_nothing,
+  };
+  jpeg->src = &this->source;
+  this->progress.progress_monitor = on_progress;
+  jpeg->progress = &this->progress;
+  jpeg_read_header(jpeg, TRUE);
 }
 
 // Tells the size of an image.
 int tierfeed_jpeg_measure(struct decompressor *this, const uint8_t *bytes, size_t length,
                           uint32_t *width, uint32_t *height) {
   if (setjmp(this->on_error)) {
-    jpeg_abort_decompress(&this->jpeg);
+    drop(this);
     return FAILED;
   }
   read_header(this, bytes, length);
   *width = this->jpeg.image_width;
   *height = this->jpeg.image_height;
-  jpeg_abort_decompress(&this->jpeg);
+  drop(this);
   return DONE;
 }
 
@@ -205,8 +191,6 @@ static JDIMENSION choose_columns(struct decompressor *this, struct rows *rows) {
   return left;
 }
 
-#ifdef HAS_ENTROPY_DECODER
-
 static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
   struct decompressor *this = of((j_common_ptr)jpeg);
   int16_t *coefficients[D_MAX_BLOCKS_IN_MCU];
@@ -221,7 +205,7 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
 
 static uint32_t needed(const jpeg_component_info *component) {
   if (!component->component_needed) return NEEDED_NOTHING;
-  return component->DCT_SCALED_SIZE > 1 ? NEEDED_ALL : NEEDED_DC;
+  return component->DCT_scaled_size > 1 ? NEEDED_ALL : NEEDED_DC;
 }
 
 // Lets scan.rs decode the Huffman codes of a baseline image that has one scan.
@@ -230,7 +214,7 @@ static void replace_entropy_decoder(struct decompressor *this, const struct rows
   struct jpeg_decompress_struct *jpeg = &this->jpeg;
   int is_baseline = !jpeg->arith_code && !jpeg->progressive_mode && jpeg->data_precision == 8;
   if (!is_baseline || jpeg->comps_in_scan != jpeg->num_components || jpeg->unread_marker != 0) return;
-  JDIMENSION width = jpeg->MIN_DCT_SCALED_SIZE;
+  JDIMENSION width = jpeg->min_DCT_scaled_size;
   if (jpeg->num_components > 1) width *= jpeg->max_h_samp_factor;
   struct plan plan = {
       .components_count = jpeg->comps_in_scan,
@@ -254,18 +238,9 @@ static void replace_entropy_decoder(struct decompressor *this, const struct rows
         .needed = needed(component),
     };
   }
-  if (tierfeed_jpeg_scan_begin(this->scan, &plan)) jpeg->entropy->decode_mcu = decode_mcu;
-}
-
-#endif
-
-// Whether scan.rs decodes what replace_entropy_decoder leaves to it.
-int tierfeed_jpeg_has_scan(void) {
-#ifdef HAS_ENTROPY_DECODER
-  return 1;
-#else
-  return 0;
-#endif
+  if (!tierfeed_jpeg_scan_begin(this->scan, &plan)) return;
+  jpeg->entropy->decode_mcu = decode_mcu;
+  this->has_scan = 1;
 }
 
 // Starts to decode. `bytes` must stay where they are until the rows are read.
@@ -273,12 +248,17 @@ int tierfeed_jpeg_begin(struct decompressor *this, const uint8_t *bytes, size_t 
                         const struct request *request, struct scan *scan, struct rows *rows) {
   struct jpeg_decompress_struct *jpeg = &this->jpeg;
   if (setjmp(this->on_error)) {
-    jpeg_abort_decompress(jpeg);
+    drop(this);
     return FAILED;
   }
   this->request = *request;
   this->scan = scan;
+  this->has_scan = 0;
   read_header(this, bytes, length);
+  // Others have blocks of 8 by 8 samples, which are not scaled yet.
+  this->is_lossless = jpeg->min_DCT_scaled_size == 1;
+  if (this->is_lossless && request->eighths != 8)
+    fail(this, "a lossless image is not decoded at a smaller scale");
   if (is_cmyk(this))
     jpeg->out_color_space = JCS_CMYK;
   else
@@ -292,12 +272,10 @@ int tierfeed_jpeg_begin(struct decompressor *this, const uint8_t *bytes, size_t 
       (uint64_t)request->left + request->width > jpeg->output_width ||
       (uint64_t)request->top + request->height > jpeg->output_height)
     fail(this, "the region is not within the image");
+  *rows = (struct rows){.left = request->left, .width = jpeg->output_width};
+  if (this->is_lossless) return DONE;
   JDIMENSION left = choose_columns(this, rows);
-#ifdef HAS_ENTROPY_DECODER
   if (!request->has_library_entropy) replace_entropy_decoder(this, rows, left);
-#else
-  (void)left;
-#endif
   return DONE;
 }
 
@@ -327,14 +305,28 @@ static void read_row(struct decompressor *this, uint8_t *row) {
   if (jpeg_read_scanlines(&this->jpeg, rows, 1) != 1) fail(this, "a row is missing");
 }
 
-// Whether the file goes on to the marker that ends an image. Rows below the region are not decoded, and
-// a truncated file shall be one wherever the region lies.
-static int has_end(const struct decompressor *this) {
-  // The library may have read the marker, so it is looked for from two bytes before on.
-  const uint8_t *next = this->source.next_input_byte - 2;
-  for (const uint8_t *at = this->end - 2; at >= next; at--)
-    if (at[0] == 0xFF && at[1] == JPEG_EOI) return 1;
-  return 0;
+// Reads on to the end of the image: what is wrong behind the region is found wherever the region lies, and
+// an image is refused that the library refuses as a whole.
+static void read_end(struct decompressor *this) {
+  struct jpeg_decompress_struct *jpeg = &this->jpeg;
+  if (this->has_scan) {
+    // The library refuses nothing in the rest of a scan but a marker that begins no interval.
+    size_t read = tierfeed_jpeg_scan_read(this->scan), rest = this->source.bytes_in_buffer - read;
+    const uint8_t *at = this->source.next_input_byte + read, *end = at + rest;
+    while ((at = memchr(at, 0xFF, (size_t)(end - at))) != NULL && end - at > 1) {
+      uint8_t code = *++at;
+      if (code == JPEG_EOI) return;
+      int is_in_scan = code == 0 || code == 0xFF || (code >= JPEG_RST0 && code <= JPEG_RST0 + 7);
+      if (!is_in_scan) longjmp(this->on_error, UNSOUND);
+    }
+    source_is_empty(jpeg);
+  }
+  // Images of several scans have been read to their end before the first row.
+  if (jpeg_input_complete(jpeg)) return;
+  size_t length = (size_t)jpeg->output_width * jpeg->output_components;
+  uint8_t *row = jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, length);
+  while (jpeg->output_scanline < jpeg->output_height) read_row(this, row);
+  jpeg_finish_decompress(jpeg);
 }
 
 static void read_rows(struct decompressor *this, uint8_t *pixels, size_t length) {
@@ -346,6 +338,7 @@ static void read_rows(struct decompressor *this, uint8_t *pixels, size_t length)
   if (is_cmyk(this))
     inks = jpeg->mem->alloc_large((j_common_ptr)jpeg, JPOOL_IMAGE, (size_t)jpeg->output_width * 4);
   JDIMENSION above = request->top < MARGIN_ROWS ? 0 : request->top - MARGIN_ROWS;
+  if (this->is_lossless) above = 0;
   if (above > 0 && jpeg_skip_scanlines(jpeg, above) != above) fail(this, "a row is missing");
   // What is read above the region is overwritten.
   for (; above < request->top; above++) read_row(this, inks ? inks : pixels);
@@ -353,7 +346,7 @@ static void read_rows(struct decompressor *this, uint8_t *pixels, size_t length)
     read_row(this, inks ? inks : pixels);
     if (inks) convert_cmyk(inks, pixels, jpeg->output_width, request->colour);
   }
-  if (!has_end(this)) fail(this, "the file is truncated");
+  read_end(this);
 }
 
 // Writes the rows of the region, one after another, each `width` pixels of what begin returned. If it
@@ -363,13 +356,13 @@ int tierfeed_jpeg_rows(struct decompressor *this, uint8_t *pixels, size_t length
     case 0:
       break;
     case UNSOUND:
-      jpeg_abort_decompress(&this->jpeg);
+      drop(this);
       return UNSOUND;
     default:
-      jpeg_abort_decompress(&this->jpeg);
+      drop(this);
       return FAILED;
   }
   read_rows(this, pixels, length);
-  jpeg_abort_decompress(&this->jpeg);
+  drop(this);
   return DONE;
 }

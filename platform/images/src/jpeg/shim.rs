@@ -6,6 +6,9 @@ use std::{
     slice,
 };
 
+// The shim calls it.
+use turbojpeg_sys as _;
+
 use super::scan::{BLOCKS_MAX, Block, Component, HuffmanTable, Needed, Plan, Scan};
 
 /// The values of [`Request::colour`].
@@ -154,6 +157,17 @@ unsafe extern "C" fn tierfeed_jpeg_scan_decode(
     c_int::from(scan.decode(bytes, Some(blocks)).is_ok())
 }
 
+/// How many bytes of a scan were read, none of them behind a marker that ends it.
+///
+/// # Safety
+///
+/// `scan` is valid, began, and nothing else uses it during the call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn tierfeed_jpeg_scan_read(scan: *const Scan) -> usize {
+    // SAFETY: the caller promises that the pointer is valid.
+    unsafe { &*scan }.read()
+}
+
 #[repr(C)]
 struct Opaque {
     _private: [u8; 0],
@@ -178,16 +192,7 @@ unsafe extern "C" {
         scan: *mut c_void,
         rows: *mut Rows,
     ) -> c_int;
-    #[cfg(test)]
-    fn tierfeed_jpeg_has_scan() -> c_int;
     fn tierfeed_jpeg_rows(this: *mut Opaque, pixels: *mut u8, length: usize) -> c_int;
-}
-
-/// Whether [`Scan`] decodes baseline images. Where jpegint.h is not installed, the library decodes all.
-#[cfg(test)]
-pub(super) fn has_scan() -> bool {
-    // SAFETY: the call has no precondition.
-    unsafe { tierfeed_jpeg_has_scan() == 1 }
 }
 
 /// libjpeg-turbo's decompressor, whose tables and memory serve one image after another.

@@ -68,6 +68,11 @@ impl Bits {
         self.window = Window::default();
     }
 
+    /// How many bytes of the scan were read.
+    pub(super) fn read(&self) -> usize {
+        self.copied
+    }
+
     /// Copies bytes, unless all of the next MCU are there.
     #[inline]
     pub(super) fn fill(&mut self, bytes: &[u8]) {
