@@ -39,7 +39,7 @@ NORMALIZED = transforms.compose(
     transforms.layout("hwc"),
 )
 
-NO_IMAGE = "these bytes are no image: they begin like neither JPEG nor PNG nor WebP"
+NO_IMAGE = "this is no JPEG, PNG or WebP image, but zeros, such as a download that was broken off leaves"
 
 
 def photographed(root: Any, transform: dict[str, Any], **given: Any) -> World:

@@ -215,7 +215,7 @@ def test_status_and_report_say_what_became_of_samples(
             for batch in feed:
                 batch.release()
         reasons = {it.sample: it.reason for it in feed.skipped}
-        assert "no image" in reasons[4] and "60000 x 60000 pixels" in reasons[9]
+        assert "but zeros" in reasons[4] and "60000 x 60000 pixels" in reasons[9]
         line = node.command("status", "--run-dir", tmp_path / "manager")
 
         def transforms() -> Any:

@@ -2,7 +2,7 @@
 
 use crate::{
     Channels, Dct, DecodeError, Entropy, Image, Orientation, Region, Scale, Size, exif,
-    jpeg::Decompressor, png, webp,
+    jpeg::Decompressor, other_formats::name_of, png, webp,
 };
 
 /// A format that a [`Decoder`] reads.
@@ -53,7 +53,8 @@ impl Decoder {
     ///
     /// The bytes are no image, or one of more pixels than `pixels_max`.
     pub fn header(&mut self, bytes: &[u8], pixels_max: u64) -> Result<Header, DecodeError> {
-        let format = recognise(bytes).ok_or(DecodeError::NoImage)?;
+        let format = recognise(bytes)
+            .ok_or_else(|| name_of(bytes).map_or(DecodeError::NoImage, DecodeError::Other))?;
         let size = match format {
             Format::Jpeg => self.jpeg.size(bytes)?,
             Format::Png => png::size(bytes)?,

@@ -7,6 +7,9 @@ pub enum DecodeError {
     /// Not the first bytes of a known format.
     #[error("these bytes are no image: they begin like neither JPEG nor PNG nor WebP")]
     NoImage,
+    /// Of a format that is known and not decoded, or no image.
+    #[error("this is no JPEG, PNG or WebP image, but {0}")]
+    Other(&'static str),
     /// A header may say so.
     #[error("the image has no pixels")]
     Empty,

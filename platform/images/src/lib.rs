@@ -38,6 +38,7 @@ mod jpeg;
 #[expect(unsafe_code, reason = "code for AVX2 runs where the processor has it")]
 mod kernels;
 mod orientation;
+mod other_formats;
 mod png;
 mod resize;
 mod size_reader;
