@@ -1,8 +1,9 @@
 //! Starts a transform worker as a child process, exchanges packets with it, and reaps it.
 //!
 //! The worker gets its socket as standard input and inherits nothing else that this program opened:
-//! Rust opens every descriptor so that it closes at an `exec`. It ends when this process ends, or when
-//! the value here is dropped.
+//! Rust opens every descriptor so that it closes at an `exec`. Its standard error is a pipe, so that it has
+//! no terminal; what it said last is told with how it ended. It ends when this process ends, or when the
+//! value here is dropped.
 
 use std::{
     env, fmt, fs, io,
@@ -20,10 +21,11 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    pipe::{PipeFlags, pipe_with},
 };
 
 use crate::worker_protocol::{
-    self, Arrival, FromWorker, PACKET_BYTES_MAX, PacketError, Setup, ToWorker,
+    self, Arrival, FromWorker, Outcome, PACKET_BYTES_MAX, PacketError, Setup, ToWorker,
 };
 
 /// The name that a worker has in lists of processes.
@@ -67,6 +69,10 @@ impl Program {
     }
 }
 
+/// Bytes at the end of what a worker said that are kept, and characters of its last line that are told.
+const SAID_BYTES_MAX: usize = 1024;
+const SAID_CHARS_MAX: usize = 200;
+
 /// A transform worker that was started.
 #[derive(Debug)]
 pub struct WorkerProcess {
@@ -79,6 +85,15 @@ pub struct WorkerProcess {
     /// Requests without an answer.
     requested: u64,
     kills: MemoryKills,
+    said: Said,
+}
+
+/// What a worker writes to its standard error.
+#[derive(Debug)]
+struct Said {
+    /// Reads and writes do not wait: what finds no room is lost, and holds up nobody.
+    pipe: OwnedFd,
+    last: Vec<u8>,
 }
 
 /// How many processes the kernel had killed for lack of memory.
@@ -92,11 +107,13 @@ struct MemoryKills {
 }
 
 /// How the process of a worker ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     status: Option<ExitStatus>,
     /// Whether the kernel killed processes for lack of memory while this one worked at its last sample.
     was_memory_short: bool,
+    /// The last line that it wrote to its standard error.
+    said: String,
 }
 
 /// Why a worker did not start.
@@ -133,6 +150,8 @@ impl WorkerProcess {
         reap_late();
         let failed = |source| StartError::Program { path: program.path.clone(), source };
         let (socket, of_child) = pair.map_err(|errno| failed(errno.into()))?;
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (pipe, said_by_child) = pipe.map_err(|errno| failed(errno.into()))?;
         let child = Command::new(&program.path)
             .arg0(NAME)
             .args(&program.arguments)
@@ -140,6 +159,7 @@ impl WorkerProcess {
             .envs(VARIABLES.iter().filter_map(|name| Some((name, env::var_os(name)?))))
             .stdin(Stdio::from(of_child))
             .stdout(Stdio::null())
+            .stderr(Stdio::from(said_by_child))
             .spawn()
             .map_err(failed)?;
         let buffer = vec![0; PACKET_BYTES_MAX];
@@ -151,6 +171,7 @@ impl WorkerProcess {
             buffer,
             requested: 0,
             kills: MemoryKills::read(),
+            said: Said { pipe, last: Vec::new() },
         };
         if worker.send(&ToWorker::Setup(setup.clone()), None).is_err() {
             let (path, ending) = (program.path.clone(), worker.end_by_itself());
@@ -186,8 +207,12 @@ impl WorkerProcess {
     pub fn receive(&mut self) -> Result<Arrival<FromWorker>, PacketError> {
         let arrival =
             worker_protocol::receive(self.socket.as_fd(), &mut self.buffer, FromWorker::decode)?;
-        if matches!(arrival, Arrival::Packet(FromWorker::Answer { .. }, _)) {
+        if let Arrival::Packet(FromWorker::Answer { outcome, .. }, _) = &arrival {
             self.requested = self.requested.saturating_sub(1);
+            // A panic was said too, and one after the other would fill the pipe.
+            if matches!(outcome, Outcome::Untransformable(_)) {
+                self.said.read();
+            }
         }
         Ok(arrival)
     }
@@ -252,7 +277,7 @@ impl WorkerProcess {
             return Ending { was_memory_short: false, ..ending };
         }
         self.child.take().into_iter().for_each(reap_later);
-        Ending { status: None, was_memory_short: false }
+        Ending { status: None, was_memory_short: false, said: self.said.last_line() }
     }
 
     /// Reaps the process if it ends within this time.
@@ -262,7 +287,8 @@ impl WorkerProcess {
             if let Some(status) = self.child.as_mut()?.try_wait().ok()? {
                 self.child = None;
                 let was_memory_short = memory_kills() > self.kills.before;
-                return Some(Ending { status: Some(status), was_memory_short });
+                let said = self.said.last_line();
+                return Some(Ending { status: Some(status), was_memory_short, said });
             }
             let left = left(patience, began);
             if left.is_zero() {
@@ -271,6 +297,26 @@ impl WorkerProcess {
             // A wait that a signal ends is followed by another.
             let _ = wait_for(&mut [], left.min(LOOKED_EVERY));
         }
+    }
+}
+
+impl Said {
+    /// Reads what is there.
+    fn read(&mut self) {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = rustix::io::read(&self.pipe, &mut bytes) {
+            self.last.extend_from_slice(&bytes[..count]);
+            let old = self.last.len().saturating_sub(SAID_BYTES_MAX);
+            self.last.drain(..old);
+        }
+    }
+
+    /// The last line, without what could move a cursor: a hostile sample may have written it.
+    fn last_line(&mut self) -> String {
+        self.read();
+        let text = String::from_utf8_lossy(&self.last);
+        let line = text.trim_ascii_end().rsplit(['\n', '\r']).next().unwrap_or_default();
+        line.chars().filter(|it| !it.is_control()).take(SAID_CHARS_MAX).collect()
     }
 }
 
@@ -340,7 +386,8 @@ impl fmt::Display for Ending {
                 None => write!(f, "ended by signal {signal}"),
             },
             (None, code) => write!(f, "ended with code {}", code.unwrap_or(-1)),
-        }
+        }?;
+        if self.said.is_empty() { Ok(()) } else { write!(f, ", and said \"{}\"", self.said) }
     }
 }
 

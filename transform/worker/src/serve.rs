@@ -64,6 +64,17 @@ pub trait Apply {
     ) -> Result<(), Defect>;
 }
 
+impl Apply for Box<dyn Apply> {
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), Defect> {
+        (**self).apply(input, row, prepared)
+    }
+}
+
 /// Why a worker ended that should not have.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -5,7 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::{TcpStream, UdpSocket},
     os::{fd::AsFd as _, unix::net::UnixDatagram},
     path::{Path, PathBuf},
@@ -13,14 +14,16 @@ use std::{
     time::Duration,
 };
 
+use caps::{CapSet, Capability};
 use rustix::{
     fs::{CWD, renameat},
-    process::{Pid, Signal, getppid, kill_process, test_kill_process},
+    process::{Pid, Signal, getppid, getsid, kill_process, test_kill_process},
 };
 use tierfeed_dataset::read::sample_sum::sum_of;
 use tierfeed_numa_memory::{Pages, Region, Request as RegionRequest};
 use tierfeed_test_needs::{Need, skip};
 use tierfeed_transform::{
+    Pipeline,
     blocking_worker::{BlockingWorker, Sample, TransformError},
     worker_process::{Program, WorkerProcess},
     worker_protocol::{
@@ -28,7 +31,7 @@ use tierfeed_transform::{
         Request, Setup, ToWorker,
     },
 };
-use tierfeed_transform_worker::{Apply, Input, serve};
+use tierfeed_transform_worker::{Apply, Input, Transform, serve};
 use tierfeed_units::{Bytes, Locality};
 
 const ROW: usize = 8;
@@ -72,6 +75,15 @@ impl Apply for Played {
             Some(b'g') => signal_thread_of_parent(),
             Some(b'o') => let_descriptor_signal_parent(),
             Some(b'r') => drop(renameat(CWD, "/proc/none", CWD, "/proc/other")),
+            Some(b's') => return Err(defect(system_call(&input.bytes[1..]))),
+            Some(b'w') => {
+                eprintln!("the first\n\u{1b}[2Jthe last words\n");
+                process::abort();
+            }
+            Some(b'z') => {
+                // More than a pipe holds, of which nobody reads.
+                drop(io::stderr().write_all(&vec![b'z'; 1 << 20]));
+            }
             _ => (),
         }
         row.fill(0);
@@ -79,6 +91,29 @@ impl Apply for Played {
         row[..count].copy_from_slice(&input.bytes[..count]);
         prepared.into_iter().for_each(|it| it.extend(input.bytes.iter().rev()));
         Ok(())
+    }
+}
+
+/// Makes the call of this number, with arguments that let it do nothing, and says what became of it.
+#[expect(unsafe_code, reason = "a system call by its number")]
+fn system_call(number: &[u8]) -> String {
+    let number = i64::from_le_bytes(number.try_into().unwrap());
+    // SAFETY: no call takes these as an address or a descriptor, or as a process.
+    let made = unsafe { libc::syscall(number, -1_i64, -1_i64, -1_i64, -1_i64, -1_i64, -1_i64) };
+    format!("call {number}: {made}, {}", io::Error::last_os_error())
+}
+
+/// Makes rows of images.
+struct Real(Transform);
+
+impl Apply for Real {
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        row: &mut [u8],
+        prepared: Option<&mut Vec<u8>>,
+    ) -> Result<(), Defect> {
+        self.0.apply(input, row, prepared).map_err(|error| defect(error.to_string()))
     }
 }
 
@@ -108,7 +143,11 @@ fn worker() {
     let socket = io::stdin().as_fd().try_clone_to_owned().unwrap();
     let served = serve(socket, |setup| match setup.pipeline.as_str() {
         "unfit" => Err("no such step".to_owned()),
-        _ => Ok(Played),
+        "played" => Ok(Box::new(Played) as Box<dyn Apply>),
+        steps => {
+            let file = serde_json::from_str(steps).unwrap();
+            Ok(Box::new(Real(Transform::new(Pipeline::try_new(&file).unwrap(), setup.seed))))
+        }
     });
     served.unwrap();
 }
@@ -239,6 +278,97 @@ fn a_worker_that_tries_to_reach_beyond_its_memory_is_killed_and_costs_one_sample
         assert!(error.to_string().contains("SIGSYS (a forbidden system call)"), "{error}");
         assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
     }
+}
+
+/// A sample that lets a worker make a system call.
+fn calling(number: i64) -> Vec<u8> {
+    [b"s", &number.to_le_bytes()[..]].concat()
+}
+
+#[test]
+fn a_worker_that_would_change_other_processes_or_the_host_is_killed() {
+    let mut worker = blocking(setup());
+    for number in [
+        libc::SYS_setpriority,
+        libc::SYS_ioprio_set,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_migrate_pages,
+        libc::SYS_move_pages,
+        libc::SYS_process_madvise,
+        libc::SYS_reboot,
+        libc::SYS_settimeofday,
+        libc::SYS_clock_settime,
+        libc::SYS_sethostname,
+        libc::SYS_swapoff,
+        libc::SYS_delete_module,
+        libc::SYS_kexec_file_load,
+        libc::SYS_open_tree,
+        libc::SYS_move_mount,
+        libc::SYS_fsopen,
+        libc::SYS_quotactl,
+    ] {
+        let error = transform(&mut worker, &calling(number)).unwrap_err().to_string();
+        assert!(error.contains("SIGSYS (a forbidden system call)"), "call {number}: {error}");
+    }
+}
+
+#[test]
+fn a_worker_finds_no_other_system_call_than_it_needs() {
+    let mut worker = blocking(setup());
+    for number in [libc::SYS_ioctl, libc::SYS_getdents64, libc::SYS_statx, libc::SYS_splice, 9999] {
+        let error = transform(&mut worker, &calling(number)).unwrap_err().to_string();
+        assert!(error.contains("Function not implemented"), "call {number}: {error}");
+    }
+}
+
+#[test]
+fn a_confined_worker_makes_rows_of_every_kind_of_image() {
+    let pipeline = r#"{"steps": [{"random_resized_crop": 16}, {"dtype": "float32"}]}"#;
+    let setup = Setup { pipeline: pipeline.to_owned(), ..setup() };
+    let mut row = vec![0; 16 * 16 * 3 * 4];
+    let mut worker = BlockingWorker::new(program(), setup, row.len() as u64);
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../platform/images/tests/fixtures");
+    let mut count = 0;
+    for fixture in fs::read_dir(fixtures).unwrap() {
+        let bytes = fs::read(fixture.unwrap().path()).unwrap();
+        let sample = Sample { number: 3, epoch: 0, bytes: &bytes };
+        worker.transform_blocking(&sample, &mut row, &mut || true).unwrap();
+        count += 1;
+    }
+    assert!(count > 10, "{count}");
+}
+
+#[test]
+fn a_worker_has_no_terminal_no_session_of_its_starter_and_no_capability() {
+    let worker = ready();
+    assert_eq!(getsid(Some(pid(&worker))).unwrap(), pid(&worker));
+    let of_worker = PathBuf::from(format!("/proc/{}", worker.id()));
+    let said = fs::read_link(of_worker.join("fd/2")).unwrap();
+    assert!(said.to_str().unwrap().starts_with("pipe:"), "{said:?}");
+    // The thread that serves is not the first one in this test.
+    let threads = fs::read_dir(of_worker.join("task")).unwrap();
+    let statuses = threads.map(|it| fs::read_to_string(it.unwrap().path().join("status")).unwrap());
+    let served = statuses.filter(|it| it.contains("NoNewPrivs:\t1")).collect::<String>();
+    let sets: Vec<_> = served.lines().filter(|it| it.starts_with("Cap")).collect();
+    assert_eq!(sets.len(), 5, "{served}");
+    let may_drop_all = caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap();
+    for set in sets.iter().filter(|it| may_drop_all || !it.starts_with("CapBnd")) {
+        assert!(set.ends_with(":\t0000000000000000"), "{set}");
+    }
+}
+
+#[test]
+fn the_last_words_of_a_worker_are_told_without_what_moves_a_cursor() {
+    let error = transform(&mut blocking(setup()), b"words").unwrap_err().to_string();
+    assert!(error.ends_with(", and said \"[2Jthe last words\""), "{error}");
+}
+
+#[test]
+fn a_worker_that_says_more_than_anybody_reads_goes_on() {
+    let mut worker = blocking(setup());
+    assert_eq!(transform(&mut worker, b"z").unwrap()[0], b'z');
+    assert_eq!(transform(&mut worker, b"1").unwrap()[0], b'1');
 }
 
 /// A control group whose processes get little memory; removed when dropped.

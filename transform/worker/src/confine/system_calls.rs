@@ -1,7 +1,8 @@
 //! Closes the system calls by which a process reaches beyond its memory and its descriptors.
 //!
-//! What is not listed stays open: a list of what is allowed would end workers with the next version of the C
-//! library. Files are refused and do not end the process, because libraries look for some that need not be there.
+//! Three lists: what ends the process, what is refused because libraries look for files that need not be there, and
+//! what stays open. All else is answered as by a kernel that does not know the call, with which libraries live: so the
+//! next version of the C library ends no worker.
 
 use std::{collections::BTreeMap, env::consts::ARCH, fs, process};
 
@@ -22,7 +23,77 @@ const FILES: &[i64] = &[
     libc::SYS_creat,
 ];
 
-/// Sockets, programs, other processes, changes of file systems, and large parts of the kernel.
+/// Memory, time, signals, what is there already, and the end.
+const OPEN: &[i64] = &[
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_msync,
+    libc::SYS_membarrier,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_setitimer,
+    libc::SYS_getrusage,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_tgkill,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    libc::SYS_getrandom,
+    libc::SYS_prctl,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_alarm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_time,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+];
+
+/// Sockets, programs, other processes, changes of file systems and of the host, and large parts of the kernel.
 const FORBIDDEN: &[i64] = &[
     libc::SYS_socket,
     libc::SYS_socketpair,
@@ -86,7 +157,31 @@ const FORBIDDEN: &[i64] = &[
     libc::SYS_fanotify_init,
     libc::SYS_init_module,
     libc::SYS_finit_module,
+    libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_quotactl,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_set,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_fork,
     #[cfg(target_arch = "x86_64")]
@@ -124,21 +219,20 @@ const FCHMODAT2: i64 = 452;
 const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 
+/// No name: the call is about the descriptor.
+const AT_EMPTY_PATH: u32 = 0x1000;
+
 /// Commands of `fcntl` that name the process which a descriptor signals, and the signal.
 const OWNER_COMMANDS: [u32; 3] = [8, 15, 10];
-
-/// Requests of `ioctl` that name the process which a descriptor signals.
-const OWNER_REQUESTS: [u32; 2] = [0x8901, 0x8902];
 
 /// An argument of a call, by its position, and what it must not be.
 type Argument = (u8, SeccompCmpOp, u32);
 
 /// Calls that are forbidden with one such argument: signals to another process. `abort` sends one to its own.
-fn forbidden_with() -> [(i64, Vec<Argument>); 3] {
+fn forbidden_with() -> [(i64, Vec<Argument>); 2] {
     [
         (libc::SYS_tgkill, vec![(0, Ne, process::id())]),
         (libc::SYS_fcntl, OWNER_COMMANDS.map(|it| (1, Eq, it)).to_vec()),
-        (libc::SYS_ioctl, OWNER_REQUESTS.map(|it| (1, Eq, it)).to_vec()),
     ]
 }
 
@@ -184,12 +278,16 @@ impl Support {
 ///
 /// [`FilterError`]; a kernel that refuses filters because it has none is no error.
 pub(super) fn close(support: Support) -> Result<(), FilterError> {
-    // The process ends at the first of these calls, so the filter that refuses comes first.
-    for (rules, action) in [
-        (always(FILES), SeccompAction::Errno(libc::EACCES.cast_unsigned())),
-        (forbidden()?, SeccompAction::KillProcess),
+    let refuse = |error: i32| SeccompAction::Errno(error.cast_unsigned());
+    // Of several answers the gravest counts. The last filter leaves no more room for others.
+    for (rules, listed, others) in [
+        (with_x32(always(FILES)), refuse(libc::EACCES), SeccompAction::Allow),
+        (with_x32(forbidden()?), SeccompAction::KillProcess, SeccompAction::Allow),
+        (open()?, SeccompAction::Allow, refuse(libc::ENOSYS)),
     ] {
-        match apply_filter(&filter(rules, action)?) {
+        let target = TargetArch::try_from(ARCH)?;
+        let filter: BpfProgram = SeccompFilter::new(rules, others, listed, target)?.try_into()?;
+        match apply_filter(&filter) {
             Err(Error::Prctl(_) | Error::Seccomp(_)) if support == Support::Missing => {
                 return Ok(());
             }
@@ -202,27 +300,32 @@ pub(super) fn close(support: Support) -> Result<(), FilterError> {
 /// System calls and the arguments that the filter acts on: on any, if none is listed.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn filter(rules: Rules, action: SeccompAction) -> Result<BpfProgram, BackendError> {
-    let rules = with_x32(rules);
-    SeccompFilter::new(rules, SeccompAction::Allow, action, TargetArch::try_from(ARCH)?)?.try_into()
-}
-
 fn always(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, vec![])).collect()
+}
+
+/// What stays open, with what the filter before it refuses.
+fn open() -> Result<Rules, BackendError> {
+    let mut rules = always(OPEN);
+    rules.append(&mut always(FILES));
+    // The C library asks so for the length of an open file.
+    rules.insert(libc::SYS_newfstatat, vec![rule((3, Eq, AT_EMPTY_PATH))?]);
+    Ok(rules)
 }
 
 fn forbidden() -> Result<Rules, BackendError> {
     let mut rules = always(FORBIDDEN);
     for (call, arguments) in forbidden_with() {
-        let conditions = arguments.into_iter().map(|(position, compared, with)| {
-            let condition = SeccompCondition::new(position, Width::Dword, compared, with.into())?;
-            SeccompRule::new(vec![condition])
-        });
-        rules.insert(call, conditions.collect::<Result<_, _>>()?);
+        rules.insert(call, arguments.into_iter().map(rule).collect::<Result<_, _>>()?);
     }
     #[cfg(target_arch = "x86_64")]
     rules.extend(X32_ONLY.map(|call| (call | X32, vec![])));
     Ok(rules)
+}
+
+fn rule((position, compared, with): Argument) -> Result<SeccompRule, BackendError> {
+    let condition = SeccompCondition::new(position, Width::Dword, compared, with.into())?;
+    SeccompRule::new(vec![condition])
 }
 
 /// Adds the numbers of x32 programs.
