@@ -72,10 +72,27 @@ pub(crate) fn send(pid: Pid, signal: Signal) {
     }
 }
 
+/// A process, and all that it and its children have started.
+pub(crate) fn tree_of(root: Pid) -> Vec<Pid> {
+    let all = with_parents();
+    let (mut found, mut at) = (vec![root], 0);
+    while let Some(parent) = found.get(at).copied() {
+        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found
+}
+
 fn children_of(parent: Pid) -> Vec<Pid> {
+    let children = with_parents().into_iter().filter(|(_, of)| *of == parent);
+    children.map(|(pid, _)| pid).collect()
+}
+
+/// All processes, each with its parent.
+fn with_parents() -> Vec<(Pid, Pid)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|it| it.file_name().to_str()?.parse().ok());
-    numbers.map(Pid::from_raw).filter(|pid| parent_of(*pid) == Some(parent)).collect()
+    numbers.map(Pid::from_raw).filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
 }
 
 /// `None` once it is gone.

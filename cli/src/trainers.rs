@@ -266,7 +266,15 @@ impl Trainers {
     /// A trainer whose end was not collected yet keeps its number, so no other process is hit. What trainers
     /// left behind hears of it once they have ended, or shall not end by themselves.
     fn send(&self, signal: Signal) {
-        self.running.iter().for_each(|pid| left_behind::send(*pid, signal));
+        for pid in &self.running {
+            match signal {
+                // As a terminal does: a shell waits with these for what it has started.
+                Signal::SIGINT | Signal::SIGQUIT => left_behind::tree_of(*pid)
+                    .into_iter()
+                    .for_each(|pid| left_behind::send(pid, signal)),
+                _ => left_behind::send(*pid, signal),
+            }
+        }
         if let Some(left_behind) = &self.left_behind
             && (self.running.is_empty() || signal == Signal::SIGKILL)
         {
