@@ -5,6 +5,10 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -25,19 +29,24 @@ const ERROR_BYTES_MAX: u64 = 64 * 1024;
 const PAGE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Creates HTTP clients whose answers are bounded.
-#[derive(Debug)]
-pub(crate) struct BoundedConnector;
+#[derive(Debug, Default)]
+pub(crate) struct BoundedConnector {
+    /// Set by every answer that may be about the keys of the request.
+    pub(crate) is_refused: Arc<AtomicBool>,
+}
 
 impl HttpConnector for BoundedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(BoundedService { client }))
+        let is_refused = Arc::clone(&self.is_refused);
+        Ok(HttpClient::new(BoundedService { client, is_refused }))
     }
 }
 
 #[derive(Debug)]
 struct BoundedService {
     client: HttpClient,
+    is_refused: Arc<AtomicBool>,
 }
 
 #[async_trait::async_trait]
@@ -45,6 +54,10 @@ impl HttpService for BoundedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let asks_for_page = asks_for_page(&request);
         let response = self.client.execute(request).await?;
+        // An expired token is a bad request for S3.
+        if matches!(response.status().as_u16(), 400 | 401 | 403) {
+            self.is_refused.store(true, Ordering::Relaxed);
+        }
         let beyond = if !response.status().is_success() {
             // The beginning contains the reason.
             Some((ERROR_BYTES_MAX, Beyond::Cut))

@@ -1,6 +1,10 @@
 //! Chooses the client for a URL, and sets it up.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use object_store::{
     BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig,
@@ -18,6 +22,7 @@ use crate::{
     bounded::BoundedConnector,
     environment::Environment,
     error::{RequestError, scrubbed},
+    keys::ProfileKeys,
     options::Options,
     profile::ProfileError,
 };
@@ -116,6 +121,16 @@ pub struct Client {
     prefix: Path,
     url: Url,
     options: Options,
+    /// Those that are read again; `None` if the options have all.
+    pub(crate) keys: Option<ProfileKeys>,
+}
+
+/// What requests are signed with beside the options.
+#[derive(Debug, Default)]
+struct Signing {
+    keys: Option<ProfileKeys>,
+    /// Set when a store refuses a request.
+    is_refused: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Client {
@@ -139,11 +154,14 @@ impl Client {
         patience: &Patience,
     ) -> Result<Self, OpenError> {
         let scheme = ObjectStoreScheme::parse(&plain_url(&address.url)?);
-        if matches!(scheme, Ok((ObjectStoreScheme::AmazonS3, _))) {
-            Self::open(address, &environment.options(address.identity)?, patience)
-        } else {
-            Self::open(address, &environment.variables, patience)
+        if !matches!(scheme, Ok((ObjectStoreScheme::AmazonS3, _))) {
+            return Self::open(address, &environment.variables, patience);
         }
+        let is_refused = Arc::new(AtomicBool::new(false));
+        let (options, keys) = environment.with_keys(address.identity)?;
+        let keys =
+            keys.map(|it| ProfileKeys::new(environment.clone(), it, Arc::clone(&is_refused)));
+        Self::open_with(address, &options, patience, Signing { keys, is_refused })
     }
 
     /// Sets up a client. Sends no request yet.
@@ -156,10 +174,19 @@ impl Client {
         options: &Options,
         patience: &Patience,
     ) -> Result<Self, OpenError> {
+        Self::open_with(address, options, patience, Signing::default())
+    }
+
+    fn open_with(
+        address: &Address,
+        options: &Options,
+        patience: &Patience,
+        signing: Signing,
+    ) -> Result<Self, OpenError> {
         let url = plain_url(&address.url)?;
         let (scheme, prefix) = ObjectStoreScheme::parse(&url).map_err(|_| unknown(&url))?;
         use_tls();
-        let setup = Setup { url: &url, address, options, patience };
+        let setup = Setup { url: &url, address, options, patience, signing: &signing };
         let opened = match scheme {
             ObjectStoreScheme::AmazonS3 => setup.amazon(),
             ObjectStoreScheme::GoogleCloudStorage => setup.google(),
@@ -171,7 +198,7 @@ impl Client {
             place: url.to_string(),
             detail: scrubbed(&error, options),
         })?;
-        Ok(Self { store, pages, prefix, url, options: options.clone() })
+        Ok(Self { store, pages, prefix, url, options: options.clone(), keys: signing.keys })
     }
 
     /// The interface that reads, writes and removes single objects.
@@ -221,17 +248,23 @@ impl Client {
 
     /// Turns an error into a message for the user, without secrets.
     pub fn explain(&self, error: &object_store::Error) -> RequestError {
-        RequestError::new(error, self.place(), &self.options)
+        RequestError::new(error, self.place(), &self.secrets())
     }
 
     /// As [`Self::explain`], for an error about one object.
     pub fn explain_object(&self, error: &object_store::Error, place: String) -> RequestError {
-        RequestError::new(error, place, &self.options)
+        RequestError::new(error, place, &self.secrets())
     }
 
     /// The text of an error and of its causes, without secrets.
     pub fn scrubbed(&self, error: &dyn std::error::Error) -> String {
-        scrubbed(error, &self.options)
+        scrubbed(error, &self.secrets())
+    }
+
+    /// The options with the present keys, which no message may show.
+    fn secrets(&self) -> Options {
+        let keys = self.keys.as_ref().map(ProfileKeys::options).unwrap_or_default();
+        self.options.clone().with(keys)
     }
 }
 
@@ -269,6 +302,7 @@ struct Setup<'a> {
     address: &'a Address,
     options: &'a Options,
     patience: &'a Patience,
+    signing: &'a Signing,
 }
 
 /// The three builders share their methods, but no trait. `$more` are settings that override the
@@ -277,7 +311,7 @@ macro_rules! configured {
     ($setup:expr, $builder:ty, $key:ident, $more:expr, $endpoints:expr) => {{
         let setup = $setup;
         let builder = <$builder>::new().with_client_options(setup.client());
-        let builder = builder.with_http_connector(BoundedConnector);
+        let builder = builder.with_http_connector(setup.connector());
         let builder = builder.with_url(setup.url.as_str()).with_retry(setup.retries());
         let given = setup.options.0.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let more = $more.into_iter().filter_map(|(name, value)| Some((name, value?)));
@@ -300,7 +334,12 @@ macro_rules! configured {
 
 impl Setup<'_> {
     fn amazon(&self) -> object_store::Result<Opened> {
-        let store = Arc::new(self.amazon_builder().build()?);
+        let builder = self.amazon_builder();
+        let builder = match &self.signing.keys {
+            Some(keys) => builder.with_credentials(Arc::new(keys.clone())),
+            None => builder,
+        };
+        let store = Arc::new(builder.build()?);
         Ok((Arc::clone(&store) as _, Some(store)))
     }
 
@@ -339,9 +378,13 @@ impl Setup<'_> {
     fn http(&self) -> object_store::Result<Opened> {
         let client = self.client().with_allow_http(self.url.scheme() == "http");
         let builder = HttpBuilder::new().with_url(&self.url[..Position::BeforePath]);
-        let builder = builder.with_http_connector(BoundedConnector);
+        let builder = builder.with_http_connector(self.connector());
         let store = builder.with_retry(self.retries()).with_client_options(client).build()?;
         Ok((Arc::new(store), None))
+    }
+
+    fn connector(&self) -> BoundedConnector {
+        BoundedConnector { is_refused: Arc::clone(&self.signing.is_refused) }
     }
 
     /// No limit on the total time: a large object may take long, as long as data arrives.
@@ -384,7 +427,9 @@ mod tests {
             identity: Identity::Anonymous,
         };
         let (url, patience) = (Url::parse(&address.url).unwrap(), Patience::default());
-        let setup = Setup { url: &url, address: &address, options: &options, patience: &patience };
+        let signing = Signing::default();
+        let (address, options, patience) = (&address, &options, &patience);
+        let setup = Setup { url: &url, address, options, patience, signing: &signing };
         let key = ClientConfigKey::AllowHttp;
         [
             setup.amazon_builder().get_config_value(&AmazonS3ConfigKey::Client(key)),

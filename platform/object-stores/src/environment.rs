@@ -5,7 +5,7 @@ use std::{env, fs, io, path::PathBuf};
 use crate::{
     address::Identity,
     options::Options,
-    profile::{self, ProfileError},
+    profile::{self, Keys, Profile, ProfileError},
 };
 
 /// The origin of the settings of buckets.
@@ -38,9 +38,33 @@ impl Environment {
     /// If a file cannot be read, the named profile is not in them, or neither the files nor the
     /// variables contain its credentials.
     pub fn options(&self, identity: Identity) -> Result<Options, ProfileError> {
+        Ok(self.with_keys(identity)?.0)
+    }
+
+    /// As [`Self::options`], and the keys that are of the profile.
+    pub(crate) fn with_keys(
+        &self,
+        identity: Identity,
+    ) -> Result<(Options, Option<Keys>), ProfileError> {
+        let profile = self.profile()?;
+        let options = profile::complete(&self.variables, &profile);
+        if identity == Identity::Anonymous {
+            return Ok((options, None));
+        }
+        let keys = profile::keys(&self.variables, &profile)?;
+        let more = keys.as_ref().map(Keys::options).unwrap_or_default();
+        Ok((options.with(more), keys))
+    }
+
+    /// The keys of the profile as they are now; `None` if variables name the identity, or the profile has none.
+    pub(crate) fn profile_keys(&self) -> Result<Option<Keys>, ProfileError> {
+        profile::keys(&self.variables, &self.profile()?)
+    }
+
+    fn profile(&self) -> Result<Profile, ProfileError> {
         let credentials = self.file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials")?;
         let config = self.file("AWS_CONFIG_FILE", ".aws/config")?;
-        profile::complete(&self.variables, identity, &credentials, &config)
+        Profile::read(&self.variables, &credentials, &config)
     }
 
     /// Reads a file; a missing one is empty.

@@ -25,6 +25,38 @@ pub enum RequestError {
         /// The message of the client library.
         detail: String,
     },
+    /// The keys or the token of the request ended.
+    #[error(
+        "{place} says that the keys expired: renew them, with `aws sso login` or as you got them. Those of \
+         ~/.aws are read again, those of variables only by a new process ({detail})"
+    )]
+    Expired {
+        /// The bucket or object.
+        place: String,
+        /// The message of the client library.
+        detail: String,
+    },
+    /// The clocks of this machine and of the store differ.
+    #[error(
+        "{place} says that the clock of this machine is off by 15 minutes or more: set it ({detail})"
+    )]
+    Clock {
+        /// The bucket or object.
+        place: String,
+        /// The message of the client library.
+        detail: String,
+    },
+    /// The store does not know the keys.
+    #[error(
+        "{place} does not accept these keys: see AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile that \
+         AWS_PROFILE names, and the endpoint ({detail})"
+    )]
+    WrongKeys {
+        /// The bucket or object.
+        place: String,
+        /// The message of the client library.
+        detail: String,
+    },
     /// The settings contain no identity.
     #[error(
         "no credentials for {place}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a \
@@ -121,8 +153,35 @@ impl RequestError {
         !matches!(self, Self::Throttled { .. } | Self::Silent { .. } | Self::Failed { .. })
     }
 
+    /// Whether the store refuses these keys or this identity, or there are none.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Denied { .. }
+                | Self::Expired { .. }
+                | Self::Clock { .. }
+                | Self::WrongKeys { .. }
+                | Self::NoCredentials { .. }
+        )
+    }
+
     pub(crate) fn new(error: &object_store::Error, place: String, options: &Options) -> Self {
-        let detail = scrubbed(error, options);
+        let whole = whole(error, options);
+        let detail = shortened(&whole);
+        match code(&whole) {
+            // By the names of S3, which other stores with its interface use too.
+            Some("ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException") => {
+                return Self::Expired { place, detail };
+            }
+            Some("RequestTimeTooSkewed" | "RequestExpired") => {
+                return Self::Clock { place, detail };
+            }
+            Some("InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken") => {
+                return Self::WrongKeys { place, detail };
+            }
+            _ => {}
+        }
         if METADATA_SERVICES.iter().any(|service| detail.contains(service)) {
             return Self::NoCredentials { place, detail };
         }
@@ -159,9 +218,10 @@ impl RangeError {
     }
 }
 
-/// Whether an answer says that the whole bucket is missing.
-pub(crate) fn is_about_bucket(error: Cause<'_>) -> bool {
-    causes(error).any(|it| it.to_string().contains("NoSuchBucket"))
+/// The code in the body of an answer of S3.
+fn code(detail: &str) -> Option<&str> {
+    let (_, rest) = detail.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code.trim())
 }
 
 /// `PermanentRedirect` and `AuthorizationHeaderMalformed` of S3, and the client's error for a
@@ -203,6 +263,11 @@ fn is_about_key(error: &object_store::Error) -> bool {
 /// The text of an error with the innermost causes, because the client library puts the reason
 /// there, without secrets (invariant 1 of the crate), and not much longer than a line.
 pub fn scrubbed(error: &dyn Error, options: &Options) -> String {
+    shortened(&whole(error, options))
+}
+
+/// As [`scrubbed`], of any length.
+fn whole(error: &dyn Error, options: &Options) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -215,8 +280,9 @@ pub fn scrubbed(error: &dyn Error, options: &Options) -> String {
     let text = without_queries(&text);
     let secrets = options.0.iter().filter(|(name, value)| is_secret(name) && value.len() >= 4);
     let text = secrets.fold(text, |text, (_, value)| text.replace(value.as_str(), "***"));
-    shortened(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["KEY", "SECRET", "TOKEN", "SAS", "PASSWORD", "CREDENTIAL", "ACCOUNT"]
@@ -268,6 +334,22 @@ mod tests {
             scrubbed(&error, &Options(options.into())),
             "GET https://h/b? (url https://h/b?) of *** in eu-west-1: <?xml version=\"1.0\"?><Error/>"
         );
+    }
+
+    #[test]
+    fn the_code_of_an_answer_decides_what_is_said() {
+        let said = |code: &str| {
+            let body = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
+            let error = object_store::Error::Generic { store: "S3", source: body.into() };
+            RequestError::new(&error, "s3://bucket".to_owned(), &Options::default())
+        };
+        assert!(said("ExpiredToken").to_string().contains("the keys expired: renew them"));
+        assert!(said("RequestTimeTooSkewed").to_string().contains("the clock of this machine"));
+        for code in ["InvalidAccessKeyId", "SignatureDoesNotMatch"] {
+            assert!(said(code).to_string().contains("does not accept these keys"), "{code}");
+        }
+        let codes = ["ExpiredToken", "RequestTimeTooSkewed", "InvalidAccessKeyId", "SlowDown"];
+        assert_eq!(codes.map(|code| said(code).is_refusal()), [true, true, true, false]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod bounded;
 mod client;
 mod environment;
 mod error;
+mod keys;
 mod options;
 mod profile;
 mod range;

@@ -7,6 +7,15 @@ use std::{collections::BTreeMap, fmt};
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options(pub BTreeMap<String, String>);
 
+impl Options {
+    /// These, and `more` of the same names instead.
+    #[must_use]
+    pub(crate) fn with(mut self, more: Self) -> Self {
+        self.0.extend(more.0);
+        self
+    }
+}
+
 impl fmt::Debug for Options {
     /// Prints the names without the values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

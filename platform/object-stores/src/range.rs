@@ -1,6 +1,7 @@
 //! Reads a range of an object, only of the expected version.
 
 use std::{
+    error::Error,
     fmt,
     future::poll_fn,
     ops::Range,
@@ -12,8 +13,6 @@ use std::{
 use bytes::Bytes;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, path::Path};
 use tokio_stream::Stream;
-
-use crate::error::is_about_bucket;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -101,6 +100,12 @@ impl From<object_store::Error> for RangeError {
             error => Self::Client(error),
         }
     }
+}
+
+/// Whether an answer says that the whole bucket is missing.
+fn is_about_bucket(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |it| (*it).source());
+    causes.any(|it| it.to_string().contains("NoSuchBucket"))
 }
 
 /// The body of an answer, which is one range of one version.

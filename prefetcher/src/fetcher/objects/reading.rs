@@ -18,7 +18,7 @@ use tierfeed_dataset::{
     format::{Encoding, npz},
 };
 use tierfeed_object_stores::{
-    RangeError, RequestError, Version as Listed, mtime_ns,
+    RangeError, Version as Listed, mtime_ns,
     object_store::{self, ObjectStoreExt as _},
 };
 use tokio::time::{Instant, sleep};
@@ -191,12 +191,8 @@ impl Requests {
 
     fn client_error(&self, located: &Located, error: &object_store::Error) -> ReadError {
         let source = self.client.explain_object(error, located.name.clone());
-        let kind = match source {
-            RequestError::Denied { .. } | RequestError::NoCredentials { .. } => {
-                io::ErrorKind::PermissionDenied
-            }
-            _ => io::ErrorKind::Other,
-        };
+        let is_refusal = source.is_refusal();
+        let kind = if is_refusal { io::ErrorKind::PermissionDenied } else { io::ErrorKind::Other };
         ReadError::Io { path: PathBuf::from(&located.name), source: io::Error::new(kind, source) }
     }
 
