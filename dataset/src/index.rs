@@ -184,10 +184,10 @@ impl Index {
     }
 
     /// Checks whether this is the index of `dataset` in its present state, as far as its
-    /// directories show.
+    /// directories and a sample of 200 objects show.
     ///
-    /// A file that was added, removed or renamed is detected; one that was written in place is not
-    /// (the prefetcher detects it when it reads, and [`Self::verify`] at once). In the root of an
+    /// A file that was added, removed or renamed is detected, and that many were written in place; a
+    /// single one that was is not (the prefetcher detects it when it reads, and [`Self::verify`] at once). In the root of an
     /// image folder only directories count, so the index itself may be kept there. A bucket has no
     /// directories: only another source or format is detected there.
     ///
@@ -409,7 +409,7 @@ impl Index {
     /// over the index: for a node that got the index from another one. A bucket is not queried.
     #[must_use]
     pub fn has_objects_as_indexed(&self, count: usize) -> bool {
-        differences::are_none_among(self, count)
+        differences::first_among(self, count).is_none()
     }
 
     fn stored_label(&self, sample: u32) -> Option<u32> {

@@ -10,6 +10,7 @@ use std::{
 use super::{
     Index, IndexError, Progress, build,
     choose::{Chosen, class_of, classes_at},
+    differences::{self, SAMPLED},
     draft::{Classes, SourceKind},
     mtime_ns,
     path::below,
@@ -19,8 +20,9 @@ use crate::{
     source::{Listing, Store, names::python_order},
 };
 
-/// Compares source and format, then the time of each directory. A source that is one file is
-/// compared itself; in a bucket only a listing would show changes, so nothing is compared.
+/// Compares source and format, then the time of each directory, and as those do not show what was written in
+/// place, size and time of some objects. A source that is one file is compared itself; in a bucket only a listing
+/// would show changes, so nothing is compared.
 pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> {
     if !index.is_of(dataset) {
         return Err(IndexError::OtherDataset {
@@ -32,7 +34,13 @@ pub(super) fn check(index: &Index, dataset: &Dataset) -> Result<(), IndexError> 
     }
     match index.image.header.source_kind() {
         SourceKind::Bucket => Ok(()),
-        SourceKind::FileSystem => check_directories(index),
+        SourceKind::FileSystem => {
+            check_directories(index)?;
+            match differences::first_among(index, SAMPLED) {
+                None => Ok(()),
+                Some(difference) => Err(IndexError::Stale { place: difference.place }),
+            }
+        }
     }
 }
 

@@ -295,6 +295,17 @@ fn a_directory_that_changed_makes_the_index_stale() {
     assert!(error.starts_with("D: changed"), "{error}");
 }
 
+#[test]
+fn files_that_were_written_in_place_make_the_index_stale() {
+    let directory = tree(&[("cat/a.jpg", 10), ("cat/b.jpg", 20), ("dog/a.png", 30)]);
+    let dataset = images(directory.path());
+    let index = build(&dataset).unwrap();
+    index.check(&dataset).unwrap();
+    fs::write(directory.path().join("cat/b.jpg"), [7; 21]).unwrap();
+    let error = message(&index.check(&dataset).unwrap_err(), &directory);
+    assert_eq!(error, "D/cat/b.jpg: changed since it was indexed; build the index again");
+}
+
 /// An index that is kept in the root of an image folder changes the time of that root.
 #[test]
 fn the_root_of_an_image_folder_is_stale_if_and_only_if_its_classes_changed() {
