@@ -129,6 +129,7 @@ fn briefing() -> Briefing {
         index_path: "/nowhere".into(),
         bucket: None,
         on_error: OnError::Fail,
+        patience_ns: 0,
         emulation: None,
         batches_ahead: 1,
         fingerprint: 0,

@@ -20,6 +20,7 @@ mod sorted_queue;
 pub mod batch;
 pub mod id;
 pub mod latency_quantiles;
+pub mod outage;
 pub mod place;
 pub mod space;
 pub mod throughput;

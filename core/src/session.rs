@@ -55,6 +55,7 @@ mod planner;
 mod progress;
 mod set_points;
 mod settings;
+mod skipped;
 mod stage;
 mod staging;
 mod stall;
@@ -85,7 +86,7 @@ pub use progress::{
     Taken,
 };
 pub use set_points::SetPoints;
-pub use settings::{LookAhead, OnError, STAGED_MIN, Settings};
+pub use settings::{LookAhead, OnError, STAGED_MIN, Settings, SkipShare};
 pub use stall::{StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
 pub use transform::{Handed, Row, Transform, TransformCount};
@@ -108,6 +109,7 @@ use self::{
     phases::Phases,
     planner::Planner,
     progress::Content,
+    skipped::Skipped,
     stage::PartlyPlanned,
     staging::{Attached, Claim, RankStaging, Staging},
 };
@@ -139,6 +141,7 @@ pub struct Session {
     answers: Answers,
     deadlines: Deadlines,
     jumps: JumpBudget,
+    skipped: Skipped,
     horizon: Horizon,
     phases: Phases,
     /// Other nodes that answer requests for what they hold.
@@ -185,6 +188,7 @@ impl Session {
             answers: Answers::default(),
             deadlines: Deadlines::new(first, order.world.ranks_per_node),
             jumps: JumpBudget::default(),
+            skipped: Skipped::default(),
             horizon: Horizon::new(&settings),
             phases: Phases::default(),
             peers: BTreeSet::new(),

@@ -244,7 +244,6 @@ impl ReadError {
                 io::ErrorKind::PermissionDenied => Fault::Denied,
                 // What a store is read into is in this node: no store answers a read with these.
                 io::ErrorKind::OutOfMemory
-                | io::ErrorKind::InvalidInput
                 | io::ErrorKind::StorageFull
                 | io::ErrorKind::QuotaExceeded => Fault::NoSpace,
                 _ if source.raw_os_error() == Some(libc::EFAULT) => Fault::NoSpace,

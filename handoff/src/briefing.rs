@@ -7,7 +7,7 @@ pub(crate) use self::order::sequence;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::{id::Rank, order::Spec};
+use tierfeed_core::{id::Rank, order::Spec, session::SkipShare, units::Nanoseconds};
 use tierfeed_transform::Pipeline;
 
 /// Everything that a client needs to read the rest of its epoch itself, in the same order.
@@ -28,6 +28,8 @@ pub struct Briefing {
     pub bucket: Option<Bucket>,
     /// What happens to a batch when one of its samples cannot be read.
     pub on_error: OnError,
+    /// How long reads wait for a store that cannot be read ([`tierfeed_core::outage`]), in nanoseconds.
+    pub patience_ns: u64,
     /// How the cold store is slowed down for an experiment; a client that reads it alone applies
     /// the same delay.
     pub emulation: Option<Emulation>,
@@ -43,6 +45,14 @@ pub struct Briefing {
     /// The datasets beside the first, in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<FurtherDataset>,
+}
+
+impl Briefing {
+    /// How long reads wait for a store that cannot be read.
+    #[must_use]
+    pub fn patience(&self) -> Nanoseconds {
+        Nanoseconds(self.patience_ns)
+    }
 }
 
 /// What it takes to read a dataset beside the first.
@@ -82,8 +92,21 @@ pub struct Bucket {
 pub enum OnError {
     /// The training stops with an error that names the sample.
     Fail,
-    /// The sample is left out.
-    Skip,
+    /// The sample is left out, up to this share of an epoch.
+    Skip(#[serde(with = "SkipShareDef")] SkipShare),
+}
+
+impl OnError {
+    /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch, for faults of the samples
+    /// ([`Fault::is_of_sample`](tierfeed_core::session::Fault::is_of_sample)): one more ends the training. Zero
+    /// where nothing is left out.
+    #[must_use]
+    pub fn skipped_most(self, samples: u32, ranks: u32) -> u32 {
+        match self {
+            Self::Fail => 0,
+            Self::Skip(share) => share.most(samples, ranks),
+        }
+    }
 }
 
 /// A cold store that is slowed down for an experiment.
@@ -99,6 +122,10 @@ pub struct Emulation {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Rank")]
 struct RankDef(u32);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SkipShare")]
+struct SkipShareDef(u32);
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +205,8 @@ mod tests {
                     region: None,
                     is_anonymous: true,
                 }),
-                on_error: OnError::Skip,
+                on_error: OnError::Skip(SkipShare(25_000)),
+                patience_ns: 90_000_000_000,
                 emulation: Some(Emulation { latency_ns: 250_000, bytes_per_s: 120_000_000 }),
                 batches_ahead: 4,
                 fingerprint: u64::MAX,

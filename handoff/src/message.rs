@@ -12,7 +12,7 @@ use tierfeed_core::{fleet::launch, id::Rank};
 use super::briefing::Briefing;
 
 /// The version of everything that agent and client exchange. Both must use the same.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// The longest message of a client, in bytes.
 pub(super) const CLIENT_MESSAGE_BYTES_MAX: usize = 4096;
@@ -271,7 +271,7 @@ mod tests {
             variables,
         };
         let text = to_bytes(&hello).unwrap();
-        let expected = br#"{"type":"hello","protocol":6,"role":"worker","pid":42,"trainer":41,"pages":"pinned","variables":{"RANK":"3"}}"#;
+        let expected = br#"{"type":"hello","protocol":7,"role":"worker","pid":42,"trainer":41,"pages":"pinned","variables":{"RANK":"3"}}"#;
         assert_eq!(text, expected);
         assert_eq!(from_bytes::<FromClient>(&text).unwrap(), hello);
         let granted = FromAgent::Granted {
@@ -294,8 +294,8 @@ mod tests {
             r#"{"type":"welcome"}"#,
             r#"{"type":"free_memory","grant":-1}"#,
             r#"{"type":"free_memory","grant":1,"more":2}"#,
-            r#"{"type":"hello","protocol":6,"role":"king","pid":42,"trainer":42,"pages":"pageable","variables":{}}"#,
-            r#"{"type":"hello","protocol":6,"role":"trainer","pid":42,"trainer":42,"pages":"none","variables":{}}"#,
+            r#"{"type":"hello","protocol":7,"role":"king","pid":42,"trainer":42,"pages":"pageable","variables":{}}"#,
+            r#"{"type":"hello","protocol":7,"role":"trainer","pid":42,"trainer":42,"pages":"none","variables":{}}"#,
             r#"{"type":"free_memory","grant":1} trailing"#,
         ] {
             assert!(from_bytes::<FromClient>(text.as_bytes()).is_err(), "{text}");

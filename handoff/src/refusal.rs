@@ -10,6 +10,7 @@ use tierfeed_core::{
 
 const UNREADABLE: u32 = 1;
 const TOO_LARGE: u32 = 2;
+const TOO_MANY_SKIPPED: u32 = 9;
 
 /// Refusals without a value, by their code on the wire.
 const PLAIN: [(u32, Refusal); 6] = [
@@ -46,6 +47,10 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
             let words = [u64::from(sample.0), u64::from(code_of(&FAULTS, plain(fault)))];
             Encoded { code: UNREADABLE, words }
         }
+        Refusal::TooManySkipped { sample, fault, skipped, most } => {
+            let words = [pair(sample.0, code_of(&FAULTS, plain(fault))), pair(skipped, most)];
+            Encoded { code: TOO_MANY_SKIPPED, words }
+        }
         Refusal::TooLarge { needed, arena } => {
             Encoded { code: TOO_LARGE, words: [needed.0, arena.0] }
         }
@@ -56,6 +61,16 @@ pub(super) fn encode(refusal: Refusal) -> Encoded {
         | Refusal::TooManyJumps
         | Refusal::NoWorker => Encoded { code: code_of(&PLAIN, refusal), words: [0; 2] },
     }
+}
+
+/// Two words of 32 bits in one of 64.
+fn pair(first: u32, second: u32) -> u64 {
+    u64::from(first) << 32 | u64::from(second)
+}
+
+fn parts(pair: u64) -> (u32, u32) {
+    let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    (half(pair >> 32), half(pair))
 }
 
 /// Drops the number of the failed chunk, which a client cannot use.
@@ -71,6 +86,11 @@ pub(super) fn decode(encoded: Encoded) -> Option<Refusal> {
             let sample = SampleId(u32::try_from(words[0]).ok()?);
             let fault = value_of(&FAULTS, u32::try_from(words[1]).ok()?)?;
             Some(Refusal::Unreadable(sample, fault))
+        }
+        TOO_MANY_SKIPPED => {
+            let ((sample, fault), (skipped, most)) = (parts(words[0]), parts(words[1]));
+            let (sample, fault) = (SampleId(sample), value_of(&FAULTS, fault)?);
+            Some(Refusal::TooManySkipped { sample, fault, skipped, most })
         }
         TOO_LARGE => Some(Refusal::TooLarge { needed: Bytes(words[0]), arena: Bytes(words[1]) }),
         _ => value_of(&PLAIN, code),
@@ -100,6 +120,13 @@ impl fmt::Display for Explained {
             Refusal::Unreadable(sample, fault) => {
                 write!(f, "sample {} could not be read: {}", sample.0, fault_sentence(fault))
             }
+            Refusal::TooManySkipped { sample, fault, skipped, most } => write!(
+                f,
+                "{skipped} samples of this rank's epoch cannot be used, and `on_error: skip` leaves out \
+                 {most} at most; the last one is sample {}: {}",
+                sample.0,
+                fault_sentence(fault)
+            ),
             Refusal::TooLarge { needed, arena } => write!(
                 f,
                 "the batch needs {needed} of staging memory, this rank has {arena}; \
@@ -123,8 +150,8 @@ fn fault_sentence(fault: Fault) -> &'static str {
         Fault::Changed => "its object has another size or time than when it was indexed",
         Fault::Truncated => "its object ended too early",
         Fault::Denied => "permission to read its object is denied",
-        Fault::Io | Fault::Poisoned(..) => "reading failed",
-        Fault::Corrupt => "its bytes came back changed",
+        Fault::Io | Fault::Poisoned(..) => "its store cannot be read",
+        Fault::Corrupt => "its bytes are damaged",
         Fault::Untransformable => "no row could be made of its bytes",
         Fault::NoSpace => "there was no memory left for it",
         Fault::NoWorker => "no transform worker made a row of it",
@@ -144,8 +171,14 @@ pub(super) mod tests {
             needed: Bytes(needed),
             arena: Bytes(arena),
         });
+        let too_many = (any::<(u32, u32, u32)>(), prop::sample::select(FAULTS.to_vec())).prop_map(
+            |((sample, skipped, most), (_, fault))| {
+                let sample = SampleId(sample);
+                Refusal::TooManySkipped { sample, fault, skipped, most }
+            },
+        );
         let plain = prop::sample::select(PLAIN.to_vec()).prop_map(|(_, refusal)| refusal);
-        prop_oneof![unreadable, too_large, plain]
+        prop_oneof![unreadable, too_large, too_many, plain]
     }
 
     proptest! {

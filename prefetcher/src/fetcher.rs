@@ -16,6 +16,7 @@ mod choice;
 mod datasets;
 #[cfg(feature = "object-store")]
 pub(crate) mod objects;
+mod patient;
 mod reason;
 mod ring;
 mod threads;
@@ -33,6 +34,7 @@ pub use objects::{
     HEDGES_MAX, NETWORK_THREADS, ObjectCounters, ObjectFetcher, ObjectFigures, ObjectSettings,
     ObjectSource, REQUESTS_MAX, Share, Split,
 };
+pub use patient::PatientFetcher;
 pub use reason::{Reason, Trial};
 pub use ring::{RING_DEPTH_MAX, RingCounts, RingFetcher, RingSettings};
 pub use threads::ThreadFetcher;
@@ -45,6 +47,11 @@ pub trait Fetcher: Send + Sync + fmt::Debug {
 
     /// The name of the engine, for metrics.
     fn backend(&self) -> &'static str;
+
+    /// What its store says, if a fetch of `sample` waits until the store can be read.
+    fn waits_for(&self, _sample: SampleId) -> Option<String> {
+        None
+    }
 
     /// Called when the data plane stops: blocked reads must end soon, and reads that have not begun are
     /// dropped.

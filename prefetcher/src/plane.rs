@@ -310,10 +310,11 @@ impl DataPlane {
         self.transforms.get().map(Transforms::counts)
     }
 
-    /// Why a sample could not be handed over, if it is one of the last [`REASONS_KEPT`] that failed.
+    /// Why a sample could not be handed over, if it is one of the last [`REASONS_KEPT`] that failed, or what its
+    /// store says for which it waits.
     #[must_use]
     pub fn reason(&self, sample: SampleId) -> Option<String> {
-        self.state.reason(sample)
+        self.fetcher.waits_for(sample).or_else(|| self.state.reason(sample))
     }
 
     /// The last operations that failed, oldest first, at most [`FAILURES_KEPT`].

@@ -152,6 +152,10 @@ impl AgentConnection {
             Refusal::Unreadable(sample, fault) => {
                 Refusal::Unreadable(self.dataset.own_sample(sample), fault)
             }
+            Refusal::TooManySkipped { sample, fault, skipped, most } => {
+                let sample = self.dataset.own_sample(sample);
+                Refusal::TooManySkipped { sample, fault, skipped, most }
+            }
             other => other,
         }
     }
@@ -269,7 +273,7 @@ impl AgentConnection {
     fn on_error(&self) -> &'static str {
         match self.on_error {
             OnError::Fail => "fail",
-            OnError::Skip => "skip",
+            OnError::Skip(_) => "skip",
         }
     }
 

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use tierfeed_core::{
     batch::{self, Input, Stored},
     id::{BatchId, Epoch, Rank, SampleId, Step},
+    outage::{Failures, Next, Outage},
     session::Fault,
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -59,6 +60,8 @@ pub(crate) struct ColdReader {
     clock: Clock,
     /// Emulates a slower cold store.
     throttle: Option<Mutex<Throttle>>,
+    /// What is known of the store, for which reads wait.
+    outage: Mutex<Outage>,
 }
 
 /// What reads the cold store.
@@ -83,7 +86,7 @@ enum Stop {
 
 /// Why a sample could not be read, or not transformed.
 struct ReadFault {
-    reason: &'static str,
+    fault: Fault,
     errno: Option<i32>,
     message: String,
 }
@@ -126,8 +129,8 @@ impl Reading<'_> {
         let Some(&sample) = samples.first() else { return Ok(()) };
         match self {
             Self::Files(source) => source.read_into(sample, target).map_err(|error| {
-                let (reason, errno) = (error.fault().name(), error.errno());
-                Stop::Unreadable(sample, ReadFault { reason, errno, message: error.to_string() })
+                let (fault, errno) = (error.fault(), error.errno());
+                Stop::Unreadable(sample, ReadFault { fault, errno, message: error.to_string() })
             }),
             Self::Process(reader) => {
                 let mut raised = None;
@@ -135,8 +138,7 @@ impl Reading<'_> {
                 outcome.map_err(|error| match (raised, error) {
                     (Some(raised), _) => Stop::Interrupted(raised),
                     (None, ReaderError::Unreadable { fault, message }) => {
-                        let reason = fault.name();
-                        Stop::Unreadable(sample, ReadFault { reason, errno: None, message })
+                        Stop::Unreadable(sample, ReadFault { fault, errno: None, message })
                     }
                     (None, error) => Stop::NoReader(error),
                 })
@@ -187,10 +189,14 @@ impl ColdReader {
             let deadline = self.reserve(self.index.size(entry.sample));
             let (offset, len) = (entry.offset, entry.len.unwrap_or_default());
             let outcome = match &self.workers {
-                None => reading.read_into(&samples[at..], memory.range(offset, len), &signals),
+                None => {
+                    let target = memory.range(offset, len);
+                    self.read_patiently(&mut reading, &samples[at..], target, &signals)
+                }
                 Some(workers) => {
                     stored.resize(to_usize(self.index.size(entry.sample)), 0);
-                    let read = reading.read_into(&samples[at..], &mut stored, &signals);
+                    let read =
+                        self.read_patiently(&mut reading, &samples[at..], &mut stored, &signals);
                     if let Some(Stored { offset, len }) = entry.stored {
                         memory.range(offset, len).copy_from_slice(&stored);
                     }
@@ -206,7 +212,9 @@ impl ColdReader {
                 signals.wait_until(deadline).map_err(Stop::Interrupted)?;
             }
             match (outcome, self.on_error) {
-                (Err(Stop::Unreadable(sample, fault)), OnError::Skip) => {
+                (Err(Stop::Unreadable(sample, fault)), OnError::Skip(_))
+                    if fault.fault.is_of_sample() =>
+                {
                     entry.len = None;
                     reasons.insert(sample.0, fault.message);
                 }
@@ -214,6 +222,39 @@ impl ColdReader {
             }
         }
         Ok(reasons)
+    }
+
+    /// Reads the first of `samples`, and waits for its store as long as the job says.
+    fn read_patiently(
+        &self,
+        reading: &mut Reading<'_>,
+        samples: &[SampleId],
+        target: &mut [u8],
+        signals: &SignalPoll<'_>,
+    ) -> Result<(), Stop> {
+        let mut failures = Failures::default();
+        loop {
+            let begun = self.clock.now();
+            let read = reading.read_into(samples, target, signals);
+            let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.clock.now();
+            let Err(Stop::Unreadable(sample, fault)) = read else {
+                if read.is_ok() {
+                    outage.succeeded(begun, now);
+                }
+                return read;
+            };
+            let next = outage.failed(&mut failures, fault.fault, now);
+            drop(outage);
+            let Next::Again { pause, is_said } = next else {
+                return Err(Stop::Unreadable(sample, fault));
+            };
+            if is_said {
+                errors::warn_of_outage(&fault.message).map_err(Stop::Interrupted)?;
+            }
+            let until = Nanoseconds(now.0.saturating_add(pause.0));
+            signals.wait_until(until).map_err(Stop::Interrupted)?;
+        }
     }
 
     /// When the emulated cold store would have delivered `len` more bytes; `None` without emulation.
@@ -237,8 +278,11 @@ fn transform(
     outcome.map_err(|error| match (raised, error) {
         (Some(raised), _) => Stop::Interrupted(raised),
         (None, error @ (TransformError::Untransformable(_) | TransformError::Crashed(_))) => {
-            let fault =
-                ReadFault { reason: UNTRANSFORMABLE, errno: None, message: error.to_string() };
+            let fault = ReadFault {
+                fault: Fault::Untransformable,
+                errno: None,
+                message: error.to_string(),
+            };
             Stop::Unreadable(sample, fault)
         }
         (None, error) => Stop::NoWorker(error),
@@ -304,6 +348,7 @@ impl ColdReader {
                 on_error: briefing.on_error,
                 clock: Clock::start(),
                 throttle: speed.map(|speed| Mutex::new(Throttle::new(speed))),
+                outage: Mutex::new(Outage::new(briefing.patience())),
             };
             Ok((Order::of(dataset), reader))
         })
@@ -320,8 +365,14 @@ impl ColdReader {
     fn on_error(&self) -> &'static str {
         match self.on_error {
             OnError::Fail => "fail",
-            OnError::Skip => "skip",
+            OnError::Skip(_) => "skip",
         }
+    }
+
+    /// How many of the `samples` of a dataset each of `ranks` may go without in an epoch; one more ends the
+    /// training. 0 where the job leaves out none.
+    fn skipped_most(&self, samples: u32, ranks: u32) -> u32 {
+        self.on_error.skipped_most(samples, ranks)
     }
 
     /// The classes in the order of their labels.
@@ -380,7 +431,8 @@ impl ColdReader {
             Err(Stop::Interrupted(raised)) => return Err(raised),
             Err(Stop::NoReader(error)) => return Err(errors::no_reader(&error)),
             Err(Stop::NoWorker(error)) => return Err(errors::reconfigure(error)),
-            Err(Stop::Unreadable(SampleId(sample), ReadFault { reason, errno, message })) => {
+            Err(Stop::Unreadable(SampleId(sample), ReadFault { fault, errno, message })) => {
+                let reason = fault.name();
                 let object = self.object(sample)?;
                 let message = match reason {
                     UNTRANSFORMABLE => {

@@ -4,11 +4,11 @@
 //! ([`Reconfigure`]), go on without the agent ([`Gone`]), or report it ([`Bug`]). A sample that cannot
 //! be read ([`SampleError`]) names its object and carries it as an attribute.
 
-use std::{error, fmt::Display, io, path::Path};
+use std::{error, ffi::CString, fmt::Display, io, path::Path};
 
 use pyo3::{
     create_exception,
-    exceptions::{PyException, PyIndexError, PyMemoryError},
+    exceptions::{PyException, PyIndexError, PyMemoryError, PyRuntimeWarning},
     prelude::*,
 };
 use tierfeed_core::{
@@ -68,6 +68,13 @@ pub(crate) fn unreadable(
         .and_then(|()| value.setattr("errno", errno));
     // If an attribute cannot be set, that error is returned instead.
     set.err().unwrap_or(error)
+}
+
+/// Says that reads wait for their store, and returns what a filter of warnings raises.
+pub(crate) fn warn_of_outage(why: &str) -> PyResult<()> {
+    let message = format!("tierfeed: {why}; training waits for the store, which is asked again");
+    let message = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
+    Python::attach(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1))
 }
 
 /// A job file, index or briefing that cannot be used.

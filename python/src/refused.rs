@@ -35,11 +35,13 @@ impl Refused {
     }
 
     /// The kind of refusal. Reading directly helps against `"no-room"`, `"no-worker"`,
-    /// `"too-large"`, `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"not-published"` and `"not-in-order"`.
+    /// `"too-large"`, `"too-many-jumps"` and `"already-taken"`, not against `"unreadable"`, `"too-many-skipped"`,
+    /// `"not-published"` and `"not-in-order"`.
     #[getter]
     fn reason(&self) -> &'static str {
         match self.refusal {
             Refusal::Unreadable(..) => "unreadable",
+            Refusal::TooManySkipped { .. } => "too-many-skipped",
             Refusal::NotPublished => "not-published",
             Refusal::NotInOrder => "not-in-order",
             Refusal::TooLarge { .. } => "too-large",
@@ -50,11 +52,12 @@ impl Refused {
         }
     }
 
-    /// The sample that could not be read.
+    /// The sample that could not be read, or is one too many of those.
     #[getter]
     fn sample(&self) -> Option<u32> {
         match self.refusal {
-            Refusal::Unreadable(SampleId(sample), _) => Some(sample),
+            Refusal::Unreadable(SampleId(sample), _)
+            | Refusal::TooManySkipped { sample: SampleId(sample), .. } => Some(sample),
             _ => None,
         }
     }
@@ -63,7 +66,9 @@ impl Refused {
     #[getter]
     fn fault(&self) -> Option<&'static str> {
         match self.refusal {
-            Refusal::Unreadable(_, fault) => Some(fault.name()),
+            Refusal::Unreadable(_, fault) | Refusal::TooManySkipped { fault, .. } => {
+                Some(fault.name())
+            }
             _ => None,
         }
     }

@@ -162,6 +162,8 @@ def test_an_ordinary_loader_is_told_of_a_batch_of_which_nothing_is_left(tmp_path
 def test_permission_denied_is_said_with_its_number(world: World) -> None:
     if os.geteuid() != 0:
         needs.skip("superuser", "only root becomes another user")
+    impatient = world.job.read_text().replace("format:", "patience: 0 s\n  format:", 1)
+    world.job.write_text(impatient)
     code = (
         "import os, sys, tierfeed, warnings; warnings.simplefilter('ignore')\n"
         "os.setgid(65534), os.setuid(65534)\n"

@@ -253,6 +253,38 @@ def test_a_skipped_sample_is_missing_and_counted(tmp_path, monkeypatch: pytest.M
             assert feed.faults == 1
 
 
+def test_more_bad_samples_than_the_job_allows_are_an_error_with_their_number(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path, on_error="{ skip: 4 % }", extra=STAGED_ONLY)
+    lost = [id for step in (9, 10) for id in world.torch_order(0, 0)[step]][:5]
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        for id in lost:
+            world.files[id].unlink()
+        with TierLoader() as loader, pytest.raises(tierfeed.SampleError) as raised:
+            for _ in loader:
+                pass
+    assert "3 samples of this rank's epoch cannot be used" in str(raised.value)
+    assert "leaves out 2 at most" in str(raised.value) and "is gone" in str(raised.value)
+
+
+def test_an_agent_that_waits_for_its_store_is_not_given_up(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierfeed.feed.PATIENCE_S", 0.1)
+    world = make_world(tmp_path, on_error="skip", extra=STAGED_ONLY)
+    data, away = tmp_path / "data", tmp_path / "away"
+    with node.node(world) as started:
+        started.adopt(monkeypatch)
+        with tierfeed.connect() as feed:
+            data.rename(away)
+            threading.Timer(1.0, away.rename, (data,)).start()
+            batch = feed.batch(0, 9)
+            assert (batch.origin, batch.samples) == ("agent", world.torch_order(0, 0)[9])
+            assert (feed.faults, feed.mode) == (0, "agent")
+
+
 def test_a_published_order_is_followed(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(tmp_path, samples=10, shuffle="published")
     with node.node(world) as started:

@@ -233,7 +233,7 @@ def test_a_sampler_that_does_not_follow_the_order(tmp_path: Path) -> None:
 
 def test_samples_that_are_skipped(tmp_path: Path) -> None:
     world = emulated(
-        make_world(tmp_path, on_error="skip"), "{ latency: 20 ms, bandwidth: 50 MB/s }"
+        make_world(tmp_path, on_error="{ skip: 20 % }"), "{ latency: 20 ms, bandwidth: 50 MB/s }"
     )
     run_dir = tmp_path / "run"
     run_dir.mkdir(mode=0o700)

@@ -203,7 +203,7 @@ def test_status_and_report_say_what_became_of_samples(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited: dict[str, Any] = {**CROPPED, "cache": "stored", "limits": {"pixels": 100 * 100}}
-    world = photographed(tmp_path, limited, on_error="skip", epochs=2)
+    world = photographed(tmp_path, limited, on_error="{ skip: 20 % }", epochs=2)
     spoil(world, 4)
     path, before = world.files[9], world.files[9].stat()
     path.write_bytes(photographs.png_of(60_000, 60_000).ljust(before.st_size, b"\0"))

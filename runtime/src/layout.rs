@@ -390,7 +390,7 @@ pub(crate) fn session(
         arena,
         on_error: match job.on_error {
             OnError::Fail => session::OnError::Fail,
-            OnError::Skip => session::OnError::Skip,
+            OnError::Skip(share) => session::OnError::Skip(share),
         },
         windows: windows.session(job.assignment),
         aim,

@@ -22,7 +22,7 @@ use tierfeed_core::{
     id::NumaNode,
     order::{self, FurtherDatasets, Position, Shuffle, Spec, SpecError, World},
     retention::{in_place, policy},
-    session::{LookAhead, assignment::Assignment},
+    session::{LookAhead, SkipShare, assignment::Assignment},
     tier::{self, Speed},
     units::{Bytes, Nanoseconds},
 };
@@ -196,6 +196,9 @@ pub struct ColdStore {
     pub limited_by: policy::Saves,
     /// Whether free memory caches files. The default is `auto`, and `off` with an emulated speed.
     pub page_cache: PageCache,
+    /// How long reads wait for the store of any dataset of the job. The default is
+    /// [`PATIENCE`](tierfeed_core::outage::PATIENCE).
+    pub patience: Nanoseconds,
 }
 
 /// Whether reads of files leave their pages in memory that is free.
@@ -231,19 +234,8 @@ pub struct OnlyDescribed;
 pub enum OnError {
     /// The trainer gets an error that names the sample.
     Fail,
-    /// The batch is delivered without the sample, and the report counts it.
-    Skip,
-}
-
-impl OnError {
-    /// The name in job files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Skip => "skip",
-        }
-    }
+    /// The batch is delivered without the sample, and the report counts it, up to this share of an epoch.
+    Skip(SkipShare),
 }
 
 /// The network between the nodes of a job. In both, nodes prove to each other that they belong to the job.

@@ -31,7 +31,7 @@ pub(crate) use trainer::{
     ValidationFile,
 };
 pub(crate) use transform::{FurtherTransformFile, TransformFile};
-pub(crate) use value::{Release, Text, Whole};
+pub(crate) use value::{OnErrorFile, Release, Text, Whole};
 
 /// The text of a file; `None` if it is longer than `bytes_max`.
 ///
@@ -63,7 +63,7 @@ pub(crate) struct JobFile {
     pub(crate) prefetch: Option<PrefetchFile>,
     pub(crate) transform: Option<TransformFile>,
     pub(crate) threads: Option<Text>,
-    pub(crate) on_error: Option<Text>,
+    pub(crate) on_error: Option<OnErrorFile>,
     pub(crate) verify: Option<Text>,
     pub(crate) network: Option<Text>,
     pub(crate) tiers: Option<TiersFile>,

@@ -2,7 +2,9 @@
 
 use std::{fs, process::Output};
 
-use crate::fixture::{Fixture, assert_complete, assert_ended, expected_log, trainer};
+use crate::fixture::{
+    Fixture, Running, assert_complete, assert_ended, eventually, expected_log, trainer,
+};
 
 fn refused(fixture: &Fixture, arguments: &[&str], sentence: &str) {
     let output = fixture.tierfeed(arguments).output().unwrap();
@@ -121,6 +123,62 @@ fn a_sample_that_vanished_stops_the_run_with_its_name() {
     let fault = &fixture.report()["faults"][0];
     assert_eq!((&fault["sample"], &fault["object"]), (&sample.into(), &object.into()));
     assert_eq!(fault["fault"], "vanished");
+}
+
+/// Starts a training that is on its way, and takes the directory of its dataset away.
+fn run_without_data(fixture: &Fixture) -> Running {
+    let run = Running::start(&mut fixture.run(500));
+    eventually("the training is on its way", || fixture.lines() >= 4);
+    fs::rename(fixture.path("data"), fixture.path("away")).unwrap();
+    run
+}
+
+#[test]
+fn a_dataset_that_is_away_for_a_while_costs_no_sample() {
+    for on_error in ["fail", "skip"] {
+        let fixture = Fixture::new();
+        fixture.write_job(&format!("on_error: {on_error}\n"));
+        let mut run = run_without_data(&fixture);
+        let said = format!("{} cannot be read: ", fixture.path("data").display());
+        eventually("the agent says what it waits for", || run.errors().contains(&said));
+        fs::rename(fixture.path("away"), fixture.path("data")).unwrap();
+        run.ends_with(0);
+        assert_complete(&fixture.log());
+        let report = fixture.report();
+        assert_eq!((&report["samples"], &report["fault_count"]), (&300.into(), &0.into()));
+    }
+}
+
+#[test]
+fn a_dataset_that_stays_away_ends_the_training_whatever_the_job_skips() {
+    for on_error in ["fail", "skip"] {
+        let fixture = Fixture::new();
+        fixture.write_job(&format!("on_error: {on_error}\n"));
+        let text = fs::read_to_string(fixture.job()).unwrap();
+        let impatient = text
+            .replace("  format: image-folder\n", "  format: image-folder\n  patience: 300 ms\n");
+        fs::write(fixture.job(), impatient).unwrap();
+        let mut run = run_without_data(&fixture);
+        run.ends_with(1);
+        let errors = run.errors();
+        assert!(errors.contains("could not be read: its store cannot be read"), "{errors}");
+        assert!(fixture.report()["skipped_samples"] == 0, "{on_error}");
+    }
+}
+
+#[test]
+fn more_bad_samples_than_the_job_allows_end_the_training_with_their_number() {
+    let fixture = Fixture::new();
+    fixture.write_job("on_error: { skip: 4 % }\n");
+    let mut run = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
+    let script = "rm -f data/class1/* data/class2/*; exec \"$0\" \"$@\"";
+    run.args(["sh", "-c", script]).arg(trainer()).arg(fixture.path("log")).arg("500");
+    let output = run.output().unwrap();
+    assert_ended(&output, 1);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let sentence =
+        "3 samples of this rank's epoch cannot be used, and `on_error: skip` leaves out 2 at most";
+    assert!(errors.contains(sentence), "{errors}");
 }
 
 #[test]

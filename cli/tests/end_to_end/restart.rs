@@ -173,7 +173,7 @@ fn manager_and_agent_come_back_beside_damaged_objects() {
 #[test]
 fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_what_is_there() {
     let fixture = Fixture::new();
-    fixture.write_job("on_error: skip\n");
+    fixture.write_job("on_error: { skip: 10 % }\n");
     let mut run = Running::start(&mut fixture.run(2_000));
     eventually("some batches are there", || fixture.lines() >= 10);
     run.kill_with_agent();
@@ -200,7 +200,7 @@ fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_wh
 #[test]
 fn an_object_that_hangs_holds_up_only_the_batch_that_needs_it() {
     let fixture = Fixture::new();
-    fixture.write_job("on_error: skip\n");
+    fixture.write_job("on_error: { skip: 10 % }\n");
     let sample = expected_log()[&(0, 0, 6)][0];
     let object = format!("data/class{}/{:03}.jpg", sample / 25, sample % 25 * 4 + sample / 25);
     let script = format!(

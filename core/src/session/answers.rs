@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::{
-    Answer, Fault, Progress, Refusal,
+    Answer, Progress, Refusal,
     staging::{Claim, Staging},
 };
 use crate::{
@@ -113,14 +113,8 @@ impl Answers {
         let ready_at = self.ready_at.entry(connection).or_default();
         staged.timeline.predecessors_ready(*ready_at);
         *ready_at = staged.timeline.ready().max(*ready_at);
-        if let Some((sample, fault)) = staged.unreadable {
+        if let Some(reason) = staged.refusal {
             staging.vacate(batch);
-            let reason = match fault {
-                // The trainer can read it: what is missing is memory or a worker here.
-                Fault::NoSpace => Refusal::NoRoom,
-                Fault::NoWorker => Refusal::NoWorker,
-                fault => Refusal::Unreadable(sample, fault),
-            };
             return Some(Answer::Refuse { connection, batch, reason });
         }
         self.leases += 1;

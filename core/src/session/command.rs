@@ -72,8 +72,20 @@ pub enum Refusal {
     NotInOrder,
     /// Only the trainer knows this epoch's order, and it has not published it.
     NotPublished,
-    /// A sample could not be read and the job does not skip such samples.
+    /// A sample could not be read, and the job does not skip such samples, or the fault says nothing about the
+    /// sample.
     Unreadable(SampleId, Fault),
+    /// The rank would go without more samples in this epoch than the job allows.
+    TooManySkipped {
+        /// The sample that is too many.
+        sample: SampleId,
+        /// Why it is left out.
+        fault: Fault,
+        /// Samples that the rank went without, with this one.
+        skipped: u32,
+        /// Samples that it may go without.
+        most: u32,
+    },
     /// The batch does not fit in the staging memory of the rank.
     TooLarge {
         /// Bytes of the batch.
@@ -149,6 +161,16 @@ impl Fault {
     #[must_use]
     pub const fn is_of_sample(self) -> bool {
         matches!(self.concern(), Concern::Sample)
+    }
+
+    /// Why a batch is refused that has this fault at a sample.
+    pub(super) const fn refusal(self, sample: SampleId) -> Refusal {
+        match self {
+            // The trainer can read it: what is missing is memory or a worker here.
+            Self::NoSpace => Refusal::NoRoom,
+            Self::NoWorker => Refusal::NoWorker,
+            fault => Refusal::Unreadable(sample, fault),
+        }
     }
 
     /// The name in reports and metrics.

@@ -3,7 +3,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::{
-    Answer, Fault, Form, Held, OnError, Operation, Retention, Session,
+    Answer, Fault, Form, Held, OnError, Operation, Refusal, Retention, Session,
     deadlines::BatchNumber,
     entry::EntryRef,
     operations::{PendingOp, Started, Work},
@@ -328,15 +328,34 @@ impl Session {
     fn lose_sample(&mut self, sample: SampleId, entry: EntryRef, fault: Fault) {
         self.progress.fault(sample, fault);
         let EntryRef { batch, index } = entry;
+        if self.staging.batch(batch).is_none() {
+            return;
+        }
+        let skipped = self.skip(batch, sample, fault);
         let Some(staged) = self.staging.batch_mut(batch) else { return };
-        match self.settings.on_error {
-            OnError::Skip if fault.is_of_sample() => {
-                staged.batch.entries[index].len = None;
-            }
-            OnError::Skip | OnError::Fail => {
-                staged.unreadable.get_or_insert((sample, fault));
+        match skipped {
+            Ok(()) => staged.batch.entries[index].len = None,
+            Err(refusal) => {
+                staged.refusal.get_or_insert(refusal);
             }
         }
+    }
+
+    /// Goes without a sample of a batch, if the job says so; else the batch is refused.
+    fn skip(&mut self, batch: BatchId, sample: SampleId, fault: Fault) -> Result<(), Refusal> {
+        let share = match self.settings.on_error {
+            OnError::Skip(share) if fault.is_of_sample() => share,
+            OnError::Skip(_) | OnError::Fail => return Err(fault.refusal(sample)),
+        };
+        let dataset = self.dataset_of(batch);
+        let spec = self.planner.spec();
+        let samples = spec.of_dataset(dataset).map_or(0, |it| it.samples);
+        let most = share.most(samples, spec.world.ranks());
+        let skipped = self.skipped.note(batch.epoch, (batch.rank, dataset), sample, most);
+        if skipped <= most {
+            return Ok(());
+        }
+        Err(Refusal::TooManySkipped { sample, fault, skipped, most })
     }
 
     /// Releases the staging bytes that an operation used.

@@ -121,7 +121,7 @@ pub struct Refusals {
     pub not_in_order: u64,
     /// Refused with [`Refusal::NotPublished`].
     pub not_published: u64,
-    /// Refused with [`Refusal::Unreadable`].
+    /// Refused with [`Refusal::Unreadable`] or [`Refusal::TooManySkipped`].
     pub unreadable: u64,
     /// Refused with [`Refusal::TooLarge`].
     pub too_large: u64,
@@ -140,7 +140,7 @@ impl Refusals {
         let count = match refusal {
             Refusal::NotInOrder => &mut self.not_in_order,
             Refusal::NotPublished => &mut self.not_published,
-            Refusal::Unreadable(..) => &mut self.unreadable,
+            Refusal::Unreadable(..) | Refusal::TooManySkipped { .. } => &mut self.unreadable,
             Refusal::TooLarge { .. } => &mut self.too_large,
             Refusal::AlreadyTaken => &mut self.already_taken,
             Refusal::NoRoom => &mut self.no_room,

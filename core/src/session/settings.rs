@@ -23,8 +23,28 @@ pub const STAGED_MIN: u32 = 2;
 pub enum OnError {
     /// The batch is refused with the name of the sample.
     Fail,
-    /// The batch is handed over without the sample.
-    Skip,
+    /// The batch is handed over without the sample, up to this share of an epoch.
+    Skip(SkipShare),
+}
+
+/// The share of its samples that a rank may go without in an epoch, in parts per million.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SkipShare(pub u32);
+
+impl SkipShare {
+    /// The share of a job that names none: 1 %.
+    pub const DEFAULT: Self = Self(10_000);
+
+    /// How many of the samples of a dataset a rank may go without in an epoch: at least one, so that a small
+    /// dataset may have a bad sample too, and never all that it reads.
+    #[must_use]
+    pub const fn most(self, samples: u32, ranks: u32) -> u32 {
+        let of_rank = samples / if ranks == 0 { 1 } else { ranks };
+        let share = of_rank as u64 * self.0 as u64 / 1_000_000;
+        let most = if share == 0 { 1 } else { share };
+        let all_but_one = of_rank.saturating_sub(1);
+        if most < all_but_one as u64 { most as u32 } else { all_but_one }
+    }
 }
 
 /// The room of the tiers for samples that are fetched ahead of staging. Room that no sample takes serves

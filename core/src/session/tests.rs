@@ -38,6 +38,9 @@ use crate::{
     tier::{Buffer, Kind as TierKind},
 };
 
+/// Leaves out whatever may be left out.
+const SKIP_ALL: OnError = OnError::Skip(SkipShare(1_000_000));
+
 fn settings(policy: policy::Kind, samples: u32, ranks: u32, on_error: OnError) -> Settings {
     Settings {
         order: Spec {
@@ -318,6 +321,8 @@ struct Play {
     plane: CheckedPlane,
     trainers: Vec<Trainer>,
     skipped: u64,
+    /// What each rank was handed over without.
+    missing: BTreeMap<(Epoch, Rank), BTreeSet<SampleId>>,
     /// How reads of the cold store fail.
     cold_fault: Fault,
     /// Samples whose stored bytes lay beside their rows.
@@ -347,6 +352,7 @@ impl Play {
             },
             trainers: ranks.map(|rank| Trainer::new(rank.0)).collect(),
             skipped: 0,
+            missing: BTreeMap::new(),
             cold_fault: Fault::Vanished,
             beside: 0,
             now: Nanoseconds(0),
@@ -440,7 +446,11 @@ impl Play {
                             let there = self.plane.arenas.remove(&key);
                             assert_eq!(there.map(|(_, sum)| sum), Some(expected), "{entry:?}");
                         }
-                        None => self.skipped += 1,
+                        None => {
+                            self.skipped += 1;
+                            let of = (batch.id.epoch, batch.id.rank);
+                            self.missing.entry(of).or_default().insert(entry.sample);
+                        }
                     }
                     let beside = entry.stored.filter(|it| entry.len.is_some() && it.len.0 > 0);
                     if let Some(beside) = beside {
@@ -620,7 +630,8 @@ impl Play {
             _ => None,
         };
         let is_cold = matches!(operation, Operation::Fetch { .. });
-        let fault = broken.filter(|_| is_cold || (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
+        let fault =
+            broken.filter(|_| is_cold || (pick >> 24).is_multiple_of(4)).unwrap_or(Fault::Io);
         let is_transform = matches!(operation, Operation::Transform { .. });
         let fault = if is_transform { Fault::Untransformable } else { fault };
         let outcome = if fails { Err(fault) } else { Ok(()) };

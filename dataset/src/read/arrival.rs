@@ -21,7 +21,10 @@ use std::{
     fs::File,
     io,
     os::fd::AsFd as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tierfeed_core::units::Bytes;
@@ -66,7 +69,11 @@ pub trait Sink: fmt::Debug + Send + Sync {
 
 /// The checksum of a sample that comes in pieces.
 #[derive(Debug)]
-struct ArrivalSum(Vec<Mutex<Segment>>);
+struct ArrivalSum {
+    segments: Vec<Mutex<Segment>>,
+    /// Whether the destination refused bytes.
+    is_refused: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Segment {
@@ -158,7 +165,8 @@ impl Target {
             segment.go_on_at(at % SEGMENT)?;
             let left = usize::try_from(segment.len - segment.done).unwrap_or(usize::MAX);
             let (piece, behind) = rest.split_at(rest.len().min(left));
-            self.memory.write_summed(Bytes(at), piece, &mut segment.sum)?;
+            let written = self.memory.write_summed(Bytes(at), piece, &mut segment.sum);
+            written.inspect_err(|_| sum.is_refused.store(true, Ordering::Relaxed))?;
             let len = piece.len() as u64;
             segment.done += len;
             (at, rest) = (at + len, behind);
@@ -201,9 +209,15 @@ impl Target {
         })
     }
 
+    /// Whether it refused bytes that a tier was to keep: a read that failed then says nothing about its source.
+    #[must_use]
+    pub fn was_refused(&self) -> bool {
+        self.sum.as_ref().is_some_and(|sum| sum.is_refused.load(Ordering::Relaxed))
+    }
+
     /// The sum of a sample that is summed, if all of its bytes were written.
     pub fn sum(&self) -> Option<u64> {
-        let segments = self.sum.as_ref()?.0.iter().map(|segment| {
+        let segments = self.sum.as_ref()?.segments.iter().map(|segment| {
             let segment = locked(segment);
             (segment.done == segment.len).then(|| segment.sum.finish())
         });
@@ -260,11 +274,12 @@ impl SampleMemory {
 impl ArrivalSum {
     fn of_len(len: Bytes) -> Self {
         let segments = (0..len.0.div_ceil(SEGMENT)).map(|it| Segment::new(segment_len(len.0, it)));
-        Self(segments.map(Mutex::new).collect())
+        let segments = segments.map(Mutex::new).collect();
+        Self { segments, is_refused: AtomicBool::new(false) }
     }
 
     fn segment(&self, number: u64) -> io::Result<MutexGuard<'_, Segment>> {
-        let segment = usize::try_from(number).ok().and_then(|number| self.0.get(number));
+        let segment = usize::try_from(number).ok().and_then(|number| self.segments.get(number));
         segment.map(locked).ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }

@@ -134,9 +134,9 @@ fn what_is_no_message_ends_the_connection_and_is_no_event() {
     let test_agent = TestAgent::new();
     for (bytes, reason) in [
         (&b"\xff\xfe not json"[..], "makes no sense"),
-        (&br#"{"type":"hello","protocol":6}"#[..], "makes no sense"),
+        (&br#"{"type":"hello","protocol":7}"#[..], "makes no sense"),
         (
-            &br#"{"type":"hello","protocol":6,"role":"trainer","pid":1,"trainer":1,"pages":"pinned","variables":{"HOME":"/"}}"#[..],
+            &br#"{"type":"hello","protocol":7,"role":"trainer","pid":1,"trainer":1,"pages":"pinned","variables":{"HOME":"/"}}"#[..],
             "not in the table",
         ),
         (&br#"{"type":"free_memory","grant":1}"#[..], "does not have"),

@@ -200,6 +200,7 @@ pub(super) fn briefing() -> Briefing {
         index_path: "/run/index.tfx".into(),
         bucket: None,
         on_error: OnError::Fail,
+        patience_ns: 0,
         emulation: None,
         batches_ahead: 4,
         fingerprint: 7,

@@ -33,6 +33,13 @@ impl Fetcher for DatasetFetchers {
         }
     }
 
+    fn waits_for(&self, sample: SampleId) -> Option<String> {
+        match self.further.iter().rev().find(|(begin, _)| *begin <= sample) {
+            None => self.first.waits_for(sample),
+            Some((begin, fetcher)) => fetcher.waits_for(SampleId(sample.0 - begin.0)),
+        }
+    }
+
     /// That of the first dataset, which most reads are from.
     fn backend(&self) -> &'static str {
         self.first.backend()

@@ -319,6 +319,7 @@ fn a_file_that_was_rewritten_changed(engine: Engine) {
 
 fn a_file_that_is_gone_vanished(engine: Engine) {
     let records = records(8192, 5);
+    fs::write(records.root.path().join("another"), "").unwrap();
     fs::remove_file(records.path()).unwrap();
     check_fault(engine, &records, 2, 8192, Fault::Vanished);
 }

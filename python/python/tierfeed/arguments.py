@@ -23,6 +23,7 @@ DATASET_KEYS = (
     "index",
     "emulate",
     "page_cache",
+    "patience",
     "limited_by",
     "glob",
     "manifest",

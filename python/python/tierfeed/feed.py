@@ -588,6 +588,8 @@ class Feed:
                 doubled = 2 * self._patience_out_of_turn_s
                 self._patience_out_of_turn_s = min(doubled, PATIENCE_OUT_OF_TURN_MAX_S)
                 continue
+            if not (holds_all or self._is_lost) and self._waits_for_store(place):
+                continue
             requests.abandon(place)
             if holds_all or self._is_lost:
                 return None
@@ -598,6 +600,10 @@ class Feed:
         if answer is None and gone is not None and not requests.in_flight:
             raise gone
         return answer
+
+    def _waits_for_store(self, place: EpochStep) -> bool:
+        """Whether the agent says what keeps it from reading a batch: then it does not hang."""
+        return bool(self._explained(self.order.batch(*place, self._rank)))
 
     def _request(
         self, agent: AgentConnection, place: EpochStep, following: EpochStep, window: Window
@@ -665,6 +671,16 @@ class Feed:
                 assert refused.sample is not None
                 if why := self._explained([refused.sample]).get(refused.sample):
                     raise self._cold_reader().sample_error(refused.sample, refused.fault, why)
+            case "unreadable" if refused.fault in ("io", "permission-denied"):
+                # The agent waited for the store as long as the job says.
+                assert refused.sample is not None and refused.fault is not None
+                if why := self._explained([refused.sample]).get(refused.sample):
+                    raise self._cold_reader().sample_error(refused.sample, refused.fault, why)
+            case "too-many-skipped":
+                assert refused.sample is not None and refused.fault is not None
+                why = self._explained([refused.sample]).get(refused.sample)
+                message = str(refused) if why is None else f"{refused} ({why})"
+                raise self._cold_reader().sample_error(refused.sample, refused.fault, message)
             case "not-in-order":
                 raise Bug(f"agent and client disagree about the order at {where}: {refused}")
 

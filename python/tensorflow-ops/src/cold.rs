@@ -218,7 +218,9 @@ impl ColdReader {
                     fields.extend(self.fields_of_sample(samples[at], &stored)?);
                     Ok(true)
                 }
-                Err(Stop::Unreadable(_, message)) if self.on_error == OnError::Skip => {
+                Err(Stop::Unreadable(fault, message))
+                    if self.on_error != OnError::Fail && fault.is_of_sample() =>
+                {
                     self.leave_out(samples[at], || message);
                     Ok(false)
                 }

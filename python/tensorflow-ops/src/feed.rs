@@ -494,6 +494,12 @@ impl State {
                 let sample = self.dataset.own_sample(sample);
                 self.requests.refused(batch, Way::Unreadable(sample, fault));
             }
+            Refusal::TooManySkipped { sample, fault, skipped, most } => {
+                let sample = self.dataset.own_sample(sample);
+                let refusal = Refusal::TooManySkipped { sample, fault, skipped, most };
+                let message = Explained(refusal).to_string();
+                self.requests.answer(batch, Err(Failure::new(Code::DataLoss, message)));
+            }
             Refusal::NotInOrder => {
                 let message = format!("agent and client disagree: {}", Explained(refusal));
                 self.requests.answer(batch, Err(Failure::new(Code::Internal, message)));

@@ -313,7 +313,7 @@ def test_unreadable_samples_are_left_out_if_the_job_skips_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = (LENGTH, LENGTH)
-    world = make_world(tmp_path, epochs=1, on_error="skip", sizes=sizes, extra=STAGED_ONLY)
+    world = make_world(tmp_path, epochs=1, on_error="{ skip: 20 % }", sizes=sizes, extra=STAGED_ONLY)
     batches = order_of(world)
     lost, direct = [batches[10][1], *batches[11]], world.direct()
     left = [[it for it in batch if it not in lost] for batch in batches]

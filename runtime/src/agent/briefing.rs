@@ -41,8 +41,9 @@ pub fn of(
         bucket: bucket(&job.dataset.source),
         on_error: match job.on_error {
             job::OnError::Fail => OnError::Fail,
-            job::OnError::Skip => OnError::Skip,
+            job::OnError::Skip(share) => OnError::Skip(share),
         },
+        patience_ns: job.cold.patience.0,
         emulation: emulation(job.cold.speed),
         batches_ahead,
         fingerprint: catalog.first().fingerprint(),

@@ -12,7 +12,10 @@ use tierfeed_dataset::{
     source::Location,
 };
 use tierfeed_prefetcher::{
-    fetcher::{DatasetFetchers, FILE_THREADS, Fetcher, ObjectCounters, ThreadFetcher, choose},
+    fetcher::{
+        DatasetFetchers, FILE_THREADS, Fetcher, ObjectCounters, PatientFetcher, ThreadFetcher,
+        choose,
+    },
     plane::StartError,
 };
 use tierfeed_workload_analyzer::{
@@ -53,15 +56,18 @@ impl Cold {
 
 type Chosen = (Box<dyn Fetcher>, Cold);
 
-/// The fetcher of a job's cold store. What is said of it is that of the first dataset.
+/// The fetcher of a job's cold store, which waits for each dataset as long as the job says. What is said of it is that of the first dataset.
 pub(super) fn fetcher(
     job: &Job,
     catalog: &Catalog,
     operations_max: NonZeroUsize,
 ) -> Result<Chosen, AgentError> {
-    let of = |source, speed, page_cache, index| {
+    let of = |source: &Location, speed, page_cache, index| {
         let store = ColdStore { speed, page_cache, ..job.cold };
-        of_dataset(source, store, index, operations_max)
+        let (engine, cold) = of_dataset(source, store, index, operations_max)?;
+        let waits = PatientFetcher::start(engine, source.to_string(), store.patience);
+        let failed = |source| StartError::Threads { threads: NonZeroUsize::MIN, source };
+        Ok::<Chosen, AgentError>((Box::new(waits.map_err(failed)?), cold))
     };
     let ColdStore { speed, page_cache, .. } = job.cold;
     let (first, cold) = of(&job.dataset.source, speed, page_cache, catalog.first())?;

@@ -7,7 +7,7 @@ use tierfeed_core::{
     session::{Answer, Event, Refusal, Wait},
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_handoff::{ClientEvent, Delivery, Pages};
+use tierfeed_handoff::{ClientEvent, Delivery, Explained, Pages};
 use tierfeed_prefetcher::recorder::EventKind;
 use tierfeed_resource_gatherer::Sysroot;
 
@@ -200,7 +200,9 @@ impl Agent {
     }
 
     fn refuse(&mut self, connection: ConnectionId, batch: BatchId, reason: Refusal) {
-        if let Refusal::Unreadable(sample, fault) = reason {
+        if let Refusal::Unreadable(sample, fault) | Refusal::TooManySkipped { sample, fault, .. } =
+            reason
+        {
             let object = self.catalog.object_name(sample);
             let why = self.plane.reason(sample);
             tracing::warn!(
@@ -208,6 +210,7 @@ impl Agent {
                 object,
                 fault = fault.name(),
                 why,
+                refused = %Explained(reason),
                 "unreadable sample"
             );
         }

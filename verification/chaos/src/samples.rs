@@ -48,7 +48,9 @@ impl Samples {
     pub(crate) const fn job_text(self) -> &'static str {
         match self {
             Self::Noise => "",
-            Self::Images => "on_error: skip\ntransform:\n  steps:\n    - resize: [48, 48]\n",
+            Self::Images => {
+                "on_error: { skip: 20 % }\ntransform:\n  steps:\n    - resize: [48, 48]\n"
+            }
         }
     }
 }

@@ -17,11 +17,12 @@ use std::path::Path;
 use tierfeed_core::{
     order::{Shuffle, World},
     retention::policy::Kind,
+    session::SkipShare,
     units::{Bytes, Nanoseconds},
 };
 
 use super::{Job, JobError, KeyConflict, Network, OnError, Reason, Verify, location};
-use crate::job_file::{JobFile, Text, Whole, WorldFile};
+use crate::job_file::{JobFile, OnErrorFile, Text, Whole, WorldFile};
 
 const CHUNK_MIN: Bytes = Bytes(64 << 10);
 const CHUNK_MAX: Bytes = Bytes(1 << 40);
@@ -174,10 +175,24 @@ impl Check<'_> {
         })
     }
 
-    fn on_error(&self, typed: Option<&Text>) -> Result<OnError, JobError> {
-        let Some(typed) = typed else { return Ok(OnError::Fail) };
-        let known = [OnError::Fail, OnError::Skip];
-        self.one_of(&["on_error"], typed, &known, OnError::name, "fail, skip")
+    fn on_error(&self, typed: Option<&OnErrorFile>) -> Result<OnError, JobError> {
+        match typed {
+            None => Ok(OnError::Fail),
+            Some(OnErrorFile::Word(Text(word))) => match word.as_str() {
+                "fail" => Ok(OnError::Fail),
+                "skip" => Ok(OnError::Skip(SkipShare::DEFAULT)),
+                _ => {
+                    let reason = Reason::NotOneOf { allowed: "fail, skip" };
+                    Err(self.invalid(&["on_error"], word, reason))
+                }
+            },
+            Some(OnErrorFile::Skip(share)) => {
+                let parts = parts_per_million(&share.0);
+                let invalid =
+                    || self.invalid(&["on_error", "skip"], &share.0, Reason::NotASkipShare);
+                parts.map(|parts| OnError::Skip(SkipShare(parts))).ok_or_else(invalid)
+            }
+        }
     }
 
     fn network(&self, typed: Option<&Text>) -> Result<Network, JobError> {
@@ -225,6 +240,22 @@ impl Check<'_> {
         let line = source.location().map_or(1, |location| location.line());
         JobError::Malformed { file: self.file.to_owned(), line, key, said: source }
     }
+}
+
+/// A share such as `1 %`, `0.5 %` or `0.005`, from one part per million to all.
+fn parts_per_million(typed: &str) -> Option<u32> {
+    const ALL: f64 = 1e6;
+    let share = match typed.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse::<f64>().ok()? / 100.0,
+        None => typed.parse().ok()?,
+    };
+    let parts = (share * ALL).round();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is in the range"
+    )]
+    (1.0..=ALL).contains(&parts).then_some(parts as u32)
 }
 
 fn is_name(text: &str) -> bool {

@@ -99,6 +99,9 @@ pub enum Reason {
         /// A value that would be right.
         example: &'static str,
     },
+    /// The text is not a share of samples.
+    #[error("expected a percentage above 0 % up to 100 %, for example `1 %`")]
+    NotASkipShare,
     /// The text is not a share.
     #[error("expected a whole percentage from 1 % to 90 %, for example `20 %`")]
     NotAShare,

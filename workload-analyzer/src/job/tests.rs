@@ -2,6 +2,7 @@ use std::{fmt::Write as _, fs};
 
 use proptest::prelude::*;
 use tierfeed_core::{
+    outage::PATIENCE,
     retention::{in_place::Wish, policy},
     units::BytesPerSecond,
 };
@@ -83,6 +84,49 @@ fn check_text(text: &str, message: &str) {
 }
 
 #[test]
+fn a_store_is_waited_for_as_long_as_the_job_says() {
+    let with = |patience: &str| {
+        let dataset = format!("{{ source: data, format: image-folder, patience: {patience} }}");
+        parse(&REQUIRED.replace("{ source: data, format: image-folder }", &dataset))
+    };
+    for (typed, seconds) in [("2 min", 120), ("90 s", 90), ("0 s", 0)] {
+        let expected = Nanoseconds(seconds * 1_000_000_000);
+        assert_eq!(with(typed).unwrap().cold.patience, expected, "{typed}");
+    }
+    let error = with("long").unwrap_err().to_string();
+    assert!(error.starts_with("jobs/a.yaml:2: dataset.patience is `long`;"), "{error}");
+    assert!(error.contains("30 min"), "{error}");
+}
+
+#[test]
+fn a_share_of_an_epoch_may_be_skipped() {
+    let with = |on_error: &str| parse(&format!("{REQUIRED}on_error: {on_error}\n"));
+    let share = |parts| OnError::Skip(SkipShare(parts));
+    for (typed, expected) in [
+        ("fail", OnError::Fail),
+        ("skip", share(10_000)),
+        ("{ skip: 1 % }", share(10_000)),
+        ("{ skip: 0.25% }", share(2_500)),
+        ("{ skip: 100 % }", share(1_000_000)),
+        ("{ skip: 0.02 }", share(20_000)),
+    ] {
+        assert_eq!(with(typed).unwrap().on_error, expected, "{typed}");
+    }
+    for typed in ["0 %", "101 %", "5", "-1 %", "some", "nan %", "0.00001 %"] {
+        let error = with(&format!("{{ skip: {typed} }}")).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("jobs/a.yaml:5: on_error.skip is `{typed}`;")),
+            "{error}"
+        );
+        assert!(error.contains("`1 %`"), "{error}");
+    }
+    let error = with("ignore").unwrap_err().to_string();
+    assert!(error.contains("on_error is `ignore`") && error.contains("fail, skip"), "{error}");
+    let error = with("{ skips: 1 % }").unwrap_err().to_string();
+    assert!(error.contains("skips"), "{error}");
+}
+
+#[test]
 fn every_key_of_a_full_job_arrives() {
     let job = parse(FULL).unwrap();
     let emulated = |latency, bandwidth| {
@@ -109,6 +153,7 @@ fn every_key_of_a_full_job_arrives() {
             speed: emulated(1_000_000, 200_000_000),
             limited_by: policy::Saves::Bytes,
             page_cache: PageCache::Off,
+            patience: PATIENCE,
         },
         index: Some(PathBuf::from("jobs/train.index")),
         described: None,
@@ -128,7 +173,7 @@ fn every_key_of_a_full_job_arrives() {
         assignment: Assignment::Proportional,
         transform: None,
         threads: Threads::Auto,
-        on_error: OnError::Skip,
+        on_error: OnError::Skip(SkipShare::DEFAULT),
         verify: Verify::Shared,
         network: Network::Open,
         tiers: vec![
@@ -164,6 +209,7 @@ fn a_job_with_the_required_keys_alone_has_the_documented_defaults() {
             speed: None,
             limited_by: policy::Saves::Bytes,
             page_cache: PageCache::Auto,
+            patience: PATIENCE,
         },
         index: None,
         described: None,

@@ -27,6 +27,7 @@ pub(crate) struct DatasetFile {
     pub(crate) emulate: Option<SpeedFile>,
     pub(crate) limited_by: Option<Text>,
     pub(crate) page_cache: Option<Text>,
+    pub(crate) patience: Option<Text>,
     pub(crate) index: Option<Text>,
     pub(crate) described: Option<DescribedFile>,
 }
@@ -95,6 +96,7 @@ impl FurtherDatasetFile {
             index: self.index,
             limited_by: None,
             page_cache: None,
+            patience: None,
             described: None,
         };
         (dataset, FurtherOrderFile { batch_size, shuffle, every, transform })

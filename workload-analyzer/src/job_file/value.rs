@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, Unexpected, Visitor},
+    de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
 
 /// A scalar as it is typed. A bare number is accepted as text: the missing unit is reported with the key.
@@ -44,6 +44,44 @@ impl<'de> Deserialize<'de> for Text {
         }
 
         deserializer.deserialize_any(AnyScalar)
+    }
+}
+
+/// What happens to a sample that cannot be read: a word, or a mapping with the share that may be left out.
+#[derive(Debug)]
+pub(crate) enum OnErrorFile {
+    Word(Text),
+    Skip(Text),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SkipFile {
+    skip: Text,
+}
+
+impl<'de> Deserialize<'de> for OnErrorFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrShare;
+
+        impl<'de> Visitor<'de> for WordOrShare {
+            type Value = OnErrorFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`fail`, `skip`, or a mapping such as `{ skip: 1 % }`")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<OnErrorFile, E> {
+                Ok(OnErrorFile::Word(Text(value.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OnErrorFile, A::Error> {
+                let SkipFile { skip } = Deserialize::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(OnErrorFile::Skip(skip))
+            }
+        }
+
+        deserializer.deserialize_any(WordOrShare)
     }
 }
 

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::{
     batch::{Batch, Entry},
-    id::{ConnectionId, LeaseId, SampleId},
-    session::{Fault, Slot, deadlines::BatchNumber, stall::Timeline},
+    id::{ConnectionId, LeaseId},
+    session::{Refusal, Slot, deadlines::BatchNumber, stall::Timeline},
     space::Piece,
     units::Bytes,
 };
@@ -52,8 +52,8 @@ pub(in crate::session) struct StagedBatch {
     pub(in crate::session) piece: Piece,
     /// Operations that still read or write its bytes, and one while its samples are planned.
     pub(in crate::session) pending: u32,
-    /// The first sample that could not be read, if the job does not skip such samples.
-    pub(in crate::session) unreadable: Option<(SampleId, Fault)>,
+    /// Why it is not handed over, for the first sample that could not be read and is not skipped.
+    pub(in crate::session) refusal: Option<Refusal>,
     pub(in crate::session) claim: Claim,
     /// Its order changed since it was staged, or an arrival was cancelled: it is not handed over.
     pub(in crate::session) is_stale: bool,
@@ -85,7 +85,7 @@ impl StagedBatch {
 
     /// Whether it is complete and no trainer has taken it.
     pub(super) fn is_ready(&self) -> bool {
-        let is_here = self.pending == 0 && self.unreadable.is_none() && !self.is_stale;
+        let is_here = self.pending == 0 && self.refusal.is_none() && !self.is_stale;
         matches!(self.claim, Claim::Leased(..)) || (is_here && self.is_awaited())
     }
 

@@ -389,7 +389,7 @@ impl RankStaging {
             cold: Bytes(0),
             piece,
             pending: 1,
-            unreadable: None,
+            refusal: None,
             claim: self.take_wanted(id).map_or(Claim::Unclaimed, Claim::Requested),
             is_stale: false,
             timeline: Timeline::new(self.opened_at, now, self.tiers),

@@ -11,7 +11,7 @@ proptest! {
         skip: bool,
         look_ahead in any_look_ahead(),
     ) {
-        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let on_error = if skip { SKIP_ALL } else { OnError::Fail };
         let settings = Settings { look_ahead, ..settings(policy, 50, 2, on_error) };
         let mut world = Play::new(&settings);
         world.play(&picks, faults);
@@ -56,7 +56,7 @@ proptest! {
             Fault::NoSpace,
         ]),
     ) {
-        let settings = settings(policy, 50, 2, OnError::Skip);
+        let settings = settings(policy, 50, 2, SKIP_ALL);
         let mut world = Play::new(&settings);
         world.cold_fault = fault;
         world.play(&picks, faults);
@@ -78,13 +78,40 @@ proptest! {
     }
 
     #[test]
+    fn a_rank_goes_without_its_share_of_an_epoch_and_no_sample_more(
+        picks in prop::collection::vec(any::<usize>(), 1..60),
+        policy in any_policy(),
+        faults in 5_usize..60,
+        parts in 0_u32..400_000,
+    ) {
+        let share = SkipShare(parts);
+        let settings = settings(policy, 60, 2, OnError::Skip(share));
+        let mut world = Play::new(&settings);
+        world.play(&picks, faults);
+        let limit = share.most(60, 2);
+        prop_assert!(world.missing.values().all(|samples| samples.len() <= limit as usize));
+        for (batch, reason) in world.trainers.iter().flat_map(|it| &it.refused) {
+            let Refusal::TooManySkipped { fault, skipped, most, .. } = *reason else {
+                prop_assert!(false, "{batch:?}: {reason:?}");
+                continue;
+            };
+            prop_assert_eq!((fault, skipped, most), (Fault::Vanished, limit + 1, limit));
+        }
+        for rank in 0..2 {
+            let trainer = &world.trainers[rank as usize];
+            let answered = trainer.refused.len() + trainer.got.len();
+            prop_assert_eq!(answered, world.expected(rank).len(), "invariant 1");
+        }
+    }
+
+    #[test]
     fn chunks_that_fail_and_tiers_that_change_lose_no_batch(
         picks in prop::collection::vec(any::<usize>(), 1..60),
         policy in any_policy(),
         resizes in prop::collection::vec((0_u8..3, 0_u32..4), 1..12),
         faults in 1_usize..40,
     ) {
-        let settings = settings(policy, 50, 2, OnError::Skip);
+        let settings = settings(policy, 50, 2, SKIP_ALL);
         let mut world = Play::new(&settings);
         for (tier, chunks_max) in resizes {
             for pick in picks.iter().cycle().take(25) {
@@ -178,7 +205,7 @@ fn a_chunk_whose_memory_breaks_is_given_back_with_all_that_lies_in_it() {
 
 #[test]
 fn staging_memory_that_is_lost_refuses_a_batch_so_that_the_trainer_reads_it() {
-    for on_error in [OnError::Fail, OnError::Skip] {
+    for on_error in [OnError::Fail, SKIP_ALL] {
         let mut world = Play::new(&settings(policy::Kind::None, 50, 1, on_error));
         world.end_one(0, 0);
         assert!(world.ask(0));

@@ -32,7 +32,7 @@ proptest! {
         faults in 10_usize..40,
         look_ahead in any_look_ahead(),
     ) {
-        let settings = in_place_settings(policy, 50, 1, OnError::Skip);
+        let settings = in_place_settings(policy, 50, 1, SKIP_ALL);
         let mut world = Play::new(&Settings { look_ahead, ..settings });
         for batches in limits.into_iter().cycle().take(40) {
             for pick in picks.iter().cycle().take(15) {
@@ -52,7 +52,7 @@ proptest! {
         faults in 0_usize..40,
         ranks in 1_u32..3,
     ) {
-        let mut world = Play::new(&in_place_settings(policy, 50, ranks, OnError::Skip));
+        let mut world = Play::new(&in_place_settings(policy, 50, ranks, SKIP_ALL));
         for (tier, chunks_max) in resizes {
             for pick in picks.iter().cycle().take(25) {
                 world.step(pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), faults);
@@ -79,7 +79,7 @@ proptest! {
         resizes in prop::collection::vec((0_u8..3, 0_u32..4), 0..12),
         faults in 0_usize..30,
     ) {
-        let mut world = Play::new(&in_place_settings(policy, 50, 2, OnError::Skip));
+        let mut world = Play::new(&in_place_settings(policy, 50, 2, SKIP_ALL));
         world.trainers[1].keeps = true;
         for (tier, chunks_max) in resizes {
             for pick in picks.iter().cycle().take(25) {

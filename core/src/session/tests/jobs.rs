@@ -35,7 +35,7 @@ proptest! {
         picks in prop::collection::vec(any::<usize>(), 20..60),
         faults in 0_usize..20,
     ) {
-        let settings = settings(policy, samples, ranks, OnError::Skip);
+        let settings = settings(policy, samples, ranks, SKIP_ALL);
         let mut world = Play::with_jobs(&settings, Some(Vec::new()));
         world.play(&picks, faults);
         for rank in 0..ranks {

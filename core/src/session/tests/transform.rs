@@ -47,7 +47,7 @@ proptest! {
         form in any_form(),
         look_ahead in any_look_ahead(),
     ) {
-        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let on_error = if skip { SKIP_ALL } else { OnError::Fail };
         let settings = Settings { look_ahead, ..settings(policy, samples, 2, on_error) };
         let settings = transforming(settings, threads, form);
         let mut world = Play::new(&settings);
@@ -94,7 +94,7 @@ proptest! {
         faults in 0_usize..30,
         look_ahead in any_look_ahead(),
     ) {
-        let settings = Settings { look_ahead, ..settings(policy, 40, 2, OnError::Skip) };
+        let settings = Settings { look_ahead, ..settings(policy, 40, 2, SKIP_ALL) };
         let row = Row { len: ROW, handed: Handed::RowAndStored };
         let settings = transforming(settings, 2, Form::Stored).with_rows(vec![Some(row)]);
         let mut world = Play::new(&settings);
@@ -114,7 +114,7 @@ proptest! {
         is_row in [any::<bool>(), any::<bool>(), any::<bool>()],
         look_ahead in any_look_ahead(),
     ) {
-        let on_error = if skip { OnError::Skip } else { OnError::Fail };
+        let on_error = if skip { SKIP_ALL } else { OnError::Fail };
         let settings = Settings { look_ahead, ..settings(policy, 30, 2, on_error) };
         let settings = further::with_further(settings, [11, 7], 3);
         let row = |(is_row, len): (bool, u64)| is_row.then_some(Row { len: Bytes(len), handed: Handed::Row });
@@ -143,7 +143,7 @@ proptest! {
         faults in 1_usize..40,
         form in any_form(),
     ) {
-        let settings = transforming(settings(policy, 50, 2, OnError::Skip), 2, form);
+        let settings = transforming(settings(policy, 50, 2, SKIP_ALL), 2, form);
         let mut world = Play::new(&settings);
         for (tier, chunks_max) in resizes {
             for pick in picks.iter().cycle().take(25) {
@@ -319,7 +319,7 @@ impl Play {
 
 #[test]
 fn a_sample_that_cannot_be_transformed_is_skipped_or_refuses_its_batch_by_name() {
-    for (on_error, form) in [(OnError::Skip, Form::Stored), (OnError::Fail, Form::Prepared)] {
+    for (on_error, form) in [(SKIP_ALL, Form::Stored), (OnError::Fail, Form::Prepared)] {
         let settings = transforming(settings(policy::Kind::Lru, 4, 1, on_error), 1, form);
         let mut world = Play::new(&settings);
         world.ask(0);
@@ -332,7 +332,7 @@ fn a_sample_that_cannot_be_transformed_is_skipped_or_refuses_its_batch_by_name()
         assert_eq!(progress.tier_faults, 0, "no tier did anything wrong");
         let refused = &world.trainers[0].refused;
         match on_error {
-            OnError::Skip => assert_eq!((world.skipped, refused.len()), (1, 0)),
+            OnError::Skip(_) => assert_eq!((world.skipped, refused.len()), (1, 0)),
             OnError::Fail => {
                 let reason = Refusal::Unreadable(sample, Fault::Untransformable);
                 assert_eq!(refused[0].1, reason);
@@ -344,7 +344,7 @@ fn a_sample_that_cannot_be_transformed_is_skipped_or_refuses_its_batch_by_name()
 
 #[test]
 fn a_batch_without_a_worker_is_refused_so_that_the_trainer_makes_its_rows() {
-    for (on_error, form) in [(OnError::Skip, Form::Stored), (OnError::Fail, Form::Prepared)] {
+    for (on_error, form) in [(SKIP_ALL, Form::Stored), (OnError::Fail, Form::Prepared)] {
         let settings = transforming(settings(policy::Kind::Lru, 4, 1, on_error), 1, form);
         let mut world = Play::new(&settings);
         world.ask(0);

@@ -118,7 +118,11 @@ fn a_file_below_an_empty_root_is_none_that_vanished() {
     let (root, source) = records();
     let aside = tempfile::tempdir().unwrap();
     fs::rename(root.path().join("records"), aside.path().join("records")).unwrap();
-    check_fault(&source, Fault::Io, &format!("{} is not there, or is empty", root.path().display()));
+    check_fault(
+        &source,
+        Fault::Io,
+        &format!("{} is not there, or is empty", root.path().display()),
+    );
     fs::write(root.path().join("another"), "").unwrap();
     check_fault(&source, Fault::Vanished, "records is gone");
 }

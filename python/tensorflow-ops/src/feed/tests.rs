@@ -13,7 +13,7 @@ use tierfeed_core::{
     fleet::launch::Post,
     id::{ConnectionId, LeaseId, NodeId, SampleId},
     order::{FurtherDatasets, Position, Shuffle, World},
-    session::Fault,
+    session::{Fault, SkipShare},
     tier::Locality,
     units::Bytes,
 };
@@ -72,6 +72,7 @@ impl Job {
             index_path,
             bucket: None,
             on_error: OnError::Fail,
+            patience_ns: 0,
             emulation: None,
             batches_ahead: 2,
             fingerprint: index.fingerprint(),
@@ -295,7 +296,7 @@ fn a_call_reads_its_batch_while_tensors_keep_all_that_the_agent_stages() {
 #[test]
 fn in_the_place_of_a_batch_of_which_nothing_is_left_comes_the_one_before_it_or_the_nearest() {
     let mut job = Job::new();
-    job.briefing.on_error = OnError::Skip;
+    job.briefing.on_error = OnError::Skip(SkipShare(1_000_000));
     let feed = job.feed();
     let samples = |answer: &Answer| answer.staged.rows.iter().map(|row| row.sample).collect();
     let remove = |sample: u32| {

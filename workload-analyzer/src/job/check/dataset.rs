@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use tierfeed_core::{retention::policy::Saves, units::Bytes};
+use tierfeed_core::{
+    outage::PATIENCE,
+    retention::policy::Saves,
+    units::{Bytes, Nanoseconds},
+};
 use tierfeed_dataset::Dataset;
 
 use super::Check;
@@ -34,6 +38,16 @@ impl Check<'_> {
             limited_by: self.limited_by(typed.limited_by.as_ref())?,
             // What memory caches is not as slow as the store that is emulated.
             page_cache: if speed.is_some() { PageCache::Off } else { page_cache },
+            patience: self.patience(typed.patience.as_ref())?,
+        })
+    }
+
+    /// Zero is a patience too: without any, an outage ends the training at once.
+    fn patience(&self, typed: Option<&Text>) -> Result<Nanoseconds, JobError> {
+        let Some(typed) = typed else { return Ok(PATIENCE) };
+        typed.0.parse().map_err(|problem| {
+            let reason = Reason::NotAQuantity { problem, example: "30 min" };
+            self.invalid(&["dataset", "patience"], &typed.0, reason)
         })
     }
 

@@ -33,7 +33,10 @@ fn collect(path: &[String], found: &mut BTreeSet<String>) {
         }
         if keys_below(&place).is_some() {
             collect(&place, found);
-            continue;
+            if key != "on_error" {
+                continue;
+            }
+            // A word is enough, without its mapping.
         }
         found.insert(place.join("."));
         if keys_below(&list).is_some() {

@@ -1,0 +1,229 @@
+//! How long a read waits for a store that cannot be read, and when that is said.
+//!
+//! Every process that reads a cold store follows this rule: the agent, and a trainer that reads by itself. A fault
+//! of the store ([`Concern::Store`]) says nothing about the sample, so its read is made again, after pauses that
+//! double up to [`PAUSE_MAX`], until the patience of the job is used up. Any other fault ends the read.
+//!
+//! 1. A read is given up only when it has failed for as long as the patience, counted from its first failure.
+//! 2. The exception is an object that is denied while others can be read: that read began after this one failed,
+//!    so it is the object that is closed, not the store.
+//! 3. What a store says is told at once, and then once in each [`SAID_EVERY`].
+//!
+//! Deliberately absent: clocks, waits and messages, which are the caller's.
+
+use crate::{
+    session::{Concern, Fault},
+    units::Nanoseconds,
+};
+
+/// The patience of a job that names none: a server is restarted within half an hour.
+pub const PATIENCE: Nanoseconds = Nanoseconds(30 * 60 * SECOND);
+
+/// The pause before the first repetition; each later one is twice as long.
+pub const PAUSE_MIN: Nanoseconds = Nanoseconds(SECOND / 10);
+
+/// The longest pause.
+pub const PAUSE_MAX: Nanoseconds = Nanoseconds(5 * SECOND);
+
+/// How often an outage is said again.
+pub const SAID_EVERY: Nanoseconds = Nanoseconds(60 * SECOND);
+
+/// After so many failures a read that is denied is given up, if others succeed. Keys were read again by then.
+const DENIED_MAX: u32 = 6;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What follows from a read that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It is made again.
+    Again {
+        /// The pause before that.
+        pause: Nanoseconds,
+        /// Whether the user is told now what the store says.
+        is_said: bool,
+    },
+    /// It has failed.
+    GiveUp,
+}
+
+/// What one read met so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Failures {
+    since: Option<Nanoseconds>,
+    count: u32,
+}
+
+/// A store, as those know it who read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    patience: Nanoseconds,
+    /// When a read began that succeeded, the latest of them.
+    readable_at: Option<Nanoseconds>,
+    /// The first failure since something was readable.
+    since: Option<Nanoseconds>,
+    said_at: Option<Nanoseconds>,
+    /// Whether its end is to be told too.
+    is_told: bool,
+}
+
+impl Outage {
+    /// A store that nobody has read yet.
+    #[must_use]
+    pub const fn new(patience: Nanoseconds) -> Self {
+        Self { patience, readable_at: None, since: None, said_at: None, is_told: false }
+    }
+
+    /// How long reads wait.
+    #[must_use]
+    pub const fn patience(&self) -> Nanoseconds {
+        self.patience
+    }
+
+    /// A read that began at `begun` succeeded at `now`. Returns how long the store could not be read, if that was
+    /// said.
+    pub fn succeeded(&mut self, begun: Nanoseconds, now: Nanoseconds) -> Option<Nanoseconds> {
+        self.readable_at = self.readable_at.max(Some(begun));
+        let since = self.since.filter(|since| begun > *since)?;
+        self.since = None;
+        let is_told = core::mem::take(&mut self.is_told);
+        is_told.then(|| Nanoseconds(now.0.saturating_sub(since.0)))
+    }
+
+    /// A read failed at `now`, as often as `read` says before that.
+    pub fn failed(&mut self, read: &mut Failures, fault: Fault, now: Nanoseconds) -> Next {
+        if fault.concern() != Concern::Store {
+            return Next::GiveUp;
+        }
+        let since = *read.since.get_or_insert(now);
+        read.count = read.count.saturating_add(1);
+        let others_succeed = self.readable_at.is_some_and(|begun| begun > since);
+        let is_closed = fault == Fault::Denied && read.count >= DENIED_MAX && others_succeed;
+        if is_closed || now.0.saturating_sub(since.0) >= self.patience.0 {
+            return Next::GiveUp;
+        }
+        self.since.get_or_insert(now);
+        let is_said = self.said_at.is_none_or(|at| now.0.saturating_sub(at.0) >= SAID_EVERY.0);
+        if is_said {
+            self.said_at = Some(now);
+            self.is_told = true;
+        }
+        Next::Again { pause: self.pause(read.count, since, now), is_said }
+    }
+
+    /// Not beyond the patience, so that the last attempt is at its end.
+    fn pause(&self, failures: u32, since: Nanoseconds, now: Nanoseconds) -> Nanoseconds {
+        let doublings = failures.saturating_sub(1).min(u64::BITS - 1);
+        let pause = PAUSE_MIN.0.saturating_mul(1 << doublings).min(PAUSE_MAX.0);
+        let left = since.0.saturating_add(self.patience.0).saturating_sub(now.0);
+        Nanoseconds(pause.min(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINUTE: u64 = 60 * SECOND;
+
+    fn again(next: Next) -> (u64, bool) {
+        match next {
+            Next::Again { pause, is_said } => (pause.0, is_said),
+            Next::GiveUp => panic!("it is given up"),
+        }
+    }
+
+    /// When a read is tried that always fails, and when that is said.
+    fn tried(patience: Nanoseconds, fault: Fault) -> (Vec<u64>, Vec<u64>) {
+        let (mut outage, mut read) = (Outage::new(patience), Failures::default());
+        let (mut tries, mut said, mut now) = (Vec::new(), Vec::new(), 0);
+        loop {
+            tries.push(now);
+            match outage.failed(&mut read, fault, Nanoseconds(now)) {
+                Next::GiveUp => return (tries, said),
+                Next::Again { pause, is_said } => {
+                    said.extend(is_said.then_some(now));
+                    now += pause.0;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_asked_for_as_long_as_the_job_says_and_told_of_each_minute() {
+        let (tries, said) = tried(Nanoseconds(10 * MINUTE), Fault::Io);
+        assert_eq!(tries[..4], [0, SECOND / 10, 3 * SECOND / 10, 7 * SECOND / 10]);
+        assert_eq!(tries.last(), Some(&(10 * MINUTE)));
+        assert!(tries.windows(2).all(|it| it[1] - it[0] <= PAUSE_MAX.0));
+        assert_eq!(said.len(), 10);
+        assert!(
+            said.windows(2).all(|it| (MINUTE..MINUTE + PAUSE_MAX.0).contains(&(it[1] - it[0])))
+        );
+    }
+
+    #[test]
+    fn without_patience_and_for_faults_of_no_store_a_read_fails_at_once() {
+        assert_eq!(tried(Nanoseconds(0), Fault::Io).0, [0]);
+        for fault in [Fault::Vanished, Fault::Changed, Fault::NoSpace, Fault::Untransformable] {
+            assert_eq!(tried(PATIENCE, fault).0, [0], "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_denied_while_others_are_read_is_not_waited_for() {
+        let (mut outage, mut read) = (Outage::new(PATIENCE), Failures::default());
+        let mut fail = |outage: &mut Outage, fault, second: u64| {
+            outage.failed(&mut read, fault, Nanoseconds(second * SECOND))
+        };
+        again(fail(&mut outage, Fault::Denied, 1));
+        // It was on its way when the first read failed, so it says nothing.
+        outage.succeeded(Nanoseconds(SECOND), Nanoseconds(2 * SECOND));
+        for second in 2..20 {
+            again(fail(&mut outage, Fault::Denied, second));
+        }
+        outage.succeeded(Nanoseconds(19 * SECOND), Nanoseconds(20 * SECOND));
+        again(fail(&mut outage, Fault::Io, 20));
+        assert_eq!(fail(&mut outage, Fault::Denied, 21), Next::GiveUp);
+    }
+
+    #[test]
+    fn the_end_of_an_outage_is_told_once_with_its_length_and_the_next_one_anew() {
+        let (mut outage, mut read) = (Outage::new(PATIENCE), Failures::default());
+        let at = |second: u64| Nanoseconds(second * SECOND);
+        assert_eq!(outage.succeeded(at(0), at(1)), None, "nothing was said");
+        assert!(again(outage.failed(&mut read, Fault::Io, at(2))).1);
+        assert_eq!(outage.succeeded(at(1), at(3)), None, "it began before");
+        assert_eq!(outage.succeeded(at(9), at(10)), Some(at(8)));
+        assert_eq!(outage.succeeded(at(11), at(12)), None);
+        assert!(!again(outage.failed(&mut Failures::default(), Fault::Io, at(13))).1, "too soon");
+        assert_eq!(outage.succeeded(at(14), at(15)), None);
+        assert!(again(outage.failed(&mut Failures::default(), Fault::Io, at(62))).1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_read_is_given_up_before_the_patience_ends_nor_goes_on_after_it(
+            patience in 0..100 * MINUTE,
+            begun in 0..1_000 * MINUTE,
+            late in prop::collection::vec(0..SECOND, 1..8),
+        ) {
+            let (mut outage, mut read) = (Outage::new(Nanoseconds(patience)), Failures::default());
+            let mut now = begun;
+            for late in late.iter().cycle() {
+                match outage.failed(&mut read, Fault::Io, Nanoseconds(now)) {
+                    Next::GiveUp => break,
+                    Next::Again { pause, .. } => {
+                        prop_assert!(now - begun < patience);
+                        prop_assert!(pause.0 > 0 && now + pause.0 <= begun + patience);
+                        now += pause.0 + late;
+                    }
+                }
+            }
+            prop_assert!(now - begun >= patience && now - begun < patience + SECOND);
+        }
+    }
+}

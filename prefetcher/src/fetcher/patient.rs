@@ -1,0 +1,233 @@
+//! Waits for a store that cannot be read: a fetch that fails for a fault of the store is made again, as
+//! [`tierfeed_core::outage`] says, before its failure is told.
+//!
+//! It stands between the data plane and an engine, so that every engine waits in the same way, and none of their
+//! threads or requests is held by a fetch that waits.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tierfeed_core::{
+    id::SampleId,
+    outage::{Failures, Next, Outage},
+    units::Nanoseconds,
+};
+use tierfeed_dataset::{pace::Pace, read::ReadError};
+
+use super::{Fetch, Fetcher};
+
+/// An engine whose fetches wait for its store.
+#[derive(Debug)]
+pub struct PatientFetcher {
+    engine: Arc<dyn Fetcher>,
+    waits: Arc<Waits>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Fetches that wait, and what is known of the store.
+#[derive(Debug)]
+struct Waits {
+    /// The store, in messages.
+    place: String,
+    pace: Pace,
+    /// Whether a fetch waits or is tried again; without that a success tells nothing new.
+    is_out: AtomicBool,
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    outage: Outage,
+    /// By the time at which they are made again; a number tells those of one time apart.
+    waiting: BTreeMap<(Nanoseconds, u64), Waiting>,
+    number: u64,
+    /// What the store said of samples that wait for it, or are tried again.
+    said: BTreeMap<SampleId, String>,
+    is_stopped: bool,
+}
+
+/// A fetch that is made again.
+#[derive(Debug)]
+struct Waiting {
+    fetch: Fetch,
+    failures: Failures,
+}
+
+impl PatientFetcher {
+    /// Lets the fetches of `engine` wait as long as `patience`. Messages call the store `place`.
+    ///
+    /// # Errors
+    ///
+    /// If the thread that wakes them cannot be started.
+    pub fn start(
+        engine: Box<dyn Fetcher>,
+        place: String,
+        patience: Nanoseconds,
+    ) -> io::Result<Self> {
+        let engine: Arc<dyn Fetcher> = Arc::from(engine);
+        let waits = Arc::new(Waits {
+            place,
+            pace: Pace::start(),
+            is_out: AtomicBool::new(false),
+            state: Mutex::new(State {
+                outage: Outage::new(patience),
+                waiting: BTreeMap::new(),
+                number: 0,
+                said: BTreeMap::new(),
+                is_stopped: false,
+            }),
+            bell: Condvar::new(),
+        });
+        let (of_thread, by) = (Arc::clone(&waits), Arc::clone(&engine));
+        let wake = move || {
+            while let Some(Waiting { fetch, failures }) = of_thread.next_blocking() {
+                of_thread.attempt(&*by, fetch, failures);
+            }
+        };
+        let thread = thread::Builder::new().name("store-waits".to_owned()).spawn(wake)?;
+        Ok(Self { engine, waits, thread: Some(thread) })
+    }
+}
+
+impl Fetcher for PatientFetcher {
+    fn start(&self, fetch: Fetch) {
+        self.waits.attempt(&*self.engine, fetch, Failures::default());
+    }
+
+    fn backend(&self) -> &'static str {
+        self.engine.backend()
+    }
+
+    fn waits_for(&self, sample: SampleId) -> Option<String> {
+        self.waits.state().said.get(&sample).cloned()
+    }
+
+    fn stop(&self) {
+        self.waits.stop();
+        self.engine.stop();
+    }
+}
+
+impl Drop for PatientFetcher {
+    fn drop(&mut self) {
+        self.waits.stop();
+        // Dropping it joins: a thread that panicked has dropped its fetch, which is an answer.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Waits {
+    fn attempt(self: &Arc<Self>, engine: &dyn Fetcher, fetch: Fetch, failures: Failures) {
+        let (waits, begun) = (Arc::clone(self), self.pace.now());
+        let (sample, to) = (fetch.sample, fetch.to.clone());
+        engine.start(Fetch::new(sample, to, move |outcome| match outcome {
+            Err(error) => waits.failed(fetch, failures, error),
+            Ok(()) => {
+                waits.succeeded(sample, begun);
+                fetch.end(Ok(()));
+            }
+        }));
+    }
+
+    fn succeeded(&self, sample: SampleId, begun: Nanoseconds) {
+        if !self.is_out.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state();
+        let lasted = state.outage.succeeded(begun, self.pace.now());
+        state.said.remove(&sample);
+        if state.said.is_empty() {
+            self.is_out.store(false, Ordering::Relaxed);
+        }
+        drop(state);
+        if let Some(lasted) = lasted {
+            let seconds = lasted.0 / 1_000_000_000;
+            tracing::info!(seconds, "{} can be read again", self.place);
+        }
+    }
+
+    /// Lets a fetch wait, or ends it.
+    fn failed(&self, fetch: Fetch, mut failures: Failures, error: ReadError) {
+        let now = self.pace.now();
+        let mut state = self.state();
+        let next = if state.is_stopped || fetch.to.was_refused() || is_of_call(&error) {
+            Next::GiveUp
+        } else {
+            state.outage.failed(&mut failures, error.fault(), now)
+        };
+        let Next::Again { pause, is_said } = next else {
+            state.said.remove(&fetch.sample);
+            drop(state);
+            return fetch.end(Err(error));
+        };
+        self.is_out.store(true, Ordering::Relaxed);
+        let why = error.to_string();
+        if is_said {
+            tracing::warn!(
+                waiting = state.waiting.len() + 1,
+                patience = %state.outage.patience(),
+                "{} cannot be read: {why}; reads wait for it, and are tried again",
+                self.place
+            );
+        }
+        state.said.insert(fetch.sample, why);
+        state.number += 1;
+        let due = (Nanoseconds(now.0.saturating_add(pause.0)), state.number);
+        state.waiting.insert(due, Waiting { fetch, failures });
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    /// The next fetch whose pause is over; `None` once it is stopped.
+    fn next_blocking(&self) -> Option<Waiting> {
+        let mut state = self.state();
+        loop {
+            if state.is_stopped {
+                return None;
+            }
+            let now = self.pace.now();
+            let next = state.waiting.first_key_value().map(|((due, _), _)| *due);
+            state = match next {
+                None => self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(due) if due <= now => return state.waiting.pop_first().map(|(_, it)| it),
+                Some(due) => {
+                    let left = Duration::from_nanos(due.0 - now.0);
+                    let woken = self.bell.wait_timeout(state, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Drops what waits, which answers it, and lets nothing wait from now on.
+    fn stop(&self) {
+        let dropped = {
+            let mut state = self.state();
+            state.is_stopped = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(dropped);
+        self.bell.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it was the call that was wrong, such as a place outside of its memory.
+fn is_of_call(error: &ReadError) -> bool {
+    matches!(error, ReadError::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput)
+}
+
+#[cfg(test)]
+mod tests;
