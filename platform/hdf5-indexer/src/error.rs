@@ -15,6 +15,28 @@ pub(crate) enum IndexError {
         /// The members of the group that should hold it.
         there: String,
     },
+    /// The name is that of a group.
+    #[error("`{wanted}` is a group; it has {there}, name a dataset such as `{wanted}/NAME`")]
+    IsGroup {
+        /// The requested path of the dataset.
+        wanted: String,
+        /// The members of the group.
+        there: String,
+    },
+    /// There is such a name, and libhdf5 cannot open it.
+    #[error(
+        "libhdf5 {version} cannot open `{wanted}`, which is there ({source}): a link to another file is not followed, \
+         and what a newer HDF5 wrote with `libver=\"latest\"` has to be written with `libver=(\"earliest\", \"v110\")`"
+    )]
+    Unopened {
+        /// The requested path of the dataset.
+        wanted: String,
+        /// The version of libhdf5.
+        version: String,
+        /// The error of libhdf5.
+        #[source]
+        source: hdf5_metno::Error,
+    },
     /// The dataset is a single value.
     #[error("the dataset has no axes, so no rows; give one that has samples along its first axis")]
     NoAxes,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hdf5_metno::{
-    Dataset, File,
+    Dataset, File, Group,
     plist::{DatasetCreate, dataset_create},
 };
 use serde::Serialize;
@@ -57,7 +57,7 @@ struct Chunk {
 /// [`IndexError`] if it has no ranges, or libhdf5 cannot read it.
 pub(crate) fn read(file: &Path, dataset: &str) -> Result<Index, IndexError> {
     let file = File::open(file).map_err(IndexError::Library)?;
-    let found = file.dataset(dataset).map_err(|_| missing(&file, dataset))?;
+    let found = file.dataset(dataset).map_err(|error| unopened(&file, dataset, error))?;
     let shape: Vec<u64> = found.shape().into_iter().map(|len| len as u64).collect();
     if found.is_scalar() || shape.is_empty() {
         return Err(IndexError::NoAxes);
@@ -69,15 +69,30 @@ pub(crate) fn read(file: &Path, dataset: &str) -> Result<Index, IndexError> {
     Ok(Index { dataset: found.name(), dtype, shape, item_bytes, layout })
 }
 
-fn missing(file: &File, wanted: &str) -> IndexError {
-    let mut names = file.member_names().unwrap_or_default();
+/// Why libhdf5 opens no dataset of that name.
+fn unopened(file: &File, wanted: &str, error: hdf5_metno::Error) -> IndexError {
+    let wanted = wanted.to_owned();
+    if let Ok(group) = file.group(&wanted) {
+        return IndexError::IsGroup { wanted, there: members(&group) };
+    }
+    if file.link_exists(&wanted) {
+        let (major, minor, patch) = hdf5_metno::library_version();
+        let version = format!("{major}.{minor}.{patch}");
+        return IndexError::Unopened { wanted, version, source: error };
+    }
+    IndexError::Missing { wanted, there: members(file) }
+}
+
+/// The first members of a group, in words.
+fn members(group: &Group) -> String {
+    let mut names = group.member_names().unwrap_or_default();
     let more = names.len().saturating_sub(NAMES_SHOWN);
     names.truncate(NAMES_SHOWN);
     let mut there = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
     if more > 0 {
         there = format!("{there} and {more} more");
     }
-    IndexError::Missing { wanted: wanted.to_owned(), there }
+    there
 }
 
 fn layout(file: &File, dataset: &Dataset) -> Result<Layout, IndexError> {
