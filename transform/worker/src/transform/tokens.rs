@@ -4,20 +4,35 @@ use tierfeed_transform::{Dtype, Tokens};
 
 /// Why a sample is no window of tokens.
 #[derive(Debug, thiserror::Error)]
-#[error("the sample has {found} bytes, and {length} tokens of {stored} have {expected}")]
-pub struct TokensError {
-    found: usize,
-    length: u32,
-    stored: &'static str,
-    expected: u64,
+#[non_exhaustive]
+pub enum TokensError {
+    /// Another length.
+    #[error("the sample has {found} bytes, and {length} tokens of {stored} have {expected}")]
+    Length {
+        /// Its bytes.
+        found: usize,
+        /// The number of tokens in the job.
+        length: u32,
+        /// Their type.
+        stored: &'static str,
+        /// Their bytes.
+        expected: u64,
+    },
+    /// A file with a header.
+    #[error("the sample is a file of NumPy, whose header is no tokens; use the step `array`")]
+    NumpyFile,
 }
 
 /// Writes the tokens of a sample.
 pub(super) fn apply(steps: Tokens, bytes: &[u8], row: &mut [u8]) -> Result<(), TokensError> {
+    if bytes.starts_with(b"\x93NUMPY") {
+        return Err(TokensError::NumpyFile);
+    }
     let expected = u64::from(steps.length) * steps.stored.bytes();
     if bytes.len() as u64 != expected {
         let stored = steps.stored.name();
-        return Err(TokensError { found: bytes.len(), length: steps.length, stored, expected });
+        let (found, length) = (bytes.len(), steps.length);
+        return Err(TokensError::Length { found, length, stored, expected });
     }
     match (steps.stored, steps.dtype.bytes()) {
         (Dtype::Uint8, 2) => widen(bytes, row, |it: [u8; 1]| u16::from(it[0]).to_le_bytes()),
@@ -81,6 +96,14 @@ mod tests {
             &[255, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 0, 0, 0, 0],
         );
         check(Dtype::Uint16, Dtype::Uint16, &[1, 2, 3, 4], &[1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn the_header_of_a_file_is_no_tokens() {
+        let file = [b"\x93NUMPY\x01\0".as_slice(), &[0; 8]].concat();
+        let steps = Tokens { length: 8, stored: Dtype::Uint16, dtype: Dtype::Uint16 };
+        let refused = apply(steps, &file, &mut [0; 16]);
+        assert!(matches!(refused, Err(TokensError::NumpyFile)), "{refused:?}");
     }
 
     #[test]
