@@ -31,7 +31,7 @@ pub(crate) use trainer::{
     ValidationFile,
 };
 pub(crate) use transform::{FurtherTransformFile, TransformFile};
-pub(crate) use value::{OnErrorFile, Release, Text, Whole};
+pub(crate) use value::{Name, OnErrorFile, Release, Text, Whole};
 
 /// The text of a file; `None` if it is longer than `bytes_max`.
 ///
@@ -46,7 +46,7 @@ pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Option<Str
 #[serde(deny_unknown_fields)]
 #[serde(expecting = "a mapping with the keys of a job")]
 pub(crate) struct JobFile {
-    pub(crate) name: Text,
+    pub(crate) name: Name,
     pub(crate) dataset: DatasetFile,
     #[serde(default)]
     pub(crate) datasets: BTreeMap<String, FurtherDatasetFile>,

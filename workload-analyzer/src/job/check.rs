@@ -22,7 +22,7 @@ use tierfeed_core::{
 };
 
 use super::{Job, JobError, KeyConflict, Network, OnError, Reason, Verify, location};
-use crate::job_file::{JobFile, OnErrorFile, Text, Whole, WorldFile};
+use crate::job_file::{JobFile, Name, OnErrorFile, Text, Whole, WorldFile};
 
 const CHUNK_MIN: Bytes = Bytes(64 << 10);
 const CHUNK_MAX: Bytes = Bytes(1 << 40);
@@ -65,6 +65,8 @@ pub(super) fn job(
     directory: &Path,
     world: World,
 ) -> Result<Job, JobError> {
+    // Editors of Windows put a mark of the encoding in front.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Check { text, file, directory }.job(world)
 }
 
@@ -152,7 +154,7 @@ impl Check<'_> {
         self.malformed(path, error.into_inner())
     }
 
-    fn name(&self, name: &Text) -> Result<String, JobError> {
+    fn name(&self, name: &Name) -> Result<String, JobError> {
         if is_name(&name.0) {
             Ok(name.0.clone())
         } else {

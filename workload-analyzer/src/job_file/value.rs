@@ -85,6 +85,40 @@ impl<'de> Deserialize<'de> for OnErrorFile {
     }
 }
 
+/// A name. A number with a fraction must be a text: `1.0` would be read as `1`.
+#[derive(Debug)]
+pub(crate) struct Name(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Named;
+
+        impl Visitor<'_> for Named {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a name; one that looks like a number stands in quotes, for example `\"1.0\"`",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Name, E> {
+                Ok(Name(value.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Name, E> {
+                Ok(Name(value.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Name, E> {
+                Ok(Name(value.to_string()))
+            }
+        }
+
+        deserializer.deserialize_any(Named)
+    }
+}
+
 /// A version, which must be a text: as a number, 2.10 would be read as 2.1.
 #[derive(Debug)]
 pub(crate) struct Release(pub(crate) String);
