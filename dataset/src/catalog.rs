@@ -58,7 +58,7 @@ impl Catalog {
     ///
     /// If the job has no such sample.
     #[must_use]
-    pub fn label(&self, sample: SampleId) -> Option<u32> {
+    pub fn label(&self, sample: SampleId) -> Option<i64> {
         let (index, sample) = self.find(sample);
         index.label(sample)
     }

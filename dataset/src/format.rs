@@ -14,6 +14,7 @@ pub mod ffcv;
 pub mod fields;
 pub mod hdf5;
 mod kind;
+mod label;
 pub mod litdata;
 pub mod lmdb;
 pub mod mds;
@@ -25,6 +26,7 @@ pub mod parquet;
 mod piece;
 mod read_ahead;
 mod shard_index;
+mod stated;
 pub mod tfrecord;
 pub mod webdataset;
 
@@ -32,6 +34,7 @@ use std::io;
 
 pub use kind::{Compression, Files, Format, Parquet, Raw, Rest};
 pub use parquet::Unit;
+pub use stated::{Elements, Order, Stated, Table};
 
 /// Bytes that can be read at any offset: a file, an object of a bucket, or memory.
 pub trait ReadAt: Sync {
@@ -57,6 +60,11 @@ pub trait ReadAt: Sync {
     fn read_cost_bytes(&self) -> u64 {
         64 * 1024
     }
+}
+
+/// Whether a read of `object` costs little: no round trip to a store.
+fn is_near(object: &dyn ReadAt) -> bool {
+    object.read_cost_bytes() <= 64 * 1024
 }
 
 impl ReadAt for [u8] {
@@ -107,8 +115,8 @@ pub struct Range {
     pub len: u64,
     /// How the stored bytes are decoded.
     pub encoding: Encoding,
-    /// The class of the sample, if the format has one; below `u32::MAX`.
-    pub label: Option<u32>,
+    /// The class of the sample, if it has one; never `i64::MIN`.
+    pub label: Option<i64>,
 }
 
 impl Range {
@@ -192,7 +200,7 @@ pub enum FormatError {
     /// The length of the object is no whole number of records.
     #[error(
         "{size} B of records, which are {} of {record_bytes} B and {} B more; correct the size of a \
-         record or remove the file", .size / .record_bytes, .size % .record_bytes
+         record, or leave the file out by a `glob` for the others", .size / .record_bytes, .size % .record_bytes
     )]
     PartialRecord {
         /// Bytes of all records together.
@@ -207,6 +215,17 @@ pub enum FormatError {
         found: u64,
         /// Bytes of a record of the first object.
         first: u64,
+    },
+    /// It says something else about its samples than the first object.
+    #[error(
+        "its samples are {found}, and those of the first file {first}; a dataset has samples of one kind: \
+         pick its files with `glob` or `manifest`, or write them alike"
+    )]
+    OtherContent {
+        /// What it says.
+        found: String,
+        /// What the first object says.
+        first: String,
     },
     /// There are more samples than can be numbered.
     #[error("{samples} samples; at most {} can be numbered", u32::MAX)]

@@ -4,7 +4,7 @@
 //! objects, then kept in a file, which is mapped: it is checked when it is opened, and read when a
 //! sample is requested. An object takes 24 bytes and its name, 12 more if it has records. A sample
 //! that is an object or a record takes nothing more, a sample with a position of its own 16 bytes,
-//! 16 more if it is compressed and 4 if it has a label.
+//! 16 more if it is compressed, and 4 for a label (8 if one of the dataset needs them).
 //!
 //! 1. Every extent lies within its object.
 //! 2. Sample ids are dense from 0, in the order in which the framework's own dataset numbers them.
@@ -36,10 +36,10 @@ use tierfeed_transform::container::Column;
 
 use crate::{
     Dataset, Format,
-    format::{Encoding, Range},
+    format::{Encoding, Range, Stated},
     source::{self, Location},
 };
-use draft::{Classes, NO_LABEL, SourceKind};
+use draft::{Classes, SourceKind};
 use image::{Access, Image, Kind};
 
 pub use differences::{Difference, DifferenceKind, Differences};
@@ -47,7 +47,7 @@ pub use error::{Damage, IndexError};
 pub use progress::{Progress, Stage};
 
 /// An index in memory or in a file. Its invariants are checked when it is built or opened.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Index {
     image: Image,
     samples: u32,
@@ -57,7 +57,16 @@ pub struct Index {
     first_objects: Vec<usize>,
     class_names: Vec<String>,
     total: Bytes,
+    warnings: Vec<String>,
 }
+
+impl PartialEq for Index {
+    fn eq(&self, other: &Self) -> bool {
+        self.image == other.image
+    }
+}
+
+impl Eq for Index {}
 
 /// The position of a sample, and the state of its object when it was indexed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,10 +116,10 @@ impl Index {
         previous: Option<&Self>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, IndexError> {
-        let draft = build::draft(dataset, previous, progress)?;
+        let (draft, mut warnings) = build::draft(dataset, previous, progress)?;
         let image = image::encode(draft);
         if image.header.samples == 0 {
-            return Err(choose::no_samples(dataset));
+            return Err(choose::no_samples(dataset, &choose::PassedOver::default()));
         }
         let samples = image.header.samples;
         let too_many = |_| IndexError::TooManySamples { root: dataset.source.to_string(), samples };
@@ -118,7 +127,9 @@ impl Index {
         let impossible =
             |damage| IndexError::Impossible { root: dataset.source.to_string(), damage };
         image::check_invariants(&image).map_err(impossible)?;
-        Ok(Self::from_image(image))
+        let index = Self::from_image(image);
+        warnings.extend(index.missing_labels());
+        Ok(Self { warnings, ..index })
     }
 
     /// Checks whether the index of `dataset` may be kept at `path`: not in the dataset itself,
@@ -235,6 +246,13 @@ impl Index {
         contents::check(self, dataset, progress)
     }
 
+    /// What its user would want to know of the dataset, as far as building it showed; an index that was opened
+    /// has none.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// Number of samples in the dataset, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "an index is never empty")]
     pub fn len(&self) -> u32 {
@@ -279,21 +297,32 @@ impl Index {
     /// # Panics
     ///
     /// If the index has no such sample.
-    pub fn label(&self, sample: SampleId) -> Option<u32> {
+    pub fn label(&self, sample: SampleId) -> Option<i64> {
         assert!(sample.0 < self.samples, "sample {} of {}", sample.0, self.samples);
         match self.image.header.classes() {
-            Classes::None => self.stored_label(sample.0),
+            Classes::None => self.image.label(sample.0),
             Classes::Directories => {
                 let object = sample.0 as usize;
                 let after = self.first_objects.partition_point(|first| *first <= object);
-                after.checked_sub(1).and_then(|class| u32::try_from(class).ok())
+                after.checked_sub(1).and_then(|class| i64::try_from(class).ok())
             }
         }
     }
 
+    /// Whether samples have labels, be it only some.
+    pub fn has_labels(&self) -> bool {
+        let header = &self.image.header;
+        header.has_labels() || header.classes() == Classes::Directories
+    }
+
     /// The columns that each sample has, if the format has any and an index knows them.
     pub fn columns(&self) -> Option<Vec<Column>> {
-        serde_json::from_str(self.image.columns()?).ok()
+        self.image.contents().columns
+    }
+
+    /// What the objects say about samples whose bytes do not, such as the type of their elements.
+    pub fn stated(&self) -> Option<Stated> {
+        self.image.contents().stated
     }
 
     /// The classes in the order of their labels. Invalid UTF-8 in a name is replaced.
@@ -367,6 +396,7 @@ impl Index {
             first_objects: Vec::new(),
             class_names: Vec::new(),
             total: Bytes(0),
+            warnings: Vec::new(),
             image,
         };
         if index.image.header.classes() == Classes::Directories {
@@ -377,6 +407,20 @@ impl Index {
             Kind::Objects | Kind::Ranges => index.sizes().map(|size| size.0).sum(),
         });
         index
+    }
+
+    /// What is wrong about labels, if some samples have one and others do not.
+    fn missing_labels(&self) -> Option<String> {
+        let is_without = |sample: &u32| self.image.label(*sample).is_none();
+        let mut without = (0..self.samples).filter(is_without);
+        let first = without.next().filter(|_| self.image.header.has_labels())?;
+        let count = 1 + without.count();
+        Some(format!(
+            "{count} of {} samples have no label, the first in {}: the class of a sample is missing, or is no whole \
+             number of 64 bits; trainers get -1 for them",
+            self.samples,
+            self.object_name(SampleId(first))
+        ))
     }
 
     fn find_classes(&mut self) {
@@ -412,11 +456,6 @@ impl Index {
         differences::first_among(self, count).is_none()
     }
 
-    fn stored_label(&self, sample: u32) -> Option<u32> {
-        let label = self.image.header.has_labels().then(|| self.image.label(sample));
-        label.filter(|label| *label != NO_LABEL)
-    }
-
     /// The samples of an object that has them at arbitrary positions.
     fn ranges_of(&self, object: usize) -> Vec<Range> {
         if self.image.header.kind != Kind::Ranges {
@@ -425,10 +464,26 @@ impl Index {
         let samples = self.first_samples[object]..self.first_samples[object + 1];
         let range = |sample| {
             let (offset, len) = self.image.place(sample);
-            let (encoding, label) = (self.image.encoding(sample), self.stored_label(sample));
+            let (encoding, label) = (self.image.encoding(sample), self.image.label(sample));
             Range { offset, len, encoding, label }
         };
         samples.map(range).collect()
+    }
+
+    /// The number of a sample among those of its object, from 0, and how many these are.
+    ///
+    /// # Panics
+    ///
+    /// If the index has no such sample.
+    pub fn place_in_object(&self, sample: SampleId) -> (u32, u32) {
+        let object = self.object_of(sample);
+        match self.image.header.kind {
+            Kind::Objects => (0, 1),
+            Kind::Records | Kind::Ranges => {
+                let first = self.first_samples[object];
+                (sample.0 - first, self.first_samples[object + 1] - first)
+            }
+        }
     }
 
     fn object_of(&self, sample: SampleId) -> usize {

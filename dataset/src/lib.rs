@@ -21,6 +21,7 @@ pub mod source;
 pub mod throttle;
 
 pub use catalog::Catalog;
+use format::Files;
 pub use format::Format;
 pub use index::{Extent, Index};
 use source::Location;
@@ -32,12 +33,28 @@ pub struct Dataset {
     pub source: Location,
     /// The format of its objects.
     pub format: Format,
+    /// Which of its objects are taken; `None` for all that the format takes. `files` says it in its format.
+    pub picked: Option<Files>,
 }
 
 impl Dataset {
     /// The dataset at `source` in the format `format`.
     #[must_use]
     pub const fn new(source: Location, format: Format) -> Self {
-        Self { source, format }
+        Self { source, format, picked: None }
+    }
+
+    /// The same with these objects alone.
+    #[must_use]
+    pub fn picking(self, picked: Option<Files>) -> Self {
+        Self { picked, ..self }
+    }
+
+    /// Which objects are taken, if that is said.
+    pub(crate) fn files(&self) -> Option<&Files> {
+        match &self.format {
+            Format::Files(files) => Some(files),
+            _ => self.picked.as_ref(),
+        }
     }
 }

@@ -77,7 +77,7 @@ fn samples_and_labels_come_in_the_order_of_torchvision() {
         let extent = index.extent(sample);
         let path = root.join(OsStr::from_bytes(name));
         let bytes = fs::read(&path).unwrap();
-        assert_eq!((index.label(sample), &extent.path), (Some(label), &path));
+        assert_eq!((index.label(sample), &extent.path), (Some(i64::from(label)), &path));
         assert_eq!((extent.offset, extent.len), (0, bytes.len() as u64));
         assert_eq!((extent.object_size, index.size(sample).0), (extent.len, extent.len));
     }

@@ -41,7 +41,7 @@ fn directory_of(names: &[&str]) -> TempDir {
 }
 
 /// Builds an index, keeps it, opens it again and reads every sample.
-fn read(source: &Path, format: Format) -> (Vec<Vec<u8>>, Vec<Option<u32>>) {
+fn read(source: &Path, format: Format) -> (Vec<Vec<u8>>, Vec<Option<i64>>) {
     let dataset = Dataset::new(Location::Path(source.to_owned()), format);
     let built = Index::build(&dataset, None, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
     let kept = tempfile::tempdir().unwrap();

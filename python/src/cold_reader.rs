@@ -443,7 +443,7 @@ impl ColdReader {
                 return Err(errors::unreadable(py, sample, &object, reason, errno, message));
             }
         };
-        let label = |sample| self.index.label(sample).map(i64::from);
+        let label = |sample| self.index.label(sample);
         let rows = layout.entries.iter().map(|entry| Row {
             sample: entry.sample.0,
             label: label(entry.sample),

@@ -8,7 +8,11 @@ use std::{path::PathBuf, sync::Arc};
 
 use pyo3::{prelude::*, types::PyBytes};
 use tierfeed_core::id::SampleId;
-use tierfeed_dataset::{format::Encoding, index, read::FileSource};
+use tierfeed_dataset::{
+    format::{Encoding, Order, Stated},
+    index,
+    read::FileSource,
+};
 
 use crate::errors;
 
@@ -75,7 +79,7 @@ impl Index {
 
     /// The class of a sample, or -1 where the dataset has none.
     fn label(&self, sample: i64) -> PyResult<i64> {
-        Ok(self.index().label(self.known(sample)?).map_or(-1, i64::from))
+        Ok(self.index().label(self.known(sample)?).unwrap_or(-1))
     }
 
     /// Where a sample lies.
@@ -91,6 +95,22 @@ impl Index {
                 Encoding::Deflate { .. } => "deflate",
             },
         })
+    }
+
+    /// The number of a sample among those of its file, from 0, and how many these are.
+    fn place_in_file(&self, sample: i64) -> PyResult<(u32, u32)> {
+        Ok(self.index().place_in_object(self.known(sample)?))
+    }
+
+    /// The columns that were selected, in this order; `None` if all were.
+    #[getter]
+    fn selected_columns(&self) -> Option<Vec<String>> {
+        match self.index().stated() {
+            Some(Stated::Table(table)) if table.order == Order::Selected => {
+                Some(table.names().map(str::to_owned).collect())
+            }
+            _ => None,
+        }
     }
 
     /// The decoded bytes of a sample.

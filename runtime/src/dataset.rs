@@ -123,7 +123,7 @@ fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// [`Index::build`], with a warning if the kernel does not confine the indexer of HDF5, whose files may be
+/// [`Index::build`], with its warnings, and one if the kernel does not confine the indexer of HDF5, whose files may be
 /// hostile.
 ///
 /// # Errors
@@ -139,7 +139,11 @@ pub fn build(
             "this kernel has no Landlock: the indexer of HDF5 can open other files and connections"
         );
     }
-    Index::build(dataset, previous, progress)
+    let index = Index::build(dataset, previous, progress)?;
+    for warning in index.warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(index)
 }
 
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it

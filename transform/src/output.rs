@@ -76,6 +76,35 @@ impl Dtype {
         }
     }
 
+    /// The order of bytes in elements of the type that a file names as NumPy spells it, such as `<f4`; `None` if
+    /// that is another type.
+    pub fn byte_order_in(self, named: &str) -> Option<ByteOrder> {
+        let (order, code) = match named.split_at_checked(1)? {
+            (order @ ("<" | ">" | "|" | "="), code) => (order, code),
+            _ => ("=", named),
+        };
+        // NumPy has no bfloat16: libraries that add it write two bytes without a meaning.
+        let expected = match self {
+            Self::Bool => "b1",
+            Self::Uint8 => "u1",
+            Self::Int8 => "i1",
+            Self::Uint16 => "u2",
+            Self::Int16 => "i2",
+            Self::Uint32 => "u4",
+            Self::Int32 => "i4",
+            Self::Uint64 => "u8",
+            Self::Int64 => "i8",
+            Self::Float16 => "f2",
+            Self::Bfloat16 => "V2",
+            Self::Float32 => "f4",
+            Self::Float64 => "f8",
+        };
+        let other = if cfg!(target_endian = "little") { ">" } else { "<" };
+        let is_reversed = order == other && self.bytes() > 1;
+        let order = if is_reversed { ByteOrder::Reversed } else { ByteOrder::OfThisMachine };
+        (code == expected).then_some(order)
+    }
+
     /// Bytes of an element.
     pub fn bytes(self) -> u64 {
         match self {
@@ -85,6 +114,15 @@ impl Dtype {
             Self::Uint64 | Self::Int64 | Self::Float64 => 8,
         }
     }
+}
+
+/// The order of the bytes of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// That of this machine.
+    OfThisMachine,
+    /// The other one.
+    Reversed,
 }
 
 /// The order of an image's dimensions.

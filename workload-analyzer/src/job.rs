@@ -6,6 +6,7 @@
 mod check;
 mod columns;
 pub mod described;
+mod elements;
 pub(crate) mod error;
 pub mod keys;
 mod located_error;

@@ -58,10 +58,10 @@ pub(crate) struct BucketOptions {
 /// What a format needs to be told.
 #[derive(Debug, Args)]
 pub(crate) struct FormatOptions {
-    /// For files: which files are samples, such as "**/*.npz".
+    /// Which files are taken, such as "**/*.npz" or "train-*".
     #[arg(long, value_name = "PATTERN", help_heading = "Formats")]
     pub(crate) glob: Option<String>,
-    /// For files: a text file with the path of a sample, below SOURCE, per line.
+    /// A text file with the path of a file to take, below SOURCE, per line.
     #[arg(long, value_name = "FILE", help_heading = "Formats")]
     pub(crate) manifest: Option<String>,
     /// For raw: the size of a record, such as 3073 or "4 KiB".

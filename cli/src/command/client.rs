@@ -114,8 +114,12 @@ fn index(wish: IndexRequest) -> Result<(), Failure> {
     let dataset = dataset(wish.source, &wish.keys, &here).map_err(|error| wrong_key(&error))?;
     let output = path_of(wish.output);
     let previous = Index::read(&output).ok();
-    let index = Index::build(&dataset, previous.as_ref(), &mut |_| ());
-    index.and_then(|index| index.save(&output)).map_err(Failure::input)
+    let index = Index::build(&dataset, previous.as_ref(), &mut |_| ()).map_err(Failure::input)?;
+    // The client tells its user.
+    for warning in index.warnings() {
+        output::lines(warning)?;
+    }
+    index.save(&output).map_err(Failure::input)
 }
 
 /// Relative paths start at `here`. A URL is UTF-8, a path need not be.
@@ -124,7 +128,7 @@ fn dataset(source: Vec<u8>, keys: &DatasetKeys, here: &Path) -> Result<Dataset, 
         Ok(source) => DatasetKeys { source, ..keys.clone() }.location(here)?,
         Err(bytes) => Location::Path(here.join(path_of(bytes.into_bytes()))),
     };
-    Ok(Dataset::new(source, keys.format(here)?))
+    Ok(Dataset::new(source, keys.format(here)?).picking(keys.picked(here)?))
 }
 
 /// The error with the names of keys in Python.

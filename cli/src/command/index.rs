@@ -100,7 +100,7 @@ fn dataset(options: &DatasetOptions) -> Result<Dataset, Failure> {
         None => Location::Path(here.join(&options.source)),
     };
     let format = keys.format(&here).map_err(refused)?;
-    Ok(Dataset::new(source, format))
+    Ok(Dataset::new(source, format).picking(keys.picked(&here).map_err(refused)?))
 }
 
 fn default_output(source: &Location) -> PathBuf {

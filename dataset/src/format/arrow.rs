@@ -17,17 +17,18 @@
 mod file;
 mod flat;
 mod message;
+mod schema;
 mod stream;
 
 #[cfg(test)]
 mod tests;
 
-use super::{FormatError, Range, ReadAt, piece::malformed};
+use super::{FormatError, Order, Range, ReadAt, Table, piece::malformed};
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 
 /// The messages of a file or stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The schema as a message. Polars writes files that have it in the footer alone; then a reader
     /// takes it from there.
@@ -40,6 +41,23 @@ pub struct Layout {
     pub batches: Vec<Range>,
     /// Number of rows of each batch.
     pub rows: Vec<u64>,
+    /// The columns of all batches.
+    pub table: Table,
+}
+
+impl Layout {
+    /// Nothing but these columns.
+    fn of(columns: Vec<(String, String)>) -> Self {
+        let columns = columns.into_iter().map(|(name, of)| (name, Some(of))).collect();
+        Self {
+            schema: None,
+            footer: None,
+            dictionaries: Vec::new(),
+            batches: Vec::new(),
+            rows: Vec::new(),
+            table: Table { columns, order: Order::ByPlace },
+        }
+    }
 }
 
 /// Finds the messages of `object`, a file or a stream.

@@ -16,7 +16,7 @@ mod tests;
 
 use self::document::{Document, Layout};
 use super::{
-    FormatError, Range, ReadAt, Records,
+    Elements, FormatError, Range, ReadAt, Records, Stated,
     piece::{end_of, malformed},
 };
 
@@ -66,6 +66,39 @@ pub struct Chunk {
     pub coordinates: Vec<u64>,
     /// The filters that were not applied to it: bit `i` is filter `i`.
     pub filter_mask: u32,
+}
+
+impl Dataset {
+    /// What the file says about each of its samples.
+    #[must_use]
+    pub fn stated(&self) -> Stated {
+        let (shape, filters) = match &self.samples {
+            Samples::Rows(_) => (self.shape[1..].to_vec(), Vec::new()),
+            Samples::Chunks(chunks) => {
+                let filters = if chunks.filtered > 0 { chunks.filters.clone() } else { Vec::new() };
+                (chunks.shape.clone(), filters)
+            }
+        };
+        Stated::Elements(Elements { dtype: self.dtype.clone(), shape: Some(shape), filters })
+    }
+
+    /// The chunks that were stored without some of the filters, which their bytes do not tell.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        let Samples::Chunks(Chunks { filters, chunks, .. }) = &self.samples else { return None };
+        let is_odd =
+            |chunk: &&Chunk| (0..filters.len()).any(|filter| chunk.filter_mask >> filter & 1 == 1);
+        let first = chunks.iter().find(is_odd)?;
+        let (odd, all) = (chunks.iter().filter(is_odd).count(), chunks.len());
+        Some(format!(
+            "{odd} of {all} chunks of {} were stored without some of the filters {}, the first at {:?}: \
+             their bytes do not tell, so a trainer that undoes the filters of all reads them wrongly; \
+             write the file again with h5repack and another filter",
+            self.path,
+            filters.join(", "),
+            first.coordinates
+        ))
+    }
 }
 
 /// Finds the signature of HDF5, and returns the length of the user block before it.

@@ -137,8 +137,7 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            Self::Files(Files::Glob(pattern)) => write!(f, ", those that match `{pattern}`"),
-            Self::Files(Files::Manifest(path)) => write!(f, ", those in {}", path.display()),
+            Self::Files(files) => write!(f, ", {files}"),
             Self::Raw(raw) => write!(f, ", {raw}"),
             Self::TfRecord(Compression::Gzip) => f.write_str(", gzip"),
             Self::Npz { members } if !members.is_empty() => {
@@ -160,6 +159,15 @@ impl fmt::Display for Format {
             | Self::Arrow
             | Self::Lmdb
             | Self::Ffcv => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Glob(pattern) => write!(f, "those that match `{pattern}`"),
+            Self::Manifest(path) => write!(f, "those in {}", path.display()),
         }
     }
 }

@@ -17,7 +17,7 @@ mod leaves;
 
 use std::num::NonZeroU64;
 
-pub use index_file::index;
+pub use index_file::{index, type_of};
 use tierfeed_transform::container::Column;
 
 use super::{FormatError, Range, ReadAt, Records, offset_table};
@@ -47,6 +47,8 @@ pub enum Content {
     Tokens {
         /// Bytes of a token.
         token_bytes: NonZeroU64,
+        /// The type of a token, in NumPy's spelling.
+        dtype: &'static str,
     },
 }
 
@@ -86,7 +88,8 @@ pub fn ranges(object: &dyn ReadAt, chunk: &Chunk) -> Result<Vec<Range>, FormatEr
     if table.ranges.iter().all(|range| range.len == 0) {
         return Err(FormatError::Unsupported {
             what: "the chunk holds its rows as one Arrow table, no item can be read alone".into(),
-            instead: "write nested values as bytes (one serialized leaf), or the dataset as Parquet",
+            instead: "write it again with a function that returns a tuple or a list instead of a dictionary, \
+                      such as (image, label), or write the dataset as Parquet",
         });
     }
     Ok(table.ranges)

@@ -19,12 +19,12 @@ const MAGIC: [u8; 9] = *b"MMIDIDX\0\0";
 const HEAD_BYTES: u64 = 34;
 const LENGTH_BYTES: u64 = 4;
 const POINTER_BYTES: u64 = 8;
-/// Bytes of a token by the code of its type, from code 1 on.
-const TOKEN_BYTES: [u64; 8] = [1, 1, 2, 4, 8, 8, 4, 2];
+/// The type of a token by its code, from code 1 on, in NumPy's spelling; each ends with its bytes.
+const TOKEN_TYPES: [&str; 8] = ["|u1", "|i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"];
 
 /// The header of an index.
 struct Head {
-    token_bytes: u64,
+    dtype: &'static str,
     sequences: u64,
     /// Offset of the table of starts.
     pointers_at: u64,
@@ -37,6 +37,7 @@ struct Head {
 /// [`FormatError::Index`] if `index` is invalid, or not that of `object`.
 pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let head = head(index)?;
+    let token_bytes = head.dtype[2..].parse().expect("each type ends with its bytes");
     let mut lengths = ReadAhead::new(index);
     let mut pointers = ReadAhead::new(index);
     let mut ranges = Vec::new();
@@ -45,7 +46,7 @@ pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, For
         let tokens = i32::from_le_bytes(lengths.array(HEAD_BYTES + sequence * LENGTH_BYTES)?);
         let place = head.pointers_at + sequence * POINTER_BYTES;
         let start = i64::from_le_bytes(pointers.array(place)?);
-        let range = range(tokens, start, head.token_bytes);
+        let range = range(tokens, start, token_bytes);
         let range = range.filter(|range| range.offset == end).ok_or_else(|| {
             let found = format!("{tokens} tokens at byte {start}, the one before ends at {end}");
             wrong(
@@ -63,6 +64,15 @@ pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, For
         return Err(wrong("the end of the last sequence".into(), found, right));
     }
     Ok(ranges)
+}
+
+/// The type of the tokens that `index` states, in NumPy's spelling.
+///
+/// # Errors
+///
+/// [`FormatError::Index`] if `index` is invalid.
+pub fn dtype(index: &dyn ReadAt) -> Result<&'static str, FormatError> {
+    Ok(head(index)?.dtype)
 }
 
 fn range(tokens: i32, start: i64, token_bytes: u64) -> Option<Range> {
@@ -88,8 +98,8 @@ fn head(index: &dyn ReadAt) -> Result<Head, FormatError> {
         let found = format!("{} of version {version}", bytes[..9].escape_ascii());
         return Err(wrong("the index".into(), found, "MMIDIDX of version 1 is known"));
     }
-    let token_bytes = TOKEN_BYTES.get(usize::from(code).wrapping_sub(1)).copied();
-    let token_bytes = token_bytes.ok_or_else(|| {
+    let dtype = TOKEN_TYPES.get(usize::from(code).wrapping_sub(1)).copied();
+    let dtype = dtype.ok_or_else(|| {
         wrong("the type of the tokens".into(), code.to_string(), "types have codes from 1 to 8")
     })?;
     let (sequences, borders) = (word(18), word(26));
@@ -105,7 +115,7 @@ fn head(index: &dyn ReadAt) -> Result<Head, FormatError> {
             format!("{} bytes long for {sequences} sequences and {borders} borders", index.len());
         wrong("the index".into(), found, "write the dataset again, the index is cut off or damaged")
     })?;
-    Ok(Head { token_bytes, sequences, pointers_at })
+    Ok(Head { dtype, sequences, pointers_at })
 }
 
 fn wrong(place: String, found: String, right: &'static str) -> FormatError {

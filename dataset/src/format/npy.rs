@@ -18,7 +18,7 @@ mod tests;
 
 use self::literal::Literal;
 use super::{
-    FormatError, ReadAt, Records,
+    Elements, FormatError, ReadAt, Records, Stated,
     piece::{Window, end_of, malformed, read, read_array},
 };
 
@@ -44,6 +44,15 @@ pub struct Array {
     pub shape: Vec<u64>,
 }
 
+impl Array {
+    /// What the file says about each row.
+    #[must_use]
+    pub fn stated(&self) -> Stated {
+        let (dtype, shape) = (self.dtype.clone(), Some(self.shape[1..].to_vec()));
+        Stated::Elements(Elements { dtype, shape, filters: Vec::new() })
+    }
+}
+
 /// Reads the header of `object`.
 ///
 /// # Errors
@@ -63,11 +72,16 @@ pub fn records(object: &dyn ReadAt) -> Result<Array, FormatError> {
     let (Some(descr), Some(order), Some(shape)) = (descr, order, shape) else {
         return Err(malformed("the header", at, "without one of its keys", HEADER));
     };
-    let dtype = text[descr.span.clone()].trim_matches(['\'', '"']).to_owned();
+    let dtype = match &descr.value {
+        Literal::Str(code) => dtype::code(code).into_owned(),
+        _ => text[descr.span.clone()].to_owned(),
+    };
     let item_bytes = dtype::item_bytes(&descr.value, at)?;
     let shape = axes(&shape.value, at)?;
     match order.value {
         Literal::Bool(false) => {}
+        // With one axis that is longer than one, both orders are the same.
+        Literal::Bool(true) if shape.iter().filter(|axis| **axis != 1).count() <= 1 => {}
         Literal::Bool(true) => return Err(in_fortran_order()),
         _ => return Err(malformed("the order of the axes", at, "no truth value", HEADER)),
     }

@@ -21,7 +21,7 @@ mod tests;
 
 use self::footer::{Chunk, Footer, MAGIC_BYTES, RowGroup};
 use super::{
-    FormatError, Range, ReadAt,
+    FormatError, Order, Range, ReadAt, Stated, Table,
     piece::{malformed, refuse_overlap, some_of},
 };
 
@@ -44,6 +44,8 @@ pub struct Layout {
     pub rows: Vec<u64>,
     /// The paths of the selected columns, with dots; chunk `i` holds column `i % columns.len()`.
     pub columns: Vec<String>,
+    /// The physical type of each selected column; `None` for one that has only nulls.
+    pub types: Vec<Option<String>>,
     /// The footer that a reader needs in addition: the metadata and the eight bytes behind it.
     pub footer: Range,
 }
@@ -60,7 +62,7 @@ pub struct Layout {
 /// a selected column; [`FormatError::Truncated`] and [`FormatError::Malformed`] if it is damaged,
 /// also if two chunks share a byte.
 pub fn ranges(object: &dyn ReadAt, unit: Unit, columns: &[String]) -> Result<Layout, FormatError> {
-    let Footer { row_groups, paths, range: footer } = footer::read_footer(object)?;
+    let Footer { row_groups, paths, types, range: footer } = footer::read_footer(object)?;
     let chunks = row_groups.iter().flat_map(|group| &group.chunks);
     let spans: Vec<Range> = chunks.map(|chunk| Range::plain(chunk.start, chunk.len)).collect();
     for span in &spans {
@@ -71,7 +73,8 @@ pub fn ranges(object: &dyn ReadAt, unit: Unit, columns: &[String]) -> Result<Lay
     let mut layout = Layout {
         ranges: Vec::new(),
         rows: Vec::new(),
-        columns: selected.iter().map(|&index| paths[index].clone()).collect(),
+        columns: selected.iter().map(|&index| paths[index].join(".")).collect(),
+        types: selected.iter().map(|&index| types.get(index).cloned().flatten()).collect(),
         footer,
     };
     for group in &row_groups {
@@ -86,6 +89,18 @@ pub fn ranges(object: &dyn ReadAt, unit: Unit, columns: &[String]) -> Result<Lay
 }
 
 impl Layout {
+    /// What the file says about the rows of its samples; `None` if it has none.
+    #[must_use]
+    pub(crate) fn stated(&self, unit: Unit, is_selected: bool) -> Option<Stated> {
+        let order = match unit {
+            _ if is_selected => Order::Selected,
+            Unit::RowGroup => Order::ByName,
+            Unit::ColumnChunk => Order::ByPlace,
+        };
+        let columns = self.columns.iter().cloned().zip(self.types.iter().cloned()).collect();
+        (!self.columns.is_empty()).then_some(Stated::Table(Table { columns, order }))
+    }
+
     fn add(&mut self, (start, len): (u64, u64), group: &RowGroup) {
         self.ranges.push(Range::plain(start, len));
         self.rows.push(group.rows);
@@ -114,7 +129,7 @@ fn hull(chunks: &[Chunk]) -> (u64, u64) {
 }
 
 /// The indexes of the selected columns.
-fn select(paths: &[String], columns: &[String]) -> Result<Vec<usize>, FormatError> {
+fn select(paths: &[Vec<String>], columns: &[String]) -> Result<Vec<usize>, FormatError> {
     if paths.is_empty() {
         return Err(FormatError::Unsupported {
             what: "a file without columns".to_owned(),
@@ -127,17 +142,16 @@ fn select(paths: &[String], columns: &[String]) -> Result<Vec<usize>, FormatErro
     let mut taken = vec![false; paths.len()];
     let mut selected = Vec::new();
     for column in columns {
-        let is_wanted = |path: &String| {
-            let rest = path.strip_prefix(column.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
+        // A name may have dots in it, so the parts decide: `a` is no group of the column `a.b`.
+        let is_wanted =
+            |path: &[String]| (1..=path.len()).any(|parts| path[..parts].join(".") == *column);
         let before = selected.len();
         for (index, _) in paths.iter().enumerate().filter(|(_, path)| is_wanted(path)) {
             if std::mem::replace(&mut taken[index], true) {
                 return Err(FormatError::Unsupported {
                     what: format!(
                         "the column {}, selected twice",
-                        some_of([paths[index].as_str()])
+                        some_of([paths[index].join(".").as_str()])
                     ),
                     instead: "select each column once",
                 });
@@ -145,6 +159,7 @@ fn select(paths: &[String], columns: &[String]) -> Result<Vec<usize>, FormatErro
             selected.push(index);
         }
         if selected.len() == before {
+            let paths: Vec<_> = paths.iter().map(|path| path.join(".")).collect();
             let there = some_of(paths.iter().map(String::as_str));
             return Err(FormatError::Unsupported {
                 what: format!("no column {}: there are {there}", some_of([column.as_str()])),

@@ -14,7 +14,7 @@ pub(super) fn parse<T: DeserializeOwned>(
     let mut reader = serde_json::Deserializer::from_slice(json);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let place = match error.path().to_string() {
-            top if top == "." => "index.json".to_owned(),
+            top if matches!(top.as_str(), "." | "?") => "index.json".to_owned(),
             key => key,
         };
         FormatError::Index { place, found: format!("wrong ({})", error.inner()), right }

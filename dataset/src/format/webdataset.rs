@@ -37,6 +37,8 @@ use super::{FormatError, Range, ReadAt, read_ahead::for_each_piece};
 
 /// Largest size of a `.cls` member that may be a class: a number with blanks around it.
 const CLASS_BYTES_MAX: u64 = 32;
+/// How far behind the end mark bytes are looked at: `tar` fills the last 10 KiB with zeros.
+const BEHIND_BYTES_MAX: u64 = 1 << 20;
 /// Keys that webdataset itself adds to a sample.
 const RESERVED: [&[u8]; 2] = [b"__key__", b"__url__"];
 const BAD: &[u8] = b"__bad__";
@@ -53,7 +55,7 @@ pub struct Part<'a> {
 
 /// The positions of the samples of a shard, in order.
 ///
-/// The label is the number in the member `cls`, if every sample has one.
+/// The label is the number in the member `cls`.
 ///
 /// # Errors
 ///
@@ -71,6 +73,35 @@ pub fn ranges(object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
         }
     }
     Ok(samples.finish())
+}
+
+/// What is said of a shard whose samples are `found` if bytes follow its end, as after `cat a.tar b.tar`: no reader of
+/// tar sees them.
+///
+/// # Errors
+///
+/// [`FormatError::Read`] if it cannot be read.
+pub fn behind_end(object: &dyn ReadAt, found: &[Range]) -> Result<Option<String>, FormatError> {
+    let start = found.last().map_or(0, |last| last.offset + last.len);
+    let mut members = Members::new(object, start, End::Anywhere);
+    while members.next()?.is_some() {}
+    let mut at = members.at();
+    let end = object.len().min(at.saturating_add(BEHIND_BYTES_MAX));
+    let mut piece = [0; 4096];
+    while at < end {
+        let len = usize::try_from(end - at).map_or(piece.len(), |left| left.min(piece.len()));
+        object.read_exact_at(&mut piece[..len], at)?;
+        if piece[..len].iter().any(|byte| *byte != 0) {
+            return Ok(Some(format!(
+                "{} bytes behind the end mark of the tar at byte {} are not all zeros, and neither tar nor webdataset \
+                 reads them; join shards with `tar --concatenate`",
+                object.len() - members.at(),
+                members.at()
+            )));
+        }
+        at += len as u64;
+    }
+    Ok(None)
 }
 
 /// Reads all of a shard and compares its headers with their checksums and with `expected`.
@@ -131,8 +162,6 @@ pub fn parts(sample: &[u8]) -> Result<Vec<Part<'_>>, FormatError> {
 struct Samples {
     done: Vec<Range>,
     current: Option<Sample>,
-    /// Whether a sample had no class.
-    unlabelled: bool,
 }
 
 /// The sample that members are added to.
@@ -141,7 +170,7 @@ struct Sample {
     extensions: BTreeSet<Vec<u8>>,
     start: u64,
     end: u64,
-    label: Option<u32>,
+    label: Option<i64>,
     /// Whether the last added member may be the class.
     class_is_last: bool,
     bad: bool,
@@ -177,10 +206,10 @@ impl Samples {
 
     /// Whether the last added member should be read as a class.
     fn wants_class(&self) -> bool {
-        !self.unlabelled && self.current.as_ref().is_some_and(|sample| sample.class_is_last)
+        self.current.as_ref().is_some_and(|sample| sample.class_is_last)
     }
 
-    fn set_class(&mut self, class: Option<u32>) {
+    fn set_class(&mut self, class: Option<i64>) {
         if let Some(sample) = &mut self.current {
             sample.label = class;
         }
@@ -192,16 +221,12 @@ impl Samples {
 
     fn close(&mut self) {
         let Some(sample) = self.current.take().filter(|sample| !sample.bad) else { return };
-        self.unlabelled |= sample.label.is_none();
         let label = sample.label;
         self.done.push(Range { label, ..Range::plain(sample.start, sample.end - sample.start) });
     }
 
     fn finish(mut self) -> Vec<Range> {
         self.close();
-        if self.unlabelled {
-            self.done.iter_mut().for_each(|range| range.label = None);
-        }
         self.done
     }
 }

@@ -4,13 +4,13 @@ use std::path::{self, PathBuf};
 
 use super::{
     Index, IndexError,
-    choose::{self, Chosen},
-    draft::{Draft, SourceKind},
+    choose::{self, Chosen, PassedOver},
+    draft::{Contents, Draft, SourceKind},
     parse,
     progress::{Progress, Stage},
 };
 use crate::{
-    Dataset, Format,
+    Dataset,
     format::Files,
     source::{self, Location, SourceError, Store},
 };
@@ -19,18 +19,21 @@ pub(super) fn draft(
     dataset: &Dataset,
     previous: Option<&Index>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Draft, IndexError> {
+) -> Result<(Draft, Vec<String>), IndexError> {
     let store = source::open(&dataset.source)?;
     let chosen = chosen(dataset, &*store, progress)?;
     if chosen.listing.objects.is_empty() {
-        return Err(choose::no_samples(dataset));
+        return Err(choose::no_samples(dataset, &chosen.passed_over));
     }
-    let samples = parse::samples(dataset, &*store, &chosen, previous, progress)?;
+    let parsed = parse::samples(dataset, &*store, &chosen, previous, progress)?;
     let (kind, root) = root_of(&dataset.source)?;
     let format = format_text(dataset, chosen.manifest);
-    let columns = chosen.sidecars.columns().and_then(|it| serde_json::to_string(it).ok());
-    let (classes, listing) = (chosen.classes, chosen.listing);
-    Ok(Draft { root, kind, format, columns, classes, listing, samples })
+    let columns = chosen.sidecars.columns().map(<[_]>::to_vec);
+    let contents = Contents { columns, stated: parsed.stated };
+    let mut notes = chosen.notes;
+    notes.extend(parsed.notes);
+    let (classes, listing, samples) = (chosen.classes, chosen.listing, parsed.samples);
+    Ok((Draft { root, kind, format, contents, classes, listing, samples }, notes))
 }
 
 /// The objects of a dataset in their present state.
@@ -39,32 +42,36 @@ pub(super) fn chosen(
     store: &dyn Store,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Chosen, IndexError> {
-    let selection = choose::selection(&dataset.format)?;
+    let passed_over = PassedOver::default();
+    let selection = choose::selection(dataset, &passed_over)?;
     let mut listed = |done| progress(Progress { stage: Stage::Listing, done, total: None });
-    match (store.list(&*selection, &mut listed), &dataset.format) {
-        (Err(SourceError::CannotList { .. }), Format::Files(Files::Manifest(path))) => {
-            Ok(choose::look_up(&dataset.source, path, store, progress)?)
+    let listing = store.list(&*selection, &mut listed);
+    drop(selection);
+    match (listing, dataset.files()) {
+        (Err(SourceError::CannotList { .. }), Some(Files::Manifest(path))) => {
+            choose::look_up(dataset, path, store, progress)
         }
         (listing, _) => {
             let listing = listing?;
             listed(listing.objects.len() as u64);
-            choose::choose(dataset, store, listing)
+            choose::choose(dataset, store, listing, passed_over)
         }
     }
 }
 
 /// The format as indexes store it: its text, and the hash of a manifest.
 pub(super) fn format_of(dataset: &Dataset) -> Result<String, IndexError> {
-    let manifest = match &dataset.format {
-        Format::Files(Files::Manifest(path)) => Some(choose::manifest_hash(path)?),
+    let manifest = match dataset.files() {
+        Some(Files::Manifest(path)) => Some(choose::manifest_hash(path)?),
         _ => None,
     };
     Ok(format_text(dataset, manifest))
 }
 
 fn format_text(dataset: &Dataset, manifest: Option<u64>) -> String {
-    let format = &dataset.format;
-    manifest.map_or_else(|| format.to_string(), |hash| format!("{format}, as of {hash:016x}"))
+    let picked = dataset.picked.iter().map(|picked| format!(", {picked}"));
+    let hash = manifest.into_iter().map(|hash| format!(", as of {hash:016x}"));
+    std::iter::once(dataset.format.to_string()).chain(picked).chain(hash).collect()
 }
 
 /// The source as indexes store it: a URL, or an absolute path without a slash at the end and with

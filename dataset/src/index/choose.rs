@@ -5,9 +5,15 @@
 
 mod image_folder;
 mod manifest;
+mod saved_dataset;
 mod shards;
+mod splits;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use globset::{GlobBuilder, GlobMatcher};
 use tierfeed_transform::container::Column;
@@ -33,6 +39,9 @@ pub(super) struct Chosen {
     pub(super) manifest: Option<u64>,
     /// Data about each object from outside of it.
     pub(super) sidecars: Sidecars,
+    /// What the user would want to know.
+    pub(super) notes: Vec<String>,
+    pub(super) passed_over: PassedOver,
 }
 
 impl Chosen {
@@ -43,11 +52,19 @@ impl Chosen {
 
     /// The error of an object.
     pub(super) fn broken_at(&self, listed: &Listed, source: FormatError) -> IndexError {
-        let object = match listed.path.as_slice() {
+        IndexError::Format { object: self.place_at(listed), source }
+    }
+
+    /// The name of object `number` in messages.
+    pub(super) fn place_of(&self, number: usize) -> String {
+        self.place_at(&self.listing.listed(number))
+    }
+
+    fn place_at(&self, listed: &Listed) -> String {
+        match listed.path.as_slice() {
             b"" => self.place.clone(),
             path => format!("{}/{}", self.place, lossy(path)),
-        };
-        IndexError::Format { object, source }
+        }
     }
 }
 
@@ -83,31 +100,55 @@ impl Sidecars {
     }
 }
 
-/// The objects of a source that a format uses.
-pub(super) fn selection(format: &Format) -> Result<Box<dyn Selection>, IndexError> {
-    match format {
-        Format::ImageFolder => Ok(Box::new(image_folder::Images)),
-        Format::Files(Files::Glob(pattern)) => glob(pattern),
-        Format::Files(Files::Manifest(_)) => Ok(Box::new(Everything)),
-        _ => Ok(Box::new(Visible { ends: ends(format) })),
-    }
+/// The objects of a source that a dataset uses. What is not taken is counted in `passed_over`.
+pub(super) fn selection<'a>(
+    dataset: &Dataset,
+    passed_over: &'a PassedOver,
+) -> Result<Box<dyn Selection + 'a>, IndexError> {
+    let format = &dataset.format;
+    let pattern = match dataset.files() {
+        Some(Files::Manifest(_)) => return Ok(Box::new(Everything)),
+        Some(Files::Glob(pattern)) => Some(Pattern::new(pattern)?),
+        None => None,
+    };
+    let selection: Box<dyn Selection + 'a> = match (format, pattern) {
+        (Format::ImageFolder, pattern) => Box::new(image_folder::Images { pattern }),
+        (Format::Files(_), Some(pattern)) => Box::new(pattern),
+        (_, pattern) => Box::new(Visible { names: names(format), pattern, passed_over }),
+    };
+    Ok(selection)
 }
 
 /// Whether a name is one of those that a format uses, itself or as an index beside.
 pub(crate) fn ends(format: &Format) -> fn(&[u8]) -> bool {
+    names(format).0
+}
+
+/// Whether a format uses a name for samples, and whether it uses it beside them.
+fn names(format: &Format) -> (fn(&[u8]) -> bool, fn(&[u8]) -> bool) {
+    let none: fn(&[u8]) -> bool = |_| false;
     match format {
-        Format::ImageFolder => is_image,
-        Format::Files(_) | Format::Raw(_) | Format::Mds | Format::LitData { .. } => |_| true,
-        Format::TfRecord(_) => |name| is_tfrecord(name) || is_index(name),
-        Format::WebDataset => |name| name.ends_with(b".tar") || is_index(name),
-        Format::Megatron => |name| name.ends_with(b".bin") || name.ends_with(b".idx"),
-        Format::Npy => |name| name.ends_with(b".npy"),
-        Format::Npz { .. } => |name| name.ends_with(b".npz"),
-        Format::Parquet(_) => |name| ends_in(name, &[".parquet", ".parq", ".pq"]),
-        Format::Arrow => |name| ends_in(name, &[".arrow", ".arrows", ".feather", ".ipc"]),
-        Format::Hdf5 { .. } => |name| ends_in(name, &[".h5", ".hdf5", ".hdf", ".he5", ".nc"]),
-        Format::Lmdb => |name| ends_in(name, &[".mdb", ".lmdb"]) && !name.ends_with(b"lock.mdb"),
-        Format::Ffcv => |name| ends_in(name, &[".beton", ".ffcv"]),
+        Format::ImageFolder => (is_image, none),
+        Format::Files(_) | Format::Raw(_) | Format::Mds | Format::LitData { .. } => {
+            (|_| true, none)
+        }
+        Format::TfRecord(_) => (is_tfrecord, is_index),
+        Format::WebDataset => (|name| ends_in(name, &[".tar"]), is_index),
+        Format::Megatron => (|name| ends_in(name, &[".bin"]), is_index),
+        Format::Npy => (|name| ends_in(name, &[".npy"]), none),
+        Format::Npz { .. } => (|name| ends_in(name, &[".npz"]), none),
+        Format::Parquet(_) => (is_parquet, none),
+        Format::Arrow => (
+            |name| ends_in(name, &[".arrow", ".arrows", ".feather", ".ipc"]),
+            saved_dataset::is_beside,
+        ),
+        Format::Hdf5 { .. } => {
+            (|name| ends_in(name, &[".h5", ".hdf5", ".hdf", ".he5", ".nc"]), none)
+        }
+        Format::Lmdb => {
+            (|name| ends_in(name, &[".mdb", ".lmdb"]) && !name.ends_with(b"lock.mdb"), none)
+        }
+        Format::Ffcv => (|name| ends_in(name, &[".beton", ".ffcv"]), none),
     }
 }
 
@@ -116,23 +157,31 @@ pub(super) fn choose(
     dataset: &Dataset,
     store: &dyn Store,
     listing: Listing,
+    passed_over: PassedOver,
 ) -> Result<Chosen, IndexError> {
     let place = without_slash(&dataset.source);
-    let (mut classes, mut sidecars, mut manifest) = (Classes::None, Sidecars::Nothing, None);
+    let (mut classes, mut sidecars, mut notes) = (Classes::None, Sidecars::Nothing, Vec::new());
+    let (listing, full, manifest) = match dataset.files() {
+        Some(Files::Manifest(path)) => {
+            let (objects, hash) = manifest::choose(path, &listing)?;
+            (objects, Some(listing), Some(hash))
+        }
+        _ => (listing, None, None),
+    };
     let listing = match &dataset.format {
         Format::ImageFolder => {
             classes = Classes::Directories;
-            image_folder::choose(&place, listing)?
-        }
-        Format::Files(Files::Manifest(path)) => {
-            let (objects, hash) = manifest::choose(path, &listing)?;
-            manifest = Some(hash);
-            objects
+            let is_picked = dataset.picked.is_some();
+            image_folder::choose(&place, listing, is_picked, &mut notes)?
         }
         Format::TfRecord(_) | Format::WebDataset | Format::Megatron => {
-            let (objects, indexes) = part_indexes(&listing);
-            sidecars = Sidecars::Index(indexes);
+            let objects = without_indexes(&listing);
+            sidecars = Sidecars::Index(indexes_beside(full.as_ref().unwrap_or(&listing), &objects));
             objects
+        }
+        Format::Arrow if manifest.is_none() => {
+            let is_picked = dataset.picked.is_some();
+            saved_dataset::choose(&place, store, &listing, is_picked)?
         }
         Format::Mds => {
             let (objects, shards) = shards::mds(&place, store, &listing)?;
@@ -146,35 +195,136 @@ pub(super) fn choose(
         }
         _ => listing,
     };
-    Ok(Chosen { place, listing, classes, manifest, sidecars })
+    if !matches!(sidecars, Sidecars::Mds(_) | Sidecars::LitData(_)) {
+        splits::check(dataset, &place, &listing, &mut notes)?;
+    }
+    notes.extend(passed_over.note(&place, &dataset.format));
+    Ok(Chosen { place, listing, classes, manifest, sidecars, notes, passed_over })
 }
 
 /// The objects that a manifest names, for a source that cannot be listed.
 pub(super) fn look_up(
-    source: &Location,
+    dataset: &Dataset,
     manifest: &Path,
     store: &dyn Store,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Chosen, IndexError> {
     let (listing, hash) = manifest::look_up(manifest, store, progress)?;
-    let place = without_slash(source);
-    let (classes, sidecars) = (Classes::None, Sidecars::Nothing);
-    Ok(Chosen { place, listing, classes, manifest: Some(hash), sidecars })
+    Ok(Chosen {
+        place: without_slash(&dataset.source),
+        listing,
+        classes: Classes::None,
+        manifest: Some(hash),
+        sidecars: Sidecars::Nothing,
+        notes: Vec::new(),
+        passed_over: PassedOver::default(),
+    })
 }
 
 /// Files by their names, without hidden ones.
-struct Visible {
-    ends: fn(&[u8]) -> bool,
+struct Visible<'a> {
+    /// Those of samples, and those beside them.
+    names: (fn(&[u8]) -> bool, fn(&[u8]) -> bool),
+    pattern: Option<Pattern>,
+    passed_over: &'a PassedOver,
 }
 
-impl Selection for Visible {
+impl Selection for Visible<'_> {
     fn enters(&self, path: &[u8]) -> bool {
         !is_hidden(path)
     }
 
     fn takes(&self, path: &[u8]) -> bool {
-        !is_hidden(path) && (self.ends)(name_of(path))
+        let (of_samples, beside) = self.names;
+        let name = name_of(path);
+        if is_hidden(path) {
+            return false;
+        }
+        if beside(name) {
+            return true;
+        }
+        match &self.pattern {
+            Some(pattern) => pattern.takes(path) && (pattern.names_files || of_samples(name)),
+            None if of_samples(name) => true,
+            None => {
+                self.passed_over.add(path);
+                false
+            }
+        }
     }
+}
+
+/// The files that are in a source and not taken, hidden ones apart; of many the first that were seen.
+#[derive(Debug, Default)]
+pub(super) struct PassedOver(Mutex<BTreeSet<Vec<u8>>>);
+
+/// Most files that are kept.
+const PASSED_OVER_MAX: usize = 1_000;
+
+impl PassedOver {
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, path: &[u8]) {
+        let mut paths = self.paths();
+        if paths.len() < PASSED_OVER_MAX {
+            paths.insert(path.to_vec());
+        }
+    }
+
+    /// The end of a sentence about a source without samples.
+    fn said(&self) -> String {
+        let paths = self.paths();
+        let Some(first) = paths.first() else { return String::new() };
+        let is_compressed = ends_in(first, &[".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"]);
+        let advice = if is_compressed {
+            "; samples of a tar that is compressed as a whole cannot be read alone: decompress it"
+        } else {
+            ""
+        };
+        format!(", and there are other files, such as `{}`{advice}", lossy(first))
+    }
+
+    /// What is said of files whose names are like those of samples, and not quite.
+    fn note(&self, place: &str, format: &Format) -> Option<String> {
+        let word = alike(format)?.as_bytes();
+        let is_alike = |path: &&Vec<u8>| {
+            name_of(path).windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+        };
+        let paths = self.paths();
+        let mut alike = paths.iter().filter(is_alike);
+        let first = lossy(alike.next()?);
+        let others = match alike.count() {
+            0 => String::new(),
+            count => format!(" and {count} more like it"),
+        };
+        let format = format.name();
+        Some(format!(
+            "{place}: passes over `{first}`{others}, because format {format} takes other names; a `manifest` takes any"
+        ))
+    }
+}
+
+/// A part of the names of a format, from which a file that is passed over may be meant as a sample.
+fn alike(format: &Format) -> Option<&'static str> {
+    Some(match format {
+        Format::TfRecord(_) => "tfrec",
+        Format::WebDataset => ".tar",
+        Format::Npy => ".npy",
+        Format::Npz { .. } => ".npz",
+        Format::Parquet(_) => ".parq",
+        Format::Arrow => ".arrow",
+        Format::Hdf5 { .. } => ".h5",
+        Format::Lmdb => ".lmdb",
+        Format::Ffcv => ".beton",
+        Format::ImageFolder
+        | Format::Files(_)
+        | Format::Raw(_)
+        | Format::Mds
+        | Format::LitData { .. }
+        | Format::Megatron => return None,
+    })
 }
 
 /// All files, hidden or not: a manifest selects among them.
@@ -191,11 +341,24 @@ impl Selection for Everything {
 }
 
 /// Files by a pattern, hidden or not.
-struct Matching {
+struct Pattern {
     matcher: GlobMatcher,
+    /// Whether its last part is more than `*` or `**`: then it says which files are meant, whatever they end in.
+    names_files: bool,
 }
 
-impl Selection for Matching {
+impl Pattern {
+    fn new(pattern: &str) -> Result<Self, IndexError> {
+        let glob = GlobBuilder::new(pattern).literal_separator(true).build();
+        let glob =
+            glob.map_err(|source| IndexError::Glob { pattern: pattern.to_owned(), source })?;
+        let last = pattern.rsplit('/').next().unwrap_or_default();
+        let names_files = !last.bytes().all(|byte| byte == b'*');
+        Ok(Self { matcher: glob.compile_matcher(), names_files })
+    }
+}
+
+impl Selection for Pattern {
     fn enters(&self, _path: &[u8]) -> bool {
         true
     }
@@ -206,19 +369,27 @@ impl Selection for Matching {
     }
 }
 
-fn glob(pattern: &str) -> Result<Box<dyn Selection>, IndexError> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    let glob = glob.map_err(|source| IndexError::Glob { pattern: pattern.to_owned(), source })?;
-    Ok(Box::new(Matching { matcher: glob.compile_matcher() }))
+/// The endings that writers of Parquet use, and pandas with a compression.
+fn is_parquet(name: &[u8]) -> bool {
+    ends_in(name, &[".parquet", ".parq", ".pq"])
+        || [".gzip", ".gz", ".snappy", ".zstd", ".brotli", ".br", ".lz4"].iter().any(|end| {
+            let start = name.len().checked_sub(end.len());
+            start.is_some_and(|at| {
+                ends_in(&name[at..], &[*end]) && ends_in(&name[..at], &[".parquet"])
+            })
+        })
 }
 
 /// The naming conventions of TFDS, `tf.io` and the scripts of `MLPerf`.
 fn is_tfrecord(name: &[u8]) -> bool {
+    if ends_in(name, &[".bak", ".tmp", ".json", ".txt", ".md", ".md5", ".sha256", "~"]) {
+        return false;
+    }
     let is_numbered = |part: &[u8]| {
         let [before, middle @ .., after] = part else { return false };
         before.is_ascii_digit() && middle == b"-of-" && after.is_ascii_digit()
     };
-    let is_called = name.windows(8).any(|part| part == b"tfrecord");
+    let is_called = name.windows(8).any(|part| part.eq_ignore_ascii_case(b"tfrecord"));
     is_called
         || name.windows(6).any(is_numbered)
         || ends_in(name, &[".tfrec", ".tfr", ".record", ".records"])
@@ -229,8 +400,12 @@ pub(crate) fn is_index(name: &[u8]) -> bool {
     ends_in(name, &[".idx", ".index"])
 }
 
+/// In any case, as torchvision compares the endings of images.
 fn ends_in(name: &[u8], ends: &[&str]) -> bool {
-    ends.iter().any(|end| name.ends_with(end.as_bytes()))
+    ends.iter().any(|end| {
+        let start = name.len().checked_sub(end.len());
+        start.is_some_and(|start| name[start..].eq_ignore_ascii_case(end.as_bytes()))
+    })
 }
 
 fn is_hidden(path: &[u8]) -> bool {
@@ -241,25 +416,41 @@ fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// Separates objects from the indexes beside them. An index belongs to the object with the same
-/// name, with or without its extension.
-fn part_indexes(listing: &Listing) -> (Listing, Vec<Option<Listed>>) {
+/// The objects of a listing that are no indexes of others.
+fn without_indexes(listing: &Listing) -> Listing {
     let mut chosen = Listing::default();
-    let mut indexes = Vec::new();
     for (number, directory) in listing.directories.iter().enumerate() {
-        let is_other = |object: &usize| is_index(listing.name_of(*object).0);
-        let (others, objects): (Vec<_>, Vec<_>) = listing.objects_of(number).partition(is_other);
-        let others: BTreeMap<&[u8], usize> =
-            others.into_iter().map(|other| (stem_of(listing.name_of(other).0), other)).collect();
-        for object in objects {
-            let (name, _) = listing.name_of(object);
-            let beside = others.get(name).or_else(|| others.get(stem_of(name)));
-            indexes.push(beside.map(|other| listing.listed(*other)));
-            listing.copy_object(object, directory, &mut chosen);
+        for object in listing.objects_of(number) {
+            if !is_index(listing.name_of(object).0) {
+                listing.copy_object(object, directory, &mut chosen);
+            }
         }
     }
     listing.copy_other_directories(&mut chosen);
-    (chosen, indexes)
+    chosen
+}
+
+/// For each object of `chosen` the index beside it in `listing`: the one with the same name, with or without its
+/// extension.
+fn indexes_beside(listing: &Listing, chosen: &Listing) -> Vec<Option<Listed>> {
+    let mut indexes: BTreeMap<(&[u8], &[u8]), usize> = BTreeMap::new();
+    for (number, directory) in listing.directories.iter().enumerate() {
+        for object in listing.objects_of(number) {
+            let name = listing.name_of(object).0;
+            if is_index(name) {
+                indexes.insert((directory.name.as_slice(), stem_of(name)), object);
+            }
+        }
+    }
+    let mut found = Vec::with_capacity(chosen.objects.len());
+    for (number, directory) in chosen.directories.iter().enumerate() {
+        for object in chosen.objects_of(number) {
+            let (name, _) = chosen.name_of(object);
+            let of = |name| indexes.get(&(directory.name.as_slice(), name));
+            found.push(of(name).or_else(|| of(stem_of(name))).map(|it| listing.listed(*it)));
+        }
+    }
+    found
 }
 
 /// A name without its last extension.
@@ -268,7 +459,7 @@ fn stem_of(name: &[u8]) -> &[u8] {
 }
 
 /// The error for a source without samples.
-pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
+pub(super) fn no_samples(dataset: &Dataset, passed_over: &PassedOver) -> IndexError {
     let looked_for = match &dataset.format {
         Format::ImageFolder => "images below the directories of classes",
         Format::Files(Files::Glob(_)) => "files that match its pattern",
@@ -279,7 +470,10 @@ pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
         }
         Format::WebDataset => ".tar",
         Format::Mds => "the shards in its index.json",
-        Format::LitData { .. } => "the chunks in its index.json",
+        Format::LitData { sequence_length: Some(_) } => {
+            "chunks in its index.json that have as many tokens as `sequence_length`"
+        }
+        Format::LitData { sequence_length: None } => "the chunks in its index.json",
         Format::Megatron => ".bin with an .idx beside",
         Format::Npy => ".npy",
         Format::Npz { .. } => ".npz",
@@ -290,7 +484,9 @@ pub(super) fn no_samples(dataset: &Dataset) -> IndexError {
         Format::Ffcv => ".beton, .ffcv",
     };
     let (root, format) = (dataset.source.to_string(), dataset.format.name());
-    IndexError::NoSamples { root, format, looked_for }
+    let picked = dataset.picked.iter().map(|picked| format!(", {picked}"));
+    let others = picked.chain([passed_over.said()]).collect();
+    IndexError::NoSamples { root, format, looked_for, others }
 }
 
 /// The prefix of the paths of objects in messages.

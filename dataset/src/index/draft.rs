@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeSet, ops};
 
+use serde::{Deserialize, Serialize};
+use tierfeed_transform::container::Column;
+
 use crate::{
-    format::{Encoding, FormatError, Range},
+    format::{Encoding, FormatError, Range, Stated},
     source::{Directory, Listed, Listing, Object},
 };
 
@@ -15,13 +18,25 @@ pub(super) struct Draft {
     pub(super) kind: SourceKind,
     /// The text of the format.
     pub(super) format: String,
-    /// The columns of each sample, if the format has any: as JSON.
-    pub(super) columns: Option<String>,
+    /// What the objects say about samples.
+    pub(super) contents: Contents,
     /// Whether the first part of an object's path is its class.
     pub(super) classes: Classes,
     /// In the order of sample ids; a directory may come several times.
     pub(super) listing: Listing,
     pub(super) samples: Samples,
+}
+
+/// What the objects of a dataset, or an index beside them, say about samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Contents {
+    /// The columns of each sample, if the format has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) columns: Option<Vec<Column>>,
+    /// What samples are whose bytes do not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stated: Option<Stated>,
 }
 
 /// The kind of the source.
@@ -68,12 +83,12 @@ pub(super) struct RangeTable {
     pub(super) places: Vec<(u64, u64)>,
     /// For each sample, or empty if all are plain.
     pub(super) encodings: Vec<Encoding>,
-    /// For each sample, or empty if none has one; `u32::MAX` for none.
-    pub(super) labels: Vec<u32>,
+    /// For each sample, or empty if none has one; [`NO_LABEL`] for none.
+    pub(super) labels: Vec<i64>,
 }
 
 /// The label of a sample without one, if other samples have labels.
-pub(super) const NO_LABEL: u32 = u32::MAX;
+pub(super) const NO_LABEL: i64 = i64::MIN;
 
 impl RangeTable {
     /// Appends the samples of the next object, which is `size` bytes long.

@@ -99,7 +99,7 @@ pub enum IndexError {
         name: &'static str,
     },
     /// The dataset has no samples.
-    #[error("{root}: no samples; format {format} looks for {looked_for}")]
+    #[error("{root}: no samples; format {format} looks for {looked_for}{others}")]
     NoSamples {
         /// Path of the source.
         root: String,
@@ -107,6 +107,36 @@ pub enum IndexError {
         format: &'static str,
         /// The objects that the format uses.
         looked_for: &'static str,
+        /// The files that are there, as the end of a sentence.
+        others: String,
+    },
+    /// Files of a test or validation split lie beside others.
+    #[error(
+        "{root}: `{held_out}` is of a test or validation split by its name, and `{other}` beside it is not: a training \
+         would read both; pick its files with `glob`, for example `{pattern}`, or all with `**`"
+    )]
+    SplitsTogether {
+        /// Path of the source.
+        root: String,
+        /// The first file that is held out by its name.
+        held_out: String,
+        /// The first one that is not.
+        other: String,
+        /// A pattern for the files to train on.
+        pattern: String,
+    },
+    /// The source holds the splits of a dataset of Hugging Face.
+    #[error(
+        "{root}: a DatasetDict with the splits {splits}, and a training would read all of them; the source is one of \
+         these directories, or pick files with `glob`, for example `{pattern}`"
+    )]
+    DatasetDict {
+        /// Path of the directory.
+        root: String,
+        /// The names of the splits.
+        splits: String,
+        /// A pattern for the files of one.
+        pattern: String,
     },
     /// The dataset has more samples than 32 bits can number.
     #[error("{root}: {samples} samples; at most {} can be numbered", u32::MAX)]

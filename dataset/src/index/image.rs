@@ -13,9 +13,9 @@
 //! | 8 each | object: where its first record starts (records) |
 //! | 16 each | sample: where it starts, its stored bytes (ranges) |
 //! | 16 each | sample: bytes when decoded, CRC-32 of them, 1 if deflated (flag 1) |
-//! | 4 each | sample: label (flag 2) |
+//! | 4 or 8 each | sample: label, the smallest number for none (flag 2; 8 with flag 16) |
 //! | 16 each | directory: end of its name, first object |
-//! | … | format (for MDS and LitData a zero and the columns as JSON behind it), source, names of directories, names of objects |
+//! | … | format (behind it a zero and what the files say about samples as JSON, if they say something), source, names of directories, names of objects |
 //! | 8 | fingerprint: xxh3-64 of everything before |
 //! | 8 each | directory: time |
 //! | 8 | checksum: xxh3-64 of the fingerprint and of the times |
@@ -27,7 +27,7 @@ use std::{fmt, ops::Range};
 
 use tierfeed_numa_memory::FileBytes;
 
-use super::draft::{Classes, SourceKind, split_etag};
+use super::draft::{Classes, Contents, NO_LABEL, SourceKind, split_etag};
 use crate::format::Encoding;
 
 mod check;
@@ -45,7 +45,7 @@ pub(super) use source_file::Access;
 
 /// Like PNG's: a byte that is no ASCII, and line ends that a text transfer would change.
 const MAGIC: [u8; 8] = *b"\x89tfidx\r\n";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEADER_BYTES: usize = 8 + 4 * 4 + 2 * 8 + 6 * 8;
 const OBJECT_BYTES: usize = 24;
 const PLACE_BYTES: usize = 16;
@@ -60,7 +60,12 @@ const FLAG_ENCODINGS: u32 = 1;
 const FLAG_LABELS: u32 = 2;
 const FLAG_BUCKET: u32 = 4;
 const FLAG_CLASSES: u32 = 8;
-const FLAGS: u32 = FLAG_ENCODINGS | FLAG_LABELS | FLAG_BUCKET | FLAG_CLASSES;
+/// A label does not fit in four bytes.
+const FLAG_WIDE_LABELS: u32 = 16;
+const FLAGS: u32 = FLAG_ENCODINGS | FLAG_LABELS | FLAG_BUCKET | FLAG_CLASSES | FLAG_WIDE_LABELS;
+
+/// The label of a sample without one, where labels have four bytes.
+const NO_NARROW_LABEL: i32 = i32::MIN;
 
 /// How the samples lie in the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +103,10 @@ impl Header {
         self.flags & FLAG_LABELS != 0
     }
 
+    fn label_bytes(&self) -> usize {
+        if self.flags & FLAG_WIDE_LABELS == 0 { 4 } else { 8 }
+    }
+
     fn has_encodings(&self) -> bool {
         self.flags & FLAG_ENCODINGS != 0
     }
@@ -114,7 +123,7 @@ impl Header {
             times(objects_unless(self.kind != Kind::Records), 8),
             times(samples_if(self.kind == Kind::Ranges), PLACE_BYTES),
             times(samples_if(self.has_encodings()), ENCODING_BYTES),
-            times(samples_if(self.has_labels()), 4),
+            times(samples_if(self.has_labels()), self.label_bytes()),
             times(self.directories, DIRECTORY_BYTES),
             self.format,
             self.source,
@@ -227,9 +236,10 @@ impl Image {
         self.format_section().split_once('\0').map_or(self.format_section(), |(format, _)| format)
     }
 
-    /// The columns of each sample as JSON.
-    pub(super) fn columns(&self) -> Option<&str> {
-        self.format_section().split_once('\0').map(|(_, columns)| columns)
+    /// What the objects say about samples.
+    pub(super) fn contents(&self) -> Contents {
+        let contents = self.format_section().split_once('\0');
+        contents.and_then(|(_, it)| serde_json::from_str(it).ok()).unwrap_or_default()
     }
 
     fn format_section(&self) -> &str {
@@ -292,8 +302,19 @@ impl Image {
         }
     }
 
-    pub(super) fn label(&self, sample: u32) -> u32 {
-        u32_at(&self.storage.bytes()[self.at.labels.clone()], sample as usize * 4)
+    pub(super) fn label(&self, sample: u32) -> Option<i64> {
+        if !self.header.has_labels() {
+            return None;
+        }
+        let labels = &self.storage.bytes()[self.at.labels.clone()];
+        let at = sample as usize * self.header.label_bytes();
+        match self.header.label_bytes() {
+            4 => {
+                let label = u32_at(labels, at).cast_signed();
+                (label != NO_NARROW_LABEL).then_some(label.into())
+            }
+            _ => Some(u64_at(labels, at).cast_signed()).filter(|label| *label != NO_LABEL),
+        }
     }
 
     pub(super) fn directories(&self) -> usize {

@@ -13,19 +13,56 @@ use super::{
 };
 use crate::{
     Dataset, Format,
-    format::{FormatError, Range, Raw, Records, Rest},
+    format::{FormatError, Range, Raw, Records, Rest, Stated},
     source::Store,
 };
 use gathered::Gathered;
 use known::Known;
 
+/// An object, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Parsed {
+    samples: Found,
+    /// What it says about them, if their bytes do not.
+    stated: Option<Stated>,
+    /// What its reader would want to know.
+    note: Option<String>,
+}
+
 /// The samples of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Parsed {
+enum Found {
     /// The whole object is one sample.
     Whole,
     Records(Records),
     Ranges(Vec<Range>),
+}
+
+impl Parsed {
+    fn new(samples: Found, stated: Option<Stated>) -> Self {
+        Self { samples, stated, note: None }
+    }
+}
+
+impl From<Found> for Parsed {
+    fn from(samples: Found) -> Self {
+        Self::new(samples, None)
+    }
+}
+
+/// The samples of all objects, and what these say about them.
+#[derive(Debug)]
+pub(super) struct AllParsed {
+    pub(super) samples: Samples,
+    pub(super) stated: Option<Stated>,
+    /// What the reader of the objects would want to know.
+    pub(super) notes: Vec<String>,
+}
+
+impl From<Samples> for AllParsed {
+    fn from(samples: Samples) -> Self {
+        Self { samples, stated: None, notes: Vec::new() }
+    }
 }
 
 /// The samples of all chosen objects. Unchanged objects that `previous` knows are taken from there.
@@ -35,10 +72,10 @@ pub(super) fn samples(
     chosen: &Chosen,
     previous: Option<&Index>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Samples, IndexError> {
+) -> Result<AllParsed, IndexError> {
     match &dataset.format {
-        Format::ImageFolder | Format::Files(_) => Ok(Samples::Objects),
-        Format::Raw(raw) => raw_records(*raw, chosen),
+        Format::ImageFolder | Format::Files(_) => Ok(Samples::Objects.into()),
+        Format::Raw(raw) => Ok(raw_records(*raw, chosen)?.into()),
         _ => read_objects(dataset, store, chosen, previous, progress),
     }
 }
@@ -49,7 +86,7 @@ fn read_objects(
     chosen: &Chosen,
     previous: Option<&Index>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Samples, IndexError> {
+) -> Result<AllParsed, IndexError> {
     let known = Known::of(dataset, previous);
     let parse = |number: usize| {
         let listed = chosen.listing.listed(number);

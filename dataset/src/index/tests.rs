@@ -166,7 +166,7 @@ fn what_is_no_set_of_records_is_refused_with_the_numbers() {
     let directory = tree(&[("a", 20), ("b", 25), ("c/d", 10), ("e/empty", 0)]);
     let of = |name: &str| records(&directory.path().join(name), 10);
     let expected = "D/b: 25 B of records, which are 2 of 10 B and 5 B more; \
-                    correct the size of a record or remove the file";
+                    correct the size of a record, or leave the file out by a `glob` for the others";
     check_refused(&of(""), &directory, expected);
     check_refused(
         &of("e"),

@@ -5,7 +5,6 @@ No function here copies the sample. `docs/formats.md` shows how other formats ar
 
 from __future__ import annotations
 
-import bisect
 import functools
 import io
 import re
@@ -93,42 +92,46 @@ def members(sample: Bytes) -> dict[str, Any]:
 def row_group(
     sample: Bytes, index: Index, number: int, columns: Sequence[str] | None = None
 ) -> pyarrow.Table:
-    """The rows of Parquet sample `number` of `index`, with all columns that lie in it, or `columns`.
+    """The rows of Parquet sample `number` of `index`, with `columns` or those that the index selects.
 
     Needs pyarrow. Reads the footer of each file once, from the file.
     """
     from pyarrow import parquet
 
     extent = index.extent(number)
-    metadata, starts = _footer(extent.path, index.fingerprint)
-    group = bisect.bisect_right(starts, extent.offset) - 1
+    metadata = _footer(extent.path, index.fingerprint)
+    place, of_file = index._native.place_in_file(number)
+    # Each row group is a sample, or each of its selected columns.
+    group, chunk = divmod(place, of_file // metadata.num_row_groups)
     if columns is None:
-        columns = [
-            path
-            for path, start, end in _chunks(metadata.row_group(group))
-            if extent.offset <= start and end <= extent.offset + extent.len
-        ]
+        columns = index._native.selected_columns
+        if of_file > metadata.num_row_groups or index.format.startswith("parquet, column chunks"):
+            paths = columns or _paths(metadata)
+            columns = [paths[chunk]]
+    if metadata.row_group(group).num_rows == 0:
+        return _no_rows(metadata, columns)
     window = Window(sample, extent.offset)
     file = parquet.ParquetFile(window, metadata=metadata)
-    return file.read_row_group(group, columns=list(columns), use_threads=False)
+    return file.read_row_group(group, columns=columns and list(columns), use_threads=False)
 
 
 @functools.lru_cache(_FOOTERS_MAX)
-def _footer(path: Path, fingerprint: str) -> tuple[Any, list[int]]:
-    """The metadata of a file, and where each of its row groups starts."""
+def _footer(path: Path, fingerprint: str) -> Any:
+    """The metadata of a file."""
     from pyarrow import parquet
 
-    metadata = parquet.read_metadata(path)
-    groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
-    return metadata, [min(start for _, start, _ in _chunks(group)) for group in groups]
+    return parquet.read_metadata(path)
 
 
-def _chunks(group: Any) -> list[tuple[str, int, int]]:
-    """Path, start and end of each column chunk."""
-    found = []
-    for column in (group.column(number) for number in range(group.num_columns)):
-        start = column.data_page_offset
-        if column.dictionary_page_offset is not None:
-            start = min(start, column.dictionary_page_offset)
-        found.append((column.path_in_schema, start, start + column.total_compressed_size))
-    return found
+def _paths(metadata: Any) -> list[str]:
+    """The columns of a file, by their paths."""
+    return [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+
+
+def _no_rows(metadata: Any, columns: Sequence[str] | None) -> pyarrow.Table:
+    """A table without rows: the pages of an empty row group, if there are any, cannot be read."""
+    from pyarrow import parquet
+
+    empty = io.BytesIO()
+    parquet.write_table(metadata.schema.to_arrow_schema().empty_table(), empty)
+    return parquet.ParquetFile(empty).read(columns=columns and list(columns), use_threads=False)

@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -60,10 +61,13 @@ def briefing(job: str, index: str | None, launched: Mapping[str, str]) -> str:
 def write_index(path: str, source: str | os.PathLike[str], keys: Mapping[str, object]) -> None:
     """Lists a dataset and writes its index to `path`; still valid entries of a file there are used.
 
-    Raises `Reconfigure` if a key is wrong, or if the source is not what its format says.
+    Raises `Reconfigure` if a key is wrong, or if the source is not what its format says. What its user
+    would want to know of the dataset is a warning.
     """
     given = {name: value for name, value in keys.items() if value is not None}
-    _answer("index", {"source": _bytes(source), "output": _bytes(path), "keys": given})
+    document = {"source": _bytes(source), "output": _bytes(path), "keys": given}
+    for warning in _answer("index", document).splitlines():
+        warnings.warn(warning, stacklevel=3)
 
 
 def how_to_start() -> str:

@@ -190,7 +190,7 @@ impl ColdReader {
         let (mut stored, mut fields) = (Vec::new(), Vec::new());
         let wanted = samples.iter().map(|sample| Wanted {
             sample: sample.0,
-            label: self.index.label(*sample).map(i64::from),
+            label: self.index.label(*sample),
             len: self.len_of(*sample),
         });
         let wanted: Vec<_> = wanted.collect();
@@ -283,7 +283,7 @@ impl ColdReader {
 
     /// Whether its samples have labels.
     pub(crate) fn has_labels(&self) -> bool {
-        self.index.sizes().next().is_some() && self.index.label(SampleId(0)).is_some()
+        self.index.has_labels()
     }
 
     fn read_into(

@@ -181,7 +181,7 @@ impl Agent {
             }
             Answer::Lease { connection, lease, offset, batch } => {
                 let catalog = &self.catalog;
-                let label = |sample| catalog.label(sample).map(i64::from);
+                let label = |sample| catalog.label(sample);
                 let outcome = self.server.lease(connection, lease, offset, &batch, label);
                 self.check(connection, outcome);
             }

@@ -55,7 +55,8 @@ fn walk(index: &Index) {
         );
         assert!(!index.object_name(sample).is_empty());
         let label = index.label(sample);
-        assert!(classes == 0 || label.is_some_and(|label| (label as usize) < classes), "{label:?}");
+        let class = label.and_then(|label| usize::try_from(label).ok());
+        assert!(classes == 0 || class.is_some_and(|class| class < classes), "{label:?}");
     }
 }
 

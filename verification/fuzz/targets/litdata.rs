@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
             assert_rising(file, &ranges);
             assert_eq!(ranges.len(), chunk.items as usize);
         }
-        let Content::Tokens { token_bytes } = index.content else { continue };
+        let Content::Tokens { token_bytes, .. } = index.content else { continue };
         for block_tokens in [1, 7, u64::MAX].map(|tokens| NonZeroU64::new(tokens).expect("above 0"))
         {
             let blocks = parsed(file, |object| {

@@ -1,12 +1,15 @@
-//! What a job learns of the columns of its datasets when their indexes are read: for MDS and LitData these say which
-//! fields a sample has.
+//! What a job learns of its datasets when their indexes are read: for MDS and LitData these say which fields a sample
+//! has, for others what its elements are.
 
 use tierfeed_dataset::{Catalog, Index};
 use tierfeed_transform::{Container, Pipeline, Work, container::Column};
 
-use super::Job;
+use super::{
+    Job,
+    elements::{self, ElementsError},
+};
 
-/// The columns of a dataset are not what its transform needs.
+/// A dataset is not what its transform needs.
 #[derive(Debug, thiserror::Error)]
 pub enum ColumnsError {
     /// The index does not say which there are.
@@ -45,6 +48,9 @@ pub enum ColumnsError {
         /// The field.
         field: String,
     },
+    /// The files are not what its first step says.
+    #[error(transparent)]
+    Elements(#[from] ElementsError),
     /// It is not clear which field is meant.
     #[error(
         "{dataset}: {images} of the fields of a sample are images; name one of them as {key}.field: {}", listed(.columns)
@@ -80,9 +86,9 @@ impl Job {
         });
         let indexes = std::iter::once(catalog.first()).chain(catalog.further());
         for (transform, index) in std::iter::once(first).chain(further).zip(indexes) {
-            if let Some((key, pipeline)) = transform
-                && matches!(pipeline.container(), Some(Container::Columns { .. }))
-            {
+            let Some((key, pipeline)) = transform else { continue };
+            elements::check(pipeline, &key, index)?;
+            if matches!(pipeline.container(), Some(Container::Columns { .. })) {
                 let columns = columns_for(pipeline, key, index)?;
                 *pipeline = pipeline.clone().inside(Container::Columns { columns });
             }
@@ -113,7 +119,10 @@ fn columns_for(
             Some(it) if decoded(it) => {
                 Err(ColumnsError::Pixels { dataset, key, field: it.name.clone() })
             }
-            Some(_) => Ok(columns),
+            Some(it) => {
+                elements::check_field(pipeline, &key, &dataset, it)?;
+                Ok(columns)
+            }
         };
     }
     match (count(&["jpeg", "png"]), columns.iter().find(|it| decoded(it))) {

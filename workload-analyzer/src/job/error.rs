@@ -232,6 +232,12 @@ pub enum Reason {
     /// A step of a transform is wrong.
     #[error("{0}")]
     WrongStep(tierfeed_transform::Reason),
+    /// The elements of samples are of another type.
+    #[error("the `dtype` of the dataset is `{stated}`; both say what its files hold")]
+    OtherElements {
+        /// The type that the dataset states.
+        stated: &'static str,
+    },
     /// The NUMA node is listed twice.
     #[error("each NUMA node may be listed once")]
     Repeated,
@@ -295,6 +301,12 @@ pub enum KeyConflict {
         /// The formats that have the key.
         formats: &'static str,
     },
+    /// The files of the format are listed by its own index.
+    #[error("is for other formats: the index.json of this one lists its files; remove it")]
+    ListedByIndex,
+    /// The order of the format is that of its classes.
+    #[error("is for other formats: classes say the order of this one; use `glob`")]
+    OrderedByClass,
     /// The key belongs to buckets, or to buckets of another provider.
     #[error("is for sources that start with {schemes} only; remove it")]
     OfOtherSource {

@@ -29,9 +29,9 @@ pub struct DatasetKeys {
     pub anonymous: Option<bool>,
     /// The name of the format, one of [`FORMATS`].
     pub format: String,
-    /// For `files`: a pattern.
+    /// Which files are taken: a pattern.
     pub glob: Option<String>,
-    /// For `files`: a file with a list.
+    /// Which files are taken: a file with a list.
     pub manifest: Option<String>,
     /// For `raw`: a number of bytes or a size.
     pub record_bytes: Option<String>,

@@ -144,10 +144,7 @@ fn every_key_of_a_full_job_arrives() {
     };
     let expected = Job {
         name: "resnet50".to_owned(),
-        dataset: Dataset {
-            source: Location::Path(PathBuf::from("/data/train")),
-            format: Format::ImageFolder,
-        },
+        dataset: Dataset::new(Location::Path(PathBuf::from("/data/train")), Format::ImageFolder),
         further: Vec::new(),
         cold: ColdStore {
             speed: emulated(1_000_000, 200_000_000),

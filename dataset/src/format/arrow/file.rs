@@ -4,6 +4,7 @@ use super::{
     FILE_MAGIC, Layout,
     flat::Table,
     message::{Holds, Message, read_message},
+    schema,
 };
 use crate::format::{
     FormatError, Range, ReadAt,
@@ -34,17 +35,16 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
     let (bytes, footer) = footer(object)?;
     let listed = Table::root(&bytes).and_then(|root| {
         // Field 1 is the schema.
-        root.table(1)?;
-        Some((blocks(root, 2)?, blocks(root, 3)?))
+        Some((schema::columns(root.table(1)?)?, blocks(root, 2)?, blocks(root, 3)?))
     });
-    let Some((dictionaries, batches)) = listed else {
+    let Some((columns, dictionaries, batches)) = listed else {
         let right = "File.fbs says what a footer looks like";
         return Err(malformed("the footer", footer, "damaged", right));
     };
     let mut layout = Layout {
         schema: framed_schema(object)?,
         footer: Some(Range::plain(footer, bytes.len() as u64)),
-        ..Layout::default()
+        ..Layout::of(columns)
     };
     for block in dictionaries {
         match block_message(object, block, footer)? {
@@ -71,7 +71,7 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
 /// Readers of files ignore it, and the one that Polars (2.1) writes has no length.
 fn framed_schema(object: &dyn ReadAt) -> Result<Option<Range>, FormatError> {
     match read_message(object, START_BYTES) {
-        Ok(Some(Message { range, holds: Holds::Schema, .. })) => Ok(Some(range)),
+        Ok(Some(Message { range, holds: Holds::Schema { .. }, .. })) => Ok(Some(range)),
         Err(FormatError::Read(error)) => Err(FormatError::Read(error)),
         _ => Ok(None),
     }

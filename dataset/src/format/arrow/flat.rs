@@ -60,6 +60,32 @@ impl<'a> Table<'a> {
         Self::new(self.bytes, follow(self.bytes, self.place(number)?)?)
     }
 
+    /// Bytes of the buffer that it lies in.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether field `number` is there.
+    pub(super) fn has(&self, number: usize) -> bool {
+        self.place(number).is_some()
+    }
+
+    /// The text that field `number` refers to, empty if absent.
+    pub(super) fn text(&self, number: usize) -> Option<&'a [u8]> {
+        Some(self.vector(number, 1)?.elements)
+    }
+
+    /// The tables that the vector of field `number` refers to, none if absent.
+    pub(super) fn tables(&self, number: usize) -> Option<Vec<Self>> {
+        let Some(place) = self.place(number) else { return Some(Vec::new()) };
+        let vector = self.vector(number, 4)?;
+        let first = follow(self.bytes, place)?.checked_add(4)?;
+        let table = |index: usize| {
+            Self::new(self.bytes, follow(self.bytes, first.checked_add(index * 4)?)?)
+        };
+        (0..vector.len).map(table).collect()
+    }
+
     /// The vector of elements of `element_bytes` that field `number` refers to, empty if absent.
     pub(super) fn vector(&self, number: usize, element_bytes: usize) -> Option<Vector<'a>> {
         let Some(place) = self.place(number) else {

@@ -1,6 +1,6 @@
 //! Reads the metadata of one message.
 
-use super::flat::Table;
+use super::{flat::Table, schema};
 use crate::format::{
     FormatError, Range, ReadAt,
     piece::{end_of, malformed, read, u32_at},
@@ -18,7 +18,7 @@ const EXPECTED_BYTES: u64 = 1024;
 const METADATA_BYTES_MAX: u32 = 1 << 28;
 
 /// A message and its content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     /// The whole message as framed: prefix, metadata, body.
     pub(super) range: Range,
@@ -28,11 +28,16 @@ pub(super) struct Message {
 }
 
 /// The content of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holds {
-    Schema,
+    Schema {
+        /// Names and types.
+        columns: Vec<(String, String)>,
+    },
     Dictionary,
-    Batch { rows: u64 },
+    Batch {
+        rows: u64,
+    },
 }
 
 /// Reads the message at `at`; `None` if the stream has its end mark there.
@@ -74,7 +79,7 @@ fn parse(metadata: &[u8]) -> Option<(Holds, u64)> {
     let body_bytes = unsigned(message.scalar(3, [0; 8])?)?;
     let header = message.table(2)?;
     let holds = match message.scalar(1, [0])? {
-        [1] => Holds::Schema,
+        [1] => Holds::Schema { columns: schema::columns(header)? },
         [2] => {
             check_buffers(header.table(1)?, body_bytes)?;
             Holds::Dictionary

@@ -9,10 +9,10 @@ use crate::format::{FormatError, ReadAt, piece::malformed};
 pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
     let right = "an Arrow stream starts with a schema";
     let first = read_message(object, 0)?;
-    let Some(Message { range: schema, holds: Holds::Schema, .. }) = first else {
+    let Some(Message { range: schema, holds: Holds::Schema { columns }, .. }) = first else {
         return Err(malformed("the first message", 0, "no schema", right));
     };
-    let mut layout = Layout { schema: Some(schema), ..Layout::default() };
+    let mut layout = Layout { schema: Some(schema), ..Layout::of(columns) };
     let mut at = schema.len;
     // A writer that was not closed omits the end mark; readers then stop at the end of the file.
     while at < object.len() {
@@ -20,8 +20,8 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
             refuse_more(object, at)?;
             break;
         };
-        layout.add(message)?;
         at += message.range.len;
+        layout.add(message)?;
     }
     Ok(layout)
 }
@@ -41,7 +41,7 @@ impl Layout {
                     instead: "write an Arrow file, or columns that are not dictionary-encoded",
                 });
             }
-            Holds::Schema => {
+            Holds::Schema { .. } => {
                 return Err(malformed("a message", at, "a second schema", "a stream has one"));
             }
         }

@@ -14,10 +14,16 @@ use crate::format::{
 
 const RIGHT: &str = "litdata.optimize writes what is right";
 
-/// Bytes of the types with the codes `no_header_tensor:N`, `N` from 0.
-const TENSOR_BYTES: [u64; 21] = [4, 4, 8, 8, 8, 8, 16, 16, 2, 2, 2, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2];
-/// Bytes of the types with the codes `no_header_numpy:N`, `N` from 0.
-const NUMPY_BYTES: [u64; 14] = [1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 8, 16, 1];
+/// The types with the codes `no_header_tensor:N`, `N` from 0; each ends with its bytes.
+const TENSOR_TYPES: [&str; 21] = [
+    "<f4", "<f4", "<f8", "<f8", "<c8", "<c8", "<c16", "<c16", "<f2", "<f2", "<V2", "|u1", "|i1",
+    "<i2", "<i2", "<i4", "<i4", "<i8", "<i8", "|b1", "<u2",
+];
+/// The types with the codes `no_header_numpy:N`, `N` from 0; each ends with its bytes.
+const NUMPY_TYPES: [&str; 14] = [
+    "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16",
+    "|b1",
+];
 
 #[derive(Deserialize)]
 struct IndexFile {
@@ -78,6 +84,18 @@ fn leaves_of(config: &ConfigFile) -> Option<Vec<Column>> {
     leaves::columns(names, config.data_format.as_deref()?)
 }
 
+/// The type that the code of a leaf names, in NumPy's spelling.
+#[must_use]
+pub fn type_of(code: &str) -> Option<&'static str> {
+    let (kind, number) = code.split_once(':')?;
+    let number: usize = number.parse().ok()?;
+    match kind {
+        "no_header_tensor" => TENSOR_TYPES.get(number).copied(),
+        "no_header_numpy" => NUMPY_TYPES.get(number).copied(),
+        _ => None,
+    }
+}
+
 fn content(config: &ConfigFile) -> Result<Content, FormatError> {
     if let Some(compression) = &config.compression {
         return Err(FormatError::Unsupported {
@@ -93,7 +111,7 @@ fn content(config: &ConfigFile) -> Result<Content, FormatError> {
     }
     match config.item_loader.as_deref() {
         None | Some("PyTreeLoader") => Ok(Content::Items),
-        Some("TokensLoader") => Ok(Content::Tokens { token_bytes: token_bytes(config)? }),
+        Some("TokensLoader") => tokens(config),
         Some("ParquetLoader") => Err(FormatError::Unsupported {
             what: "the chunks are Parquet files".into(),
             instead: "say `format: parquet`",
@@ -105,17 +123,13 @@ fn content(config: &ConfigFile) -> Result<Content, FormatError> {
     }
 }
 
-fn token_bytes(config: &ConfigFile) -> Result<NonZeroU64, FormatError> {
+fn tokens(config: &ConfigFile) -> Result<Content, FormatError> {
     let format = config.data_format.as_deref().and_then(<[_]>::first).map_or("", String::as_str);
-    let bytes = format.split_once(':').and_then(|(kind, number)| {
-        let number: usize = number.parse().ok()?;
-        match kind {
-            "no_header_tensor" => TENSOR_BYTES.get(number).copied(),
-            "no_header_numpy" => NUMPY_BYTES.get(number).copied(),
-            _ => None,
-        }
-    });
-    bytes.and_then(NonZeroU64::new).ok_or_else(|| {
+    let dtype = type_of(format);
+    let bytes = dtype.and_then(|it| it[2..].parse().ok()).and_then(NonZeroU64::new);
+    let content = dtype.zip(bytes);
+    let content = content.map(|(dtype, token_bytes)| Content::Tokens { token_bytes, dtype });
+    content.ok_or_else(|| {
         let right = "TokensLoader needs tensors or arrays of one dimension and a known type";
         wrong("config.data_format[0]".into(), format!("{format:?}"), right)
     })

@@ -4,32 +4,39 @@
 //! head, so the position of a column follows from head and index.
 
 use super::{FormatError, Range, ReadAt, Shard};
-use crate::format::read_ahead::ReadAhead;
+use crate::format::{label, read_ahead::ReadAhead};
 
 /// Names of the column; the first one that exists is used.
 const NAMES: [&str; 4] = ["class", "label", "y", "target"];
 /// Bytes of a size at the head of a sample.
 const SIZE_BYTES: u64 = 4;
+/// Longest text that may be a class.
+const TEXT_BYTES_MAX: usize = 32;
 
-/// The column of integers that is the class of a sample.
+/// The column that is the class of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelColumn {
     /// Sizes of the columns before it; `None` for a size that is at the head.
     before: Vec<Option<u64>>,
     /// Number of sizes at the head of a sample.
     sizes_at_head: u64,
-    integer: Integer,
+    number: Number,
 }
 
+/// How a column stores a whole number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Integer {
-    bytes: u64,
-    signed: bool,
+enum Number {
+    Binary {
+        bytes: u64,
+        is_signed: bool,
+    },
+    /// As text, whose length is at the head.
+    Text,
 }
 
-impl Integer {
+impl Number {
     fn from_encoding(encoding: &str) -> Option<Self> {
-        let (bytes, signed) = match encoding {
+        let (bytes, is_signed) = match encoding {
             "int" | "int64" => (8, true),
             "int32" => (4, true),
             "int16" => (2, true),
@@ -38,18 +45,28 @@ impl Integer {
             "uint32" => (4, false),
             "uint16" => (2, false),
             "uint8" => (1, false),
+            "str_int" => return Some(Self::Text),
             _ => return None,
         };
-        Some(Self { bytes, signed })
+        Some(Self::Binary { bytes, is_signed })
     }
 
-    /// The class in little-endian bytes, if it is in the range of classes.
-    fn class(self, bytes: &[u8]) -> Option<u32> {
-        let mut word = [0; 8];
+    /// Its size in every sample.
+    fn size(self) -> Option<u64> {
+        match self {
+            Self::Binary { bytes, .. } => Some(bytes),
+            Self::Text => None,
+        }
+    }
+
+    /// The class in the bytes of the column, if a label can be so large.
+    fn class(self, bytes: &[u8]) -> Option<i64> {
+        let Self::Binary { is_signed, .. } = self else { return label::of_text(bytes) };
+        let is_negative = is_signed && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        let mut word = [if is_negative { 0xFF } else { 0 }; 8];
         word[..bytes.len()].copy_from_slice(bytes);
-        let negative = self.signed && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-        let class = u32::try_from(u64::from_le_bytes(word)).ok();
-        class.filter(|class| !negative && *class < u32::MAX)
+        let class = i64::from_le_bytes(word);
+        (is_signed || class >= 0).then_some(class).filter(|class| *class != i64::MIN)
     }
 }
 
@@ -62,19 +79,18 @@ pub(super) fn column(
     let sizes = sizes.iter().map(|size| size.filter(|size| *size > 0)).collect::<Vec<_>>();
     NAMES.iter().find_map(|wanted| {
         let column = names.iter().position(|name| name == wanted)?;
-        let integer = Integer::from_encoding(&encodings[column])?;
-        (sizes[column] == Some(integer.bytes)).then(|| LabelColumn {
+        let number = Number::from_encoding(&encodings[column])?;
+        (sizes[column] == number.size()).then(|| LabelColumn {
             before: sizes[..column].to_vec(),
             sizes_at_head: sizes.iter().filter(|size| size.is_none()).count() as u64,
-            integer,
+            number,
         })
     })
 }
 
 /// Reads the class of every sample of a shard into `ranges`, the ranges of the shard.
 ///
-/// They stay without label if the shard has no such column, or one of the classes is negative or
-/// too large.
+/// A sample stays without label if the shard has no such column, or its class is too large or no number.
 ///
 /// # Errors
 ///
@@ -82,15 +98,8 @@ pub(super) fn column(
 pub fn labels(object: &dyn ReadAt, shard: &Shard, ranges: &mut [Range]) -> Result<(), FormatError> {
     let Some(column) = &shard.label else { return Ok(()) };
     let mut ahead = ReadAhead::new(object);
-    let mut classes = Vec::new();
-    for range in &*ranges {
-        match class(&mut ahead, column, range)? {
-            Some(class) => classes.push(class),
-            None => return Ok(()),
-        }
-    }
-    for (range, class) in ranges.iter_mut().zip(classes) {
-        range.label = Some(class);
+    for range in ranges {
+        range.label = class(&mut ahead, column, range)?;
     }
     Ok(())
 }
@@ -99,28 +108,32 @@ fn class(
     ahead: &mut ReadAhead<'_>,
     column: &LabelColumn,
     range: &Range,
-) -> Result<Option<u32>, FormatError> {
+) -> Result<Option<i64>, FormatError> {
     let sample_end = range.offset.saturating_add(range.len);
     let mut start = column.sizes_at_head.checked_mul(SIZE_BYTES);
     let mut size_at = range.offset;
+    let mut size_of = |size: Option<u64>| match size {
+        Some(size) => Ok(size),
+        None if sample_end < size_at.saturating_add(SIZE_BYTES) => Err(misfit(range)),
+        None => {
+            let size = u32::from_le_bytes(ahead.array(size_at)?);
+            size_at += SIZE_BYTES;
+            Ok(u64::from(size))
+        }
+    };
     for size in &column.before {
-        let size = match size {
-            Some(size) => *size,
-            None if sample_end < size_at.saturating_add(SIZE_BYTES) => return Err(misfit(range)),
-            None => {
-                let size = u32::from_le_bytes(ahead.array(size_at)?);
-                size_at += SIZE_BYTES;
-                size.into()
-            }
-        };
+        let size = size_of(*size)?;
         start = start.and_then(|start| start.checked_add(size));
     }
-    let end = start.and_then(|start| start.checked_add(column.integer.bytes));
+    let len = size_of(column.number.size())?;
+    let end = start.and_then(|start| start.checked_add(len));
     let (Some(start), Some(_)) = (start, end.filter(|end| *end <= range.len)) else {
         return Err(misfit(range));
     };
-    let len = usize::try_from(column.integer.bytes).expect("at most 8");
-    Ok(column.integer.class(ahead.bytes(range.offset + start, len)?))
+    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= TEXT_BYTES_MAX) else {
+        return Ok(None);
+    };
+    Ok(column.number.class(ahead.bytes(range.offset + start, len)?))
 }
 
 fn misfit(range: &Range) -> FormatError {

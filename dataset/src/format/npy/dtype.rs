@@ -1,5 +1,7 @@
 //! Computes the size of an element of an array.
 
+use std::borrow::Cow;
+
 use super::literal::Literal;
 use crate::format::{FormatError, piece::malformed};
 
@@ -40,8 +42,29 @@ fn is_name(name: &Literal) -> bool {
     }
 }
 
+/// The code of a type that is called by its name, in the byte order of the machine that reads it; else the text itself.
+pub(super) fn code(text: &str) -> Cow<'_, str> {
+    let digits = text.find(|it: char| it.is_ascii_digit()).unwrap_or(text.len());
+    let (name, bits) = text.split_at(digits);
+    let kind = match name {
+        "bool" if bits.is_empty() => return "|b1".into(),
+        "uint" => 'u',
+        "int" => 'i',
+        "float" => 'f',
+        "complex" => 'c',
+        _ => return text.into(),
+    };
+    let order = if cfg!(target_endian = "little") { '<' } else { '>' };
+    match bits.parse::<u16>() {
+        Ok(8) => format!("|{kind}1").into(),
+        Ok(bits) if bits.is_multiple_of(8) => format!("{order}{kind}{}", bits / 8).into(),
+        _ => text.into(),
+    }
+}
+
 /// A code is a byte order, a kind, a size, and for times a unit.
 fn code_bytes(code: &str, at: u64) -> Result<u64, FormatError> {
+    let code = &*self::code(code);
     let plain = code.trim_start_matches(['<', '>', '|', '=']);
     let unit_at = plain.find('[').unwrap_or(plain.len());
     let (plain, unit) = plain.split_at(unit_at);

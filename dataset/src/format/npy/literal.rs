@@ -66,7 +66,7 @@ impl Parser<'_> {
     fn literal(&mut self, depth: u32) -> Option<Literal> {
         let depth = depth.checked_sub(1)?;
         match self.rest().chars().next()? {
-            '\'' | '"' => self.string().map(Literal::Str),
+            '\'' | '"' | 'u' => self.string().map(Literal::Str),
             '0'..='9' => self.number().map(Literal::Int),
             'T' => self.take("True").map(|()| Literal::Bool(true)),
             'F' => self.take("False").map(|()| Literal::Bool(false)),
@@ -127,6 +127,8 @@ impl Parser<'_> {
     }
 
     fn string(&mut self) -> Option<String> {
+        // Python 2 marked texts so.
+        self.take("u");
         let quote = self.text[self.at..].chars().next().filter(|it| matches!(it, '\'' | '"'))?;
         let mut text = String::new();
         let mut characters = self.text[self.at + 1..].char_indices();

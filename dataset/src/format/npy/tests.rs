@@ -42,10 +42,30 @@ fn a_row_is_as_long_as_its_elements() {
 
 #[test]
 fn headers_of_python_2_and_other_blanks_are_read() {
-    let header = "{'shape': (2L, 3L), 'fortran_order': False,\n 'descr': \"<i2\"}";
+    let header = "{u'shape': (2L, 3L), 'fortran_order': False,\n 'descr': u\"<i2\"}";
     let found = records(&file(header, 12)).unwrap();
     assert_eq!((found.dtype.as_str(), found.shape.as_slice()), ("<i2", &[2, 3][..]));
     assert_eq!(found.records.offset, 10 + header.len() as u64);
+}
+
+#[test]
+fn types_may_be_called_by_their_names() {
+    check_row("'float32'", "(3, 2)", 24, 8, 3);
+    check_row("'bool'", "(3,)", 3, 1, 3);
+    assert_eq!(array("'float32'", "(3, 2)", 24).unwrap().dtype, "<f4");
+    assert_eq!(array("'uint8'", "(3, 2)", 6).unwrap().dtype, "|u1");
+}
+
+#[test]
+fn rows_of_one_long_axis_lie_together_in_either_order() {
+    let fortran = |shape: &str, data| {
+        let header = format!("{{'descr': '<f4', 'fortran_order': True, 'shape': {shape}}}");
+        records(&file(&header, data))
+    };
+    for shape in ["(6,)", "(6, 1)", "(1, 6, 1)", "(1, 1)"] {
+        fortran(shape, if shape == "(1, 1)" { 4 } else { 24 }).unwrap();
+    }
+    check_refused(fortran("(3, 2)", 24), "save numpy.ascontiguousarray(array)");
 }
 
 #[test]

@@ -18,11 +18,20 @@ const FOOTER_BYTES_MAX: u32 = 1 << 29;
 /// Bytes that are read at once.
 const FOOTER_BYTES_EXPECTED: u32 = 1 << 16;
 
+const FIXED: &str = "fixed_len_byte_array";
+
+/// `Type` of `parquet.thrift`, by its number.
+const PHYSICAL_TYPES: [&str; 8] =
+    ["boolean", "int32", "int64", "int96", "float", "double", "byte_array", FIXED];
+
 #[derive(Debug)]
 pub(super) struct Footer {
     pub(super) row_groups: Vec<RowGroup>,
     /// The paths of the columns; every row group has a chunk for each, in this order.
-    pub(super) paths: Vec<String>,
+    pub(super) paths: Vec<Vec<String>>,
+    /// The type of each of the columns, in the same order; `None` for one that has only nulls. Empty if the
+    /// schema lists others.
+    pub(super) types: Vec<Option<String>>,
     pub(super) range: Range,
 }
 
@@ -77,7 +86,8 @@ fn encrypted(what: String) -> FormatError {
 struct Found {
     rows: Option<u64>,
     row_groups: Vec<RowGroup>,
-    paths: Vec<String>,
+    paths: Vec<Vec<String>>,
+    types: Vec<Option<String>>,
     is_encrypted: bool,
     /// The first column whose data is in another file.
     elsewhere: Option<String>,
@@ -116,13 +126,21 @@ impl Found {
             let found = format!("{rows}, and the row groups have {sum}");
             return Err(malformed("the number of rows", at, found, "the sum over row groups"));
         }
-        Ok(Footer { row_groups: self.row_groups, paths: self.paths, range })
+        let Self { row_groups, paths, mut types, .. } = self;
+        if types.len() != paths.len() {
+            types.clear();
+        }
+        Ok(Footer { row_groups, paths, types, range })
     }
 
     /// Reads the structure `FileMetaData`.
     fn file(&mut self, walk: &mut Walk<'_>) -> Walked<()> {
         let mut is_listed = false;
         walk.fields(|walk, field| match field.id {
+            2 => {
+                let count = walk.structures(field)?;
+                (0..count).try_for_each(|_| self.schema_element(walk))
+            }
             3 => self.rows.replace(unsigned(walk, field)?).map_or(Ok(()), |_| Err(walk.stop())),
             4 if is_listed => Err(walk.stop()),
             4 => {
@@ -144,6 +162,36 @@ impl Found {
             _ => walk.skip(field),
         })?;
         if is_listed && self.rows.is_some() { Ok(()) } else { Err(walk.stop()) }
+    }
+
+    /// Reads the structure `SchemaElement`: a column, or a group of them, which follow it.
+    fn schema_element(&mut self, walk: &mut Walk<'_>) -> Walked<()> {
+        let (mut physical, mut len, mut is_null) = (None, None, false);
+        walk.fields(|walk, field| {
+            match field.id {
+                1 => physical = Some(walk.number(field)?),
+                2 => len = Some(walk.number(field)?),
+                // `logicalType` is a union, and its member 11 is `UNKNOWN`.
+                10 => {
+                    walk.structure(field)?;
+                    walk.fields(|walk, member| {
+                        is_null = member.id == 11;
+                        walk.skip(member)
+                    })?;
+                }
+                _ => walk.skip(field)?,
+            }
+            Ok(())
+        })?;
+        let Some(physical) = physical else { return Ok(()) };
+        let name = usize::try_from(physical).ok().and_then(|it| PHYSICAL_TYPES.get(it).copied());
+        let name = name.map_or_else(|| format!("of type {physical}"), str::to_owned);
+        let name = match len.filter(|_| name == FIXED) {
+            Some(len) => format!("{name} of {len} bytes"),
+            None => name,
+        };
+        self.types.push((!is_null).then_some(name));
+        Ok(())
     }
 
     /// Reads the structure `RowGroup` at `index`.
@@ -178,7 +226,7 @@ impl Found {
     /// Reads the structure `ColumnChunk` at `column` of the row group at `group`.
     fn chunk(&mut self, walk: &mut Walk<'_>, group: usize, column: usize) -> Walked<Chunk> {
         let mut found = None;
-        let mut path = String::new();
+        let mut path = Vec::new();
         walk.fields(|walk, field| match field.id {
             1 => {
                 let file = walk.text(field)?;
@@ -214,16 +262,15 @@ impl Found {
 }
 
 /// Reads the structure `ColumnMetaData`.
-fn metadata(walk: &mut Walk<'_>, path: &mut String) -> Walked<Chunk> {
+fn metadata(walk: &mut Walk<'_>, path: &mut Vec<String>) -> Walked<Chunk> {
     let (mut len, mut data, mut dictionary) = (None, None, None);
     path.clear();
     walk.fields(|walk, field| {
         match field.id {
             3 => {
                 let count = walk.texts(field)?;
-                for index in 0..count {
-                    path.push_str(if index > 0 { "." } else { "" });
-                    path.push_str(walk.element_text()?);
+                for _ in 0..count {
+                    path.push(walk.element_text()?.to_owned());
                 }
             }
             7 => len = Some(unsigned(walk, field)?),

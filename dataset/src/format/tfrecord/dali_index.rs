@@ -1,15 +1,15 @@
 //! Takes the positions of records from the index that DALI's `tfrecord2idx` writes.
 //!
 //! A line is `offset size` for each record, both in bytes and both with the framing. The records
-//! must be consecutive and fill the file; the lengths of some of them (the first, the last, and
-//! others evenly between) are read to check that the index belongs to this file.
+//! must be consecutive and fill the file, and their lengths are read to check that the index belongs to this file: all
+//! of them where a read costs little, else the first, the last, and others evenly between.
 
 use std::str;
 
 use super::{HEAD_BYTES, Range, ReadAhead, ReadAt, TAIL_BYTES, record};
-use crate::format::FormatError;
+use crate::format::{FormatError, is_near};
 
-/// Number of records that are compared with the file.
+/// Number of records that are compared with the file where each read is a request.
 const COMPARED: usize = 64;
 
 /// The positions of the records of a file, according to its index.
@@ -21,7 +21,8 @@ const COMPARED: usize = 64;
 pub fn from_dali_index(index: &[u8], object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let ranges = parse(index, object.len())?;
     let mut ahead = ReadAhead::new(object);
-    for line in compared(ranges.len()) {
+    let most = if is_near(object) { ranges.len() } else { COMPARED };
+    for line in compared(ranges.len(), most) {
         let expected = ranges[line];
         let found = record(&mut ahead, expected.offset - HEAD_BYTES)?;
         if found != expected {
@@ -79,9 +80,9 @@ fn numbers(line: &[u8]) -> Option<[u64; 2]> {
     words.next().is_none().then_some(numbers)
 }
 
-/// Indexes evenly from the first to the last of `count`, each once.
-fn compared(count: usize) -> impl Iterator<Item = usize> {
-    let steps = count.min(COMPARED);
+/// At most `most` indexes evenly from the first to the last of `count`, each once.
+fn compared(count: usize, most: usize) -> impl Iterator<Item = usize> {
+    let steps = count.min(most);
     (0..steps).map(move |step| if steps == count { step } else { step * (count - 1) / (steps - 1) })
 }
 
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn the_first_and_the_last_record_are_compared_and_none_twice() {
         for count in [0, 1, 2, 63, 64, 65, 66, 1000, 1 << 20] {
-            let compared = compared(count).collect::<Vec<_>>();
+            let compared = compared(count, COMPARED).collect::<Vec<_>>();
             assert_eq!(compared.len(), count.min(COMPARED));
             assert!(compared.windows(2).all(|pair| pair[0] < pair[1]), "{count}: {compared:?}");
             assert_eq!(compared.first().copied(), (count > 0).then_some(0));

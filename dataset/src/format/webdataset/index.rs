@@ -3,15 +3,16 @@
 //! The first line is `v1.2 N`; each of the `N` others is a sample: `extension offset size name` for
 //! each member (`v1.1`: without the name), where the offset is that of the data. The index decides
 //! which members form a sample; the rules for its members are the same. The tar is read where there
-//! is a gap between members, and to check that the index belongs to this shard: the headers of the
-//! first member, of the last, and of others evenly between.
+//! is a gap between members, and to check that the index belongs to this shard: all headers where a read costs
+//! little, else those of the first member, of the last, and of others evenly between.
 
 use std::str;
 
-use super::{CLASS, End, FormatError, Member, Members, Range, ReadAt, Samples, name};
+use super::{End, FormatError, Member, Members, Range, ReadAt, Samples, name};
+use crate::format::is_near;
 
 const BLOCK_BYTES: u64 = 512;
-/// Number of members that are compared with their headers.
+/// Number of members that are compared with their headers where each read is a request.
 const COMPARED: usize = 64;
 
 /// A member, according to a line of the index.
@@ -42,18 +43,16 @@ pub fn from_index(index: &[u8], object: &dyn ReadAt) -> Result<Vec<Range>, Forma
     let entries = parse(index)?;
     let mut members = Members::new(object, 0, End::Anywhere);
     let mut samples = Samples::default();
-    let classes = entries.iter().filter(|entry| entry.extension == CLASS).count();
-    let labelled = classes > 0 && entries.last().is_some_and(|last| last.line == classes + 1);
     let mut end = 0;
     for (number, entry) in entries.iter().enumerate() {
         let member = member(entry, end, object.len(), &mut members)?;
-        if is_compared(number, entries.len()) {
+        if is_near(object) || is_compared(number, entries.len()) {
             compare(entry, &member, &mut members)?;
         }
         end = member.end;
         // A line is a sample, independent of the names of its members.
         samples.add(&entry.line.to_le_bytes(), entry.extension.clone(), &member)?;
-        if labelled && samples.wants_class() {
+        if samples.wants_class() {
             samples.set_class(members.class(&member)?);
         }
     }

@@ -10,10 +10,12 @@ use super::{
     CLASS_BYTES_MAX, FormatError, ReadAt, name,
     pax::{self, Pax},
 };
-use crate::format::read_ahead::ReadAhead;
+use crate::format::{label, read_ahead::ReadAhead};
 
 const BLOCK: usize = 512;
 const BLOCK_BYTES: u64 = BLOCK as u64;
+/// The kind of the header that `tar --label` writes first: a name, and often no size.
+const VOLUME_LABEL: u8 = b'V';
 /// Largest size of a long name, or of PAX records; a path has 4 KiB at most.
 const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 
@@ -82,12 +84,22 @@ impl<'a> Members<'a> {
         self.at = at;
     }
 
+    /// The current position: after the last member, that of the end mark.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
     pub(super) fn next(&mut self) -> Result<Option<Member>, FormatError> {
         let mut extensions = Extensions::default();
         loop {
             let at = self.at;
             let Some(header) = self.header(extensions.start.is_some())? else { return Ok(None) };
             let kind = header.entry_type();
+            if kind.as_byte() == VOLUME_LABEL {
+                let len = header.entry_size().unwrap_or(0);
+                self.at = self.padded_end(at, at + BLOCK_BYTES, len)?;
+                continue;
+            }
             let is_extension = matches!(kind.as_byte(), b'x' | b'X' | b'g' | b'L' | b'K');
             if !is_extension {
                 return self.member(&header, at, extensions).map(Some);
@@ -98,13 +110,9 @@ impl<'a> Members<'a> {
     }
 
     /// The class in the data of a member, if the data is one.
-    pub(super) fn class(&mut self, member: &Member) -> Result<Option<u32>, FormatError> {
+    pub(super) fn class(&mut self, member: &Member) -> Result<Option<i64>, FormatError> {
         let len = usize::try_from(member.len.min(CLASS_BYTES_MAX)).expect("at most 32");
-        let bytes = self.ahead.bytes(member.data, len)?.trim_ascii();
-        let digits = bytes.strip_prefix(b"+").unwrap_or(bytes);
-        let only_digits = digits.iter().all(u8::is_ascii_digit);
-        let class = std::str::from_utf8(digits).ok().filter(|_| only_digits);
-        Ok(class.and_then(|class| class.parse().ok()).filter(|class| *class < u32::MAX))
+        Ok(label::of_text(self.ahead.bytes(member.data, len)?))
     }
 
     /// The header at the current position, or `None` at the end of the tar.

@@ -18,7 +18,9 @@ use crate::{
 };
 
 /// The files below a class that torchvision accepts as images.
-pub(super) struct Images;
+pub(super) struct Images {
+    pub(super) pattern: Option<super::Pattern>,
+}
 
 impl Selection for Images {
     fn enters(&self, _path: &[u8]) -> bool {
@@ -26,11 +28,18 @@ impl Selection for Images {
     }
 
     fn takes(&self, path: &[u8]) -> bool {
-        path.contains(&b'/') && is_image(super::name_of(path))
+        let is_picked = self.pattern.as_ref().is_none_or(|pattern| pattern.takes(path));
+        path.contains(&b'/') && is_image(super::name_of(path)) && is_picked
     }
 }
 
-pub(super) fn choose(place: &str, listing: Listing) -> Result<Listing, IndexError> {
+/// Orders a listing. A class without an image is none if the user picked files.
+pub(super) fn choose(
+    place: &str,
+    listing: Listing,
+    is_picked: bool,
+    notes: &mut Vec<String>,
+) -> Result<Listing, IndexError> {
     let root = place.to_owned();
     let is_one_file = listing.objects.len() == 1 && listing.names.is_empty();
     if is_one_file {
@@ -40,7 +49,14 @@ pub(super) fn choose(place: &str, listing: Listing) -> Result<Listing, IndexErro
     if classes.is_empty() {
         return Err(IndexError::NoClasses { root });
     }
-    refuse_empty_classes(&listing, &classes, root)?;
+    if !is_picked {
+        refuse_empty_classes(&listing, &classes, root)?;
+    }
+    let hidden = classes.iter().find(|class| class.starts_with(b"."));
+    notes.extend(hidden.map(|class| {
+        let class = lossy(class);
+        format!("{place}: the hidden directory `{class}` is a class, as in torchvision; remove it if it is none")
+    }));
     Ok(class_by_class(listing))
 }
 

@@ -3,12 +3,12 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{
-    FLAG_BUCKET, FLAG_CLASSES, FLAG_ENCODINGS, FLAG_LABELS, Header, Image, Kind, MAGIC, NO_TIME,
-    Sections, Storage, VERSION,
+    FLAG_BUCKET, FLAG_CLASSES, FLAG_ENCODINGS, FLAG_LABELS, FLAG_WIDE_LABELS, Header, Image, Kind,
+    MAGIC, NO_NARROW_LABEL, NO_TIME, Sections, Storage, VERSION,
 };
 use crate::{
     format::Encoding,
-    index::draft::{Classes, Draft, Samples, SourceKind},
+    index::draft::{Classes, Contents, Draft, NO_LABEL, Samples, SourceKind},
 };
 
 /// Encodes a draft whose samples lie within its objects.
@@ -24,7 +24,7 @@ pub(in crate::index) fn encode(draft: Draft) -> Image {
         bytes.extend(object.mtime_ns.to_le_bytes());
         bytes.extend(object.name_end.to_le_bytes());
     }
-    put_samples(samples, &mut bytes);
+    put_samples(samples, header.flags, &mut bytes);
     let mut name_end = 0_u64;
     for directory in &listing.directories {
         name_end += directory.name.len() as u64;
@@ -51,10 +51,13 @@ pub(in crate::index) fn encode(draft: Draft) -> Image {
     Image { storage: Storage::Memory(bytes), at: Sections::of(&header), header }
 }
 
-/// The text of the format, and its columns behind a zero.
+/// The text of the format, and behind a zero what the objects say, if they say something.
 fn format_section(draft: &Draft) -> String {
-    let columns = draft.columns.iter().flat_map(|columns| ["\0", columns]);
-    std::iter::once(&*draft.format).chain(columns).collect()
+    if draft.contents == Contents::default() {
+        return draft.format.clone();
+    }
+    let contents = serde_json::to_string(&draft.contents).expect("texts and numbers are JSON");
+    format!("{}\0{contents}", draft.format)
 }
 
 fn header_of(draft: &Draft) -> Header {
@@ -67,7 +70,11 @@ fn header_of(draft: &Draft) -> Header {
         }
         Samples::Ranges(table) => {
             flags |= if table.encodings.is_empty() { 0 } else { FLAG_ENCODINGS };
-            flags |= if table.labels.is_empty() { 0 } else { FLAG_LABELS };
+            flags |= match &*table.labels {
+                [] => 0,
+                labels if labels.iter().all(|it| narrow(*it).is_some()) => FLAG_LABELS,
+                _ => FLAG_LABELS | FLAG_WIDE_LABELS,
+            };
             (Kind::Ranges, 0, table.places.len())
         }
     };
@@ -113,7 +120,15 @@ fn put_header(header: &Header, bytes: &mut Vec<u8>) {
     }
 }
 
-fn put_samples(samples: Samples, bytes: &mut Vec<u8>) {
+/// A label in four bytes, if it fits.
+fn narrow(label: i64) -> Option<i32> {
+    match label {
+        NO_LABEL => Some(NO_NARROW_LABEL),
+        _ => i32::try_from(label).ok().filter(|label| *label != NO_NARROW_LABEL),
+    }
+}
+
+fn put_samples(samples: Samples, flags: u32, bytes: &mut Vec<u8>) {
     match samples {
         Samples::Objects => {}
         Samples::Records(table) => {
@@ -135,7 +150,13 @@ fn put_samples(samples: Samples, bytes: &mut Vec<u8>) {
                 bytes.extend(crc32.to_le_bytes());
                 bytes.extend(deflated.to_le_bytes());
             }
-            bytes.extend(table.labels.iter().flat_map(|label| label.to_le_bytes()));
+            let labels = table.labels.iter();
+            if flags & FLAG_WIDE_LABELS == 0 {
+                let narrow = |label: &i64| narrow(*label).unwrap_or(NO_NARROW_LABEL);
+                bytes.extend(labels.flat_map(|label| narrow(label).to_le_bytes()));
+            } else {
+                bytes.extend(labels.flat_map(|label| label.to_le_bytes()));
+            }
         }
     }
 }

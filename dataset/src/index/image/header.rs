@@ -4,7 +4,10 @@ use std::path::Path;
 
 use tierfeed_core::units::Bytes;
 
-use super::{FLAGS, HEADER_BYTES, Header, Kind, MAGIC, SUMS_BYTES, VERSION, u32_at, u64_at};
+use super::{
+    FLAG_LABELS, FLAG_WIDE_LABELS, FLAGS, HEADER_BYTES, Header, Kind, MAGIC, SUMS_BYTES, VERSION,
+    u32_at, u64_at,
+};
 use crate::index::{Damage, IndexError};
 
 /// Why bytes are no index.
@@ -50,7 +53,8 @@ pub(super) fn parse(bytes: &[u8], found: u64) -> Result<Header, Fault> {
         2 => Kind::Ranges,
         _ => return Err(Fault::Damage(Damage::Format)),
     };
-    if word(2) & !FLAGS != 0 || word(3) != 0 {
+    let is_wide_of_none = word(2) & (FLAG_LABELS | FLAG_WIDE_LABELS) == FLAG_WIDE_LABELS;
+    if word(2) & !FLAGS != 0 || word(3) != 0 || is_wide_of_none {
         return Err(Fault::Damage(Damage::Format));
     }
     let count = |number: usize| u64_at(bytes, MAGIC.len() + 16 + 8 * number);

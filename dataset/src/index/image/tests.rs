@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::{encode::encode, header::Fault, *};
 use crate::{
+    format::Stated,
     index::{
         Damage,
         draft::{Draft, NO_LABEL, RangeTable, RecordTable, Samples},
@@ -29,7 +30,7 @@ fn image_folder() -> Draft {
         root: b"/data/train".to_vec(),
         kind: SourceKind::FileSystem,
         format: "image-folder".to_owned(),
-        columns: None,
+        contents: Contents::default(),
         classes: Classes::Directories,
         listing: listing(directories, &[(10, b"a"), (0, b"sub-b"), (30, b"c")]),
         samples: Samples::Objects,
@@ -42,7 +43,7 @@ fn records() -> Draft {
     Draft {
         root: b"/data/train.bin".to_vec(),
         format: "raw".to_owned(),
-        columns: None,
+        contents: Contents::default(),
         classes: Classes::None,
         listing,
         samples: Samples::Records(RecordTable {
@@ -59,7 +60,7 @@ fn ranges() -> Draft {
         root: b"s3://bucket/train".to_vec(),
         kind: SourceKind::Bucket,
         format: "npz".to_owned(),
-        columns: None,
+        contents: Contents::default(),
         classes: Classes::None,
         listing: listing(vec![directory(b"a//b", 0)], &[(100, b"x\0\"e-1\""), (50, b"y\0\"e-2\"")]),
         samples: Samples::Ranges(RangeTable {
@@ -104,7 +105,7 @@ fn what_is_written_reads_back() {
     }
 }
 
-/// The fixtures define version 3; the fuzzer of index files starts with them.
+/// The fixtures define version 4; the fuzzer of index files starts with them.
 #[test]
 fn files_of_this_version_stay_as_they_are() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/index");
@@ -113,6 +114,43 @@ fn files_of_this_version_stay_as_they_are() {
         let found = std::fs::read(format!("{folder}/{name}.index")).unwrap();
         assert_eq!(found, bytes_of(draft), "{name}");
     }
+}
+
+#[test]
+fn labels_of_any_size_read_back_and_take_eight_bytes_only_if_one_needs_them() {
+    let with = |labels: [i64; 3]| {
+        let mut draft = ranges();
+        let Samples::Ranges(table) = &mut draft.samples else { panic!("ranges") };
+        table.labels = labels.to_vec();
+        draft
+    };
+    let narrow = [-100, i64::from(i32::MAX), NO_LABEL];
+    let wide = [-1, i64::from(i32::MIN), i64::MAX];
+    for (labels, bytes) in [(narrow, 12), (wide, 24)] {
+        let written = bytes_of(with(labels));
+        let image = read(written.clone()).unwrap();
+        let expected = labels.map(|label| (label != NO_LABEL).then_some(label));
+        assert_eq!([0, 1, 2].map(|it| image.label(it)), expected);
+        let without = Samples::Ranges(RangeTable { labels: vec![], ..table_of(with(labels)) });
+        let without = bytes_of(Draft { samples: without, ..ranges() });
+        assert_eq!(written.len() - without.len(), bytes);
+    }
+}
+
+fn table_of(draft: Draft) -> RangeTable {
+    match draft.samples {
+        Samples::Ranges(table) => table,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_objects_say_reads_back() {
+    let stated = Some(Stated::tokens("<u2"));
+    let contents = Contents { columns: None, stated };
+    let image = encode(Draft { contents: contents.clone(), ..records() });
+    assert_eq!((image.format(), image.contents()), (records().format.as_str(), contents));
+    assert_eq!(encode(records()).contents(), Contents::default());
 }
 
 #[test]
@@ -125,7 +163,7 @@ fn samples_read_back() {
     let deflate = Encoding::Deflate { len: 1_000, crc32: 9 };
     let expected = [Encoding::Plain, deflate, Encoding::Plain];
     assert_eq!([0, 1, 2].map(|it| image.encoding(it)), expected);
-    assert_eq!([0, 1, 2].map(|it| image.label(it)), [3, NO_LABEL, 0]);
+    assert_eq!([0, 1, 2].map(|it| image.label(it)), [Some(3), None, Some(0)]);
     assert_eq!(image.object_path(1), b"a//b/y");
 }
 

@@ -1,8 +1,8 @@
 //! Collects the samples of the objects, one after the other, and refuses inconsistent ones.
 
-use super::Parsed;
+use super::{AllParsed, Found, Parsed};
 use crate::{
-    format::{FormatError, Records},
+    format::{FormatError, Records, Stated},
     index::{
         IndexError,
         choose::Chosen,
@@ -10,9 +10,17 @@ use crate::{
     },
 };
 
+/// The objects so far.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    samples: GatheredSamples,
+    stated: Option<Stated>,
+    notes: Vec<String>,
+}
+
 /// The samples of the objects so far.
 #[derive(Debug, Default)]
-pub(super) enum Gathered {
+enum GatheredSamples {
     /// All objects so far are whole samples.
     #[default]
     Whole,
@@ -29,10 +37,32 @@ impl Gathered {
         parsed: Parsed,
     ) -> Result<(), IndexError> {
         let size = chosen.listing.objects[number].size;
-        match parsed {
-            Parsed::Whole => Ok(()),
-            Parsed::Records(records) => self.push_records(records, size),
-            Parsed::Ranges(ranges) => {
+        let Parsed { samples, stated, note } = parsed;
+        let joined = match (&mut self.stated, stated) {
+            (Some(first), Some(stated)) => first.join(&stated),
+            (first @ None, stated) => {
+                *first = stated;
+                Ok(())
+            }
+            (Some(_), None) => Ok(()),
+        };
+        self.notes.extend(note.map(|note| format!("{}: {note}", chosen.place_of(number))));
+        let pushed = self.samples.push(samples, size).and(joined);
+        pushed.map_err(|source| chosen.broken(number, source))
+    }
+
+    pub(super) fn finish(self) -> AllParsed {
+        AllParsed { samples: self.samples.finish(), stated: self.stated, notes: self.notes }
+    }
+}
+
+impl GatheredSamples {
+    /// Adds the samples of the next object, which is `size` bytes long.
+    fn push(&mut self, samples: Found, size: u64) -> Result<(), FormatError> {
+        match samples {
+            Found::Whole => Ok(()),
+            Found::Records(records) => self.push_records(records, size),
+            Found::Ranges(ranges) => {
                 if matches!(self, Self::Whole) {
                     *self = Self::Ranges(RangeTable::default());
                 }
@@ -42,7 +72,6 @@ impl Gathered {
                 }
             }
         }
-        .map_err(|source| chosen.broken(number, source))
     }
 
     fn push_records(&mut self, records: Records, size: u64) -> Result<(), FormatError> {
@@ -67,7 +96,7 @@ impl Gathered {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Samples {
+    fn finish(self) -> Samples {
         match self {
             Self::Whole => Samples::Objects,
             Self::Records(table) => Samples::Records(table),

@@ -7,7 +7,7 @@ mod bounded;
 use std::{env, io, path::PathBuf, process::Command, time::Duration};
 
 use self::bounded::{Bounds, BoundsError, Ended};
-use super::Parsed;
+use super::{Found, Parsed};
 use crate::{
     format::{FormatError, ReadAt, hdf5},
     index::{IndexError, path::below},
@@ -63,12 +63,15 @@ fn samples(ended: &Ended, object: &dyn ReadAt) -> Result<Parsed, FormatError> {
             instead: "a dataset in HDF5 is read by its rows or chunks",
         });
     }
-    Ok(match hdf5::parse(&ended.output, object)?.samples {
-        hdf5::Samples::Rows(records) => Parsed::Records(records),
+    let dataset = hdf5::parse(&ended.output, object)?;
+    let (stated, note) = (Some(dataset.stated()), dataset.note());
+    let samples = match dataset.samples {
+        hdf5::Samples::Rows(records) => Found::Records(records),
         hdf5::Samples::Chunks(chunks) => {
-            Parsed::Ranges(chunks.chunks.iter().map(|chunk| chunk.range).collect())
+            Found::Ranges(chunks.chunks.iter().map(|chunk| chunk.range).collect())
         }
-    })
+    };
+    Ok(Parsed { samples, stated, note })
 }
 
 /// The program beside this one, else the one in the `PATH`.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Parsed;
+use super::{Found, Parsed};
 use crate::{
     Dataset,
-    format::Records,
+    format::{Records, Stated},
     index::{Index, image::Kind},
     source::Listed,
 };
@@ -14,6 +14,8 @@ use crate::{
 pub(super) struct Known<'a> {
     index: Option<&'a Index>,
     objects: BTreeMap<Vec<u8>, usize>,
+    /// What all of them say about their samples.
+    stated: Option<Stated>,
 }
 
 impl<'a> Known<'a> {
@@ -23,7 +25,7 @@ impl<'a> Known<'a> {
         let objects = index.map_or_else(BTreeMap::new, |it| {
             (0..it.image.objects()).map(|number| (it.image.object_path(number), number)).collect()
         });
-        Self { index, objects }
+        Self { index, objects, stated: index.and_then(Index::stated) }
     }
 
     /// The samples of an object, if the earlier index has it with the same size, time and `ETag`.
@@ -34,14 +36,15 @@ impl<'a> Known<'a> {
         let (_, etag) = image.object_name(number);
         let same = (row.size, row.mtime_ns, etag)
             == (listed.size, listed.mtime_ns, listed.etag.as_deref());
-        same.then(|| match image.header.kind {
-            Kind::Objects => Parsed::Whole,
-            Kind::Records => Parsed::Records(Records {
+        let samples = || match image.header.kind {
+            Kind::Objects => Found::Whole,
+            Kind::Records => Found::Records(Records {
                 offset: image.start(number),
                 record_bytes: image.header.record_bytes,
                 count: u64::from(image.count(number)),
             }),
-            Kind::Ranges => Parsed::Ranges(index.ranges_of(number)),
-        })
+            Kind::Ranges => Found::Ranges(index.ranges_of(number)),
+        };
+        same.then(|| Parsed::new(samples(), self.stated.clone()))
     }
 }

@@ -1,11 +1,13 @@
 //! Opens an object and parses it with the parser of its format.
 
-use super::{Parsed, hdf5};
+use std::num::NonZeroU64;
+
+use super::{Found, Parsed, hdf5};
 use crate::{
     Dataset, Format,
     format::{
-        Compression, FormatError, Parquet, ReadAt, arrow, ffcv, litdata, lmdb, mds, megatron, npy,
-        npz, parquet, tfrecord, webdataset,
+        Compression, FormatError, Parquet, ReadAt, Stated, arrow, ffcv, litdata, lmdb, mds,
+        megatron, npy, npz, parquet, tfrecord, webdataset,
     },
     index::{
         IndexError,
@@ -45,48 +47,47 @@ fn by_format(
     number: usize,
 ) -> Result<Parsed, FormatError> {
     match (format, sidecars) {
-        (Format::TfRecord(Compression::None), _) => tfrecord::ranges(object).map(Parsed::Ranges),
-        (Format::TfRecord(Compression::Gzip), _) => {
-            tfrecord::compressed(object).map(|_| Parsed::Whole)
+        (Format::TfRecord(Compression::None), _) => {
+            tfrecord::ranges(object).map(|ranges| Found::Ranges(ranges).into())
         }
-        (Format::WebDataset, _) => webdataset::ranges(object).map(Parsed::Ranges),
+        (Format::TfRecord(Compression::Gzip), _) => {
+            tfrecord::compressed(object).map(|_| Found::Whole.into())
+        }
+        (Format::WebDataset, _) => {
+            let ranges = webdataset::ranges(object)?;
+            let note = webdataset::behind_end(object, &ranges)?;
+            Ok(Parsed { note, ..Found::Ranges(ranges).into() })
+        }
         (Format::Mds, Sidecars::Mds(shards)) => {
             let mut ranges = mds::ranges(object, &shards[number])?;
             mds::labels(object, &shards[number], &mut ranges)?;
-            Ok(Parsed::Ranges(ranges))
+            Ok(Found::Ranges(ranges).into())
         }
         (Format::LitData { sequence_length }, Sidecars::LitData(index)) => {
-            let chunk = &index.chunks[number];
-            match (index.content, sequence_length) {
-                (litdata::Content::Items, None) => {
-                    litdata::ranges(object, chunk).map(Parsed::Ranges)
-                }
-                (litdata::Content::Tokens { token_bytes }, Some(length)) => {
-                    litdata::token_blocks(object, chunk, token_bytes, *length).map(Parsed::Records)
-                }
-                (litdata::Content::Items, Some(_)) => Err(FormatError::Unsupported {
-                    what: "the chunks hold items and no tokens".to_owned(),
-                    instead: "leave `sequence_length` out",
-                }),
-                (litdata::Content::Tokens { .. }, None) => Err(FormatError::Unsupported {
-                    what: "the chunks hold tokens".to_owned(),
-                    instead: "say with `sequence_length` how many are a sample",
-                }),
-            }
+            of_litdata(object, index, number, *sequence_length)
         }
         (Format::Megatron, _) => Err(FormatError::Unsupported {
             what: "no .idx of the same name is beside it".to_owned(),
             instead: "bring both files that Megatron-LM's preprocess_data.py writes",
         }),
-        (Format::Npy, _) => npy::records(object).map(|array| Parsed::Records(array.records)),
-        (Format::Npz { members }, _) => npz::ranges(object, members).map(Parsed::Ranges),
+        (Format::Npy, _) => {
+            let array = npy::records(object)?;
+            Ok(Parsed::new(Found::Records(array.records), Some(array.stated())))
+        }
+        (Format::Npz { members }, _) => {
+            npz::ranges(object, members).map(|ranges| Found::Ranges(ranges).into())
+        }
         (Format::Parquet(Parquet { unit, columns }), _) => {
             let layout = parquet::ranges(object, *unit, columns)?;
-            Ok(Parsed::Ranges(layout.ranges))
+            let stated = layout.stated(*unit, !columns.is_empty());
+            Ok(Parsed::new(Found::Ranges(layout.ranges), stated))
         }
-        (Format::Arrow, _) => arrow::layout(object).map(|layout| Parsed::Ranges(layout.batches)),
-        (Format::Lmdb, _) => lmdb::check(object).map(|_| Parsed::Whole),
-        (Format::Ffcv, _) => ffcv::check(object).map(|_| Parsed::Whole),
+        (Format::Arrow, _) => {
+            let layout = arrow::layout(object)?;
+            Ok(Parsed::new(Found::Ranges(layout.batches), Some(Stated::Table(layout.table))))
+        }
+        (Format::Lmdb, _) => lmdb::check(object).map(|_| Found::Whole.into()),
+        (Format::Ffcv, _) => ffcv::check(object).map(|_| Found::Whole.into()),
         (
             Format::ImageFolder
             | Format::Files(_)
@@ -96,6 +97,33 @@ fn by_format(
             | Format::LitData { .. },
             _,
         ) => unreachable!("{format} is not read object by object, or comes with its index"),
+    }
+}
+
+/// The samples of chunk `number` of LitData.
+fn of_litdata(
+    object: &dyn ReadAt,
+    index: &litdata::Index,
+    number: usize,
+    sequence_length: Option<NonZeroU64>,
+) -> Result<Parsed, FormatError> {
+    let chunk = &index.chunks[number];
+    match (index.content, sequence_length) {
+        (litdata::Content::Items, None) => {
+            litdata::ranges(object, chunk).map(|ranges| Found::Ranges(ranges).into())
+        }
+        (litdata::Content::Tokens { token_bytes, dtype }, Some(length)) => {
+            let blocks = litdata::token_blocks(object, chunk, token_bytes, length)?;
+            Ok(Parsed::new(Found::Records(blocks), Some(Stated::tokens(dtype))))
+        }
+        (litdata::Content::Items, Some(_)) => Err(FormatError::Unsupported {
+            what: "the chunks hold items and no tokens".to_owned(),
+            instead: "leave `sequence_length` out",
+        }),
+        (litdata::Content::Tokens { .. }, None) => Err(FormatError::Unsupported {
+            what: "the chunks hold tokens".to_owned(),
+            instead: "say with `sequence_length` how many are a sample",
+        }),
     }
 }
 
@@ -119,10 +147,17 @@ fn by_index(
     let opened = store.open(index)?;
     let text = read_index(&*opened);
     opened.verify()?;
-    let ranges = text.and_then(|text| match dataset.format {
-        Format::TfRecord(_) => tfrecord::from_dali_index(&text, object),
-        Format::Megatron => megatron::ranges(&text, object),
-        _ => webdataset::from_index(&text, object),
+    let parsed = text.and_then(|text| {
+        let of = |ranges| Found::Ranges(ranges).into();
+        match dataset.format {
+            Format::TfRecord(_) => tfrecord::from_dali_index(&text, object).map(of),
+            Format::Megatron => {
+                let ranges = megatron::ranges(&text, object)?;
+                let stated = Stated::tokens(megatron::dtype(&text)?);
+                Ok(Parsed::new(Found::Ranges(ranges), Some(stated)))
+            }
+            _ => webdataset::from_index(&text, object).map(of),
+        }
     });
-    ranges.map(Parsed::Ranges).map_err(|source| chosen.broken_at(index, source))
+    parsed.map_err(|source| chosen.broken_at(index, source))
 }

@@ -58,7 +58,7 @@ fn items_are_what_litdata_decodes() {
 #[test]
 fn blocks_of_tokens_are_what_litdata_reads() {
     let (index, objects) = dataset("tokens");
-    let Content::Tokens { token_bytes } = index.content else { panic!("{:?}", index.content) };
+    let Content::Tokens { token_bytes, .. } = index.content else { panic!("{:?}", index.content) };
     assert_eq!(token_bytes, nonzero(4));
     let mut found = Vec::new();
     for (chunk, object) in index.chunks.iter().zip(&objects) {

@@ -54,7 +54,7 @@ fn assert_sound(ranges: &[Range], len: usize) {
     for range in ranges {
         assert!(range.offset >= end, "{range:?} starts before {end}");
         end = range.offset.checked_add(range.len).unwrap();
-        assert!(range.label != Some(u32::MAX), "{range:?}");
+        assert!(range.label != Some(i64::MIN), "{range:?}");
     }
     assert!(end <= len as u64, "{end} in {len} bytes");
 }

@@ -176,7 +176,7 @@ fn a_wrong_index_is_refused_with_the_key() {
 }
 
 #[test]
-fn a_label_needs_a_column_of_integers_and_classes_that_fit() {
+fn a_label_needs_a_column_of_integers_and_is_that_of_its_sample() {
     let (shard, object) = first("images");
     let whole = ranges(&object, &shard).unwrap();
     let label_of = |change: &dyn Fn(&mut Value), object: &[u8]| {
@@ -195,10 +195,16 @@ fn a_label_needs_a_column_of_integers_and_classes_that_fit() {
     assert_eq!(label_of(&text, &object).unwrap(), none);
     // The class of sample 2, behind three sizes, an empty answer and a caption of 4 bytes.
     let at = usize::try_from(whole[2].offset).unwrap() + 12 + 4;
-    for class in [-1, i64::from(u32::MAX), i64::MIN, 1 << 32] {
+    for class in [-1, -100, i64::from(u32::MAX), 1 << 32, i64::MIN] {
         let mut object = object.clone();
         object[at..at + 8].copy_from_slice(&class.to_le_bytes());
-        assert_eq!(label_of(&|_| (), &object).unwrap(), none, "{class}");
+        let label = (class != i64::MIN).then_some(class);
+        assert_eq!(label_of(&|_| (), &object).unwrap(), [Some(0), Some(1), label, Some(3)]);
+        let unsigned = |index: &mut Value| {
+            index["shards"][0]["column_encodings"][2] = json!("uint64");
+        };
+        let label = label.filter(|class| *class >= 0);
+        assert_eq!(label_of(&unsigned, &object).unwrap(), [Some(0), Some(1), label, Some(3)]);
     }
     let mut object = object.clone();
     let size_at = usize::try_from(whole[2].offset).unwrap();

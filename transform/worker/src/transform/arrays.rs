@@ -1,7 +1,7 @@
 //! Arrays in files of NumPy: npy, a member of an npz, and rows without a header.
 
 use tierfeed_dataset::format::{Encoding, FormatError, npy, npz};
-use tierfeed_transform::{Arrays, Dtype};
+use tierfeed_transform::{Arrays, output::ByteOrder};
 
 /// Why a sample is not the array that the job describes.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ fn member(steps: &Arrays, archive: &[u8], row: &mut [u8]) -> Result<(), ArrayErr
 
 fn array(steps: &Arrays, file: &[u8], row: &mut [u8]) -> Result<(), ArrayError> {
     let array = npy::records(&file)?;
-    let order = byte_order(&array.dtype, steps.dtype).ok_or_else(|| ArrayError::Dtype {
+    let order = steps.dtype.byte_order_in(&array.dtype).ok_or_else(|| ArrayError::Dtype {
         found: array.dtype.clone(),
         expected: steps.dtype.name(),
     })?;
@@ -105,43 +105,10 @@ fn array(steps: &Arrays, file: &[u8], row: &mut [u8]) -> Result<(), ArrayError> 
     Ok(())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum ByteOrder {
-    OfThisMachine,
-    Reversed,
-}
-
-/// The order of bytes in elements of the type that a file names, or `None` if that is not `dtype`.
-fn byte_order(named: &str, dtype: Dtype) -> Option<ByteOrder> {
-    let (order, code) = match named.split_at_checked(1)? {
-        (order @ ("<" | ">" | "|" | "="), code) => (order, code),
-        _ => ("=", named),
-    };
-    // NumPy has no bfloat16: libraries that add it write two bytes without a meaning.
-    let expected = match dtype {
-        Dtype::Bool => "b1",
-        Dtype::Uint8 => "u1",
-        Dtype::Int8 => "i1",
-        Dtype::Uint16 => "u2",
-        Dtype::Int16 => "i2",
-        Dtype::Uint32 => "u4",
-        Dtype::Int32 => "i4",
-        Dtype::Uint64 => "u8",
-        Dtype::Int64 => "i8",
-        Dtype::Float16 => "f2",
-        Dtype::Bfloat16 => "V2",
-        Dtype::Float32 => "f4",
-        Dtype::Float64 => "f8",
-    };
-    let other = if cfg!(target_endian = "little") { ">" } else { "<" };
-    (code == expected).then_some(match order {
-        it if it == other => ByteOrder::Reversed,
-        _ => ByteOrder::OfThisMachine,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use tierfeed_transform::Dtype;
+
     use super::*;
 
     fn npy(dtype: &str, shape: &str, elements: &[u8]) -> Vec<u8> {

@@ -24,10 +24,9 @@ impl Check<'_> {
     pub(super) fn dataset(&self, above: &[&str], typed: &DatasetFile) -> Result<Dataset, JobError> {
         let keys = keys(typed);
         let located = |error| self.located(above, error);
-        Ok(Dataset {
-            source: keys.location(self.directory).map_err(located)?,
-            format: keys.format(self.directory).map_err(located)?,
-        })
+        let source = keys.location(self.directory).map_err(located)?;
+        let dataset = Dataset::new(source, keys.format(self.directory).map_err(located)?);
+        Ok(dataset.picking(keys.picked(self.directory).map_err(located)?))
     }
 
     pub(super) fn cold_store(&self, typed: &DatasetFile) -> Result<ColdStore, JobError> {

@@ -37,7 +37,10 @@ impl Check<'_> {
                 Some(FurtherTransformFile { steps, limits, field }) => {
                     let (steps, field) = (steps.clone(), field.as_ref().map(|it| it.0.clone()));
                     let file = PipelineFile { steps, limits: *limits, field, container: None };
-                    Some(self.pipeline(&below("transform"), &file, &checked.format)?)
+                    let keys = below("transform");
+                    let pipeline = self.pipeline(&keys, &file, &checked.format)?;
+                    self.refuse_other_elements(&keys, &pipeline, dataset.dtype.as_ref())?;
+                    Some(pipeline)
                 }
             };
             Ok(FurtherDataset {

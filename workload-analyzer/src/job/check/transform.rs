@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use tierfeed_core::retention::in_place::Wish;
 use tierfeed_dataset::{Format, format::Compression};
-use tierfeed_transform::{Container, Pipeline, PipelineError, PipelineFile, Work};
+use tierfeed_transform::{Container, Dtype, Pipeline, PipelineError, PipelineFile, Work};
 
 use super::Check;
 use crate::{
@@ -39,6 +39,7 @@ impl Check<'_> {
         let file = PipelineFile { steps, limits: transform.limits, field, container: None };
         let format = self.dataset(&["dataset"], dataset)?.format;
         let pipeline = self.pipeline(&["transform"], &file, &format)?;
+        self.refuse_other_elements(&["transform"], &pipeline, dataset.dtype.as_ref())?;
         if tiers.iter().any(|tier| tier.direct == Wish::Always) {
             return Err(self.conflict(&["transform"], KeyConflict::TransformedInPlace));
         }
@@ -90,6 +91,29 @@ impl Check<'_> {
             }
             None => Ok(pipeline),
             Some(container) => Ok(pipeline.inside(container)),
+        }
+    }
+
+    /// Refuses steps for elements of another type than `dtype`, which the keys of the dataset state.
+    pub(super) fn refuse_other_elements(
+        &self,
+        above: &[&str],
+        pipeline: &Pipeline,
+        dtype: Option<&Text>,
+    ) -> Result<(), JobError> {
+        let (step, stored) = match pipeline.work() {
+            Work::Images(_) => return Ok(()),
+            Work::Arrays(arrays) => ("array", arrays.dtype),
+            Work::Tokens(tokens) => ("tokens", tokens.stored),
+        };
+        let stated = dtype.and_then(|it| Dtype::ALL.iter().find(|known| known.name() == it.0));
+        match stated {
+            Some(stated) if *stated != stored => {
+                let keys = [above, &["steps", "0", step, "dtype"]].concat();
+                let reason = Reason::OtherElements { stated: stated.name() };
+                Err(self.invalid(&keys, stored.name(), reason))
+            }
+            _ => Ok(()),
         }
     }
 

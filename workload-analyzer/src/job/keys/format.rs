@@ -95,20 +95,37 @@ impl DatasetKeys {
     }
 
     fn files(&self, directory: &Path) -> Result<Files, KeyError> {
+        let what = "which files are samples, for example `**/*.npz`; or `manifest`, a file that lists them";
+        self.said_files(directory)?.ok_or_else(|| self.needs("glob", what))
+    }
+
+    /// Which files of the source are taken, for other formats than `files`. Relative paths start at `directory`.
+    ///
+    /// # Errors
+    ///
+    /// If a key is wrong, or the format takes what its own index lists.
+    pub fn picked(&self, directory: &Path) -> Result<Option<Files>, KeyError> {
+        let (glob, manifest) = (self.glob.is_some(), self.manifest.is_some());
+        let key = if glob { "glob" } else { "manifest" };
+        match self.format.as_str() {
+            "files" => Ok(None),
+            "mds" | "litdata" if glob || manifest => Err(conflict(key, KeyConflict::ListedByIndex)),
+            "image-folder" if manifest => Err(conflict("manifest", KeyConflict::OrderedByClass)),
+            _ => self.said_files(directory),
+        }
+    }
+
+    fn said_files(&self, directory: &Path) -> Result<Option<Files>, KeyError> {
         match (&self.glob, &self.manifest) {
             (Some(_), Some(_)) => Err(conflict("manifest", KeyConflict::Beside { other: "glob" })),
-            (None, None) => {
-                let what = "which files are samples, for example `**/*.npz`; or `manifest`, a file that \
-                            lists them";
-                Err(self.needs("glob", what))
-            }
+            (None, None) => Ok(None),
             (Some(pattern), None) if pattern.is_empty() || pattern.starts_with('/') => {
                 Err(invalid("glob", pattern, Reason::NotAPattern))
             }
-            (Some(pattern), None) => Ok(Files::Glob(pattern.clone())),
+            (Some(pattern), None) => Ok(Some(Files::Glob(pattern.clone()))),
             (None, Some(path)) => match mistake(path) {
                 Some(reason) => Err(invalid("manifest", path, reason)),
-                None => Ok(Files::Manifest(directory.join(path))),
+                None => Ok(Some(Files::Manifest(directory.join(path)))),
             },
         }
     }
@@ -193,8 +210,6 @@ impl DatasetKeys {
 
     fn refuse_foreign_keys(&self) -> Result<(), KeyError> {
         let keys = [
-            ("glob", self.glob.is_some(), "files"),
-            ("manifest", self.manifest.is_some(), "files"),
             ("record_bytes", self.record_bytes.is_some(), "raw"),
             ("dtype", self.dtype.is_some(), "raw"),
             ("header_bytes", self.header_bytes.is_some(), "raw"),

@@ -139,9 +139,7 @@ fn a_format_without_a_key_that_it_needs_names_the_key() {
 
 #[test]
 fn a_key_of_another_format_is_refused_for_every_key_and_format() {
-    let keys: [(&str, &str, DatasetKeys); 11] = [
-        ("glob", "files", DatasetKeys { glob: text("*"), ..of("") }),
-        ("manifest", "files", DatasetKeys { manifest: text("a"), ..of("") }),
+    let keys: [(&str, &str, DatasetKeys); 9] = [
         ("record_bytes", "raw", DatasetKeys { record_bytes: text("1"), ..of("") }),
         ("dtype", "raw", DatasetKeys { dtype: text("int8"), ..of("") }),
         ("sequence_length", "raw or litdata", DatasetKeys { sequence_length: Some(1), ..of("") }),

@@ -1,0 +1,129 @@
+//! The folders that Hugging Face `datasets` saves: `state.json` names the files of the data.
+//!
+//! Beside them lie files of the same ending that are no data: `cache-….arrow` holds what `map`, `filter` and
+//! `shuffle` computed, for each user who called them.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::{
+    format::FormatError,
+    index::{IndexError, lossy},
+    source::{Listing, Store},
+};
+
+const STATE: &[u8] = b"state.json";
+const SPLITS: &[u8] = b"dataset_dict.json";
+
+#[derive(Deserialize)]
+struct State {
+    #[serde(rename = "_data_files")]
+    data_files: Vec<DataFile>,
+}
+
+#[derive(Deserialize)]
+struct DataFile {
+    filename: String,
+}
+
+/// Whether a file is read, and is no data.
+pub(super) fn is_beside(name: &[u8]) -> bool {
+    name == STATE || name == SPLITS
+}
+
+/// The files of the data. Those of several splits are refused unless the user picked among them.
+pub(super) fn choose(
+    place: &str,
+    store: &dyn Store,
+    listing: &Listing,
+    is_picked: bool,
+) -> Result<Listing, IndexError> {
+    let mut chosen = Listing::default();
+    for (number, directory) in listing.directories.iter().enumerate() {
+        let find = |wanted: &[u8]| {
+            listing.objects_of(number).find(|object| listing.name_of(*object).0 == wanted)
+        };
+        if find(SPLITS).is_some() && !is_picked {
+            refuse_splits(place, listing, &directory.name)?;
+        }
+        let of_state = |state| data_files(place, store, listing, state, is_picked);
+        let named = find(STATE).map(of_state).transpose()?;
+        for object in listing.objects_of(number) {
+            let name = listing.name_of(object).0;
+            let is_data = match &named {
+                Some(named) => named.contains(name),
+                None => !is_cache(name) && !is_beside(name),
+            };
+            if is_data {
+                listing.copy_object(object, directory, &mut chosen);
+            }
+        }
+    }
+    listing.copy_other_directories(&mut chosen);
+    Ok(chosen)
+}
+
+/// The names of the files that `state`, an object of `listing`, says are the data.
+fn data_files(
+    place: &str,
+    store: &dyn Store,
+    listing: &Listing,
+    state: usize,
+    is_picked: bool,
+) -> Result<BTreeSet<Vec<u8>>, IndexError> {
+    let listed = listing.listed(state);
+    let index = format!("{place}/{}", lossy(&listed.path));
+    let opened = store.open(&listed)?;
+    let text = super::read_index(&*opened);
+    opened.verify()?;
+    let parsed = text.and_then(|text| {
+        serde_json::from_slice::<State>(&text).map_err(|error| FormatError::Index {
+            place: "the file".to_owned(),
+            found: format!("wrong ({error})"),
+            right: "`save_to_disk` writes the names of the data as `_data_files`",
+        })
+    });
+    let State { data_files } =
+        parsed.map_err(|source| IndexError::Format { object: index.clone(), source })?;
+    let directory = listing.directory_of(state);
+    let there: BTreeSet<&[u8]> =
+        listing.objects_of(directory).map(|object| listing.name_of(object).0).collect();
+    let missing = data_files.iter().find(|it| !there.contains(it.filename.as_bytes()));
+    match missing.filter(|_| !is_picked) {
+        Some(DataFile { filename }) => {
+            Err(IndexError::ShardMissing { index, name: filename.clone() })
+        }
+        None => Ok(data_files.into_iter().map(|it| it.filename.into_bytes()).collect()),
+    }
+}
+
+/// Refuses a directory whose subdirectories are splits.
+fn refuse_splits(place: &str, listing: &Listing, directory: &[u8]) -> Result<(), IndexError> {
+    let is_below = |name: &[u8]| {
+        let below = match directory {
+            b"" => Some(name),
+            _ => name.strip_prefix(directory).and_then(|rest| rest.strip_prefix(b"/")),
+        };
+        below.filter(|below| !below.is_empty() && !below.contains(&b'/')).map(<[u8]>::to_vec)
+    };
+    let splits = listing.directories.iter().enumerate();
+    let splits = splits.filter(|(number, _)| !listing.objects_of(*number).is_empty());
+    let splits: Vec<_> = splits.filter_map(|(_, it)| is_below(&it.name)).collect();
+    let [first, _, ..] = splits.as_slice() else { return Ok(()) };
+    let names: Vec<_> = splits.iter().map(|name| format!("`{}`", lossy(name))).collect();
+    let root = match directory {
+        b"" => place.to_owned(),
+        below => format!("{place}/{}", lossy(below)),
+    };
+    let first = splits.iter().find(|name| name.as_slice() == b"train").unwrap_or(first);
+    let pattern = format!("**/{}/*", lossy(first));
+    Err(IndexError::DatasetDict { root, splits: names.join(", "), pattern })
+}
+
+/// Whether `datasets` keeps a computed table in such a file: `cache-`, 16 hexadecimal digits of a fingerprint or more,
+/// and for several processes their numbers.
+fn is_cache(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(b"cache-") else { return false };
+    rest.len() > 16 && rest[..16].iter().all(u8::is_ascii_hexdigit)
+}

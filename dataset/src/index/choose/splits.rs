@@ -1,0 +1,144 @@
+//! Finds the splits of a dataset by the names of its objects, so that none is trained on that was held out.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    Dataset, Format,
+    format::Files,
+    index::{IndexError, lossy},
+    source::Listing,
+};
+
+const TRAIN: [&str; 2] = ["train", "training"];
+const HELD_OUT: [&str; 10] = [
+    "val",
+    "valid",
+    "validation",
+    "dev",
+    "test",
+    "testing",
+    "eval",
+    "evaluation",
+    "holdout",
+    "heldout",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Split {
+    Train,
+    HeldOut,
+}
+
+/// Refuses objects of a test or validation split beside others, unless the user said which are taken: what matches a
+/// pattern that is more than `**` is only told.
+pub(super) fn check(
+    dataset: &Dataset,
+    place: &str,
+    listing: &Listing,
+    notes: &mut Vec<String>,
+) -> Result<(), IndexError> {
+    match dataset.files() {
+        Some(Files::Manifest(_)) => return Ok(()),
+        Some(Files::Glob(pattern)) if matches!(pattern.as_str(), "**" | "**/*") => return Ok(()),
+        _ => {}
+    }
+    if dataset.format == Format::ImageFolder {
+        notes.extend(classes_that_are_splits(place, listing));
+        return Ok(());
+    }
+    let (mut held_out, mut train, mut unmarked) = (None, None, None);
+    for object in 0..listing.objects.len() {
+        let path = listing.listed(object).path;
+        let first = match of(&path) {
+            Some(Split::HeldOut) => &mut held_out,
+            Some(Split::Train) => &mut train,
+            None => &mut unmarked,
+        };
+        first.get_or_insert(path);
+    }
+    let (Some(held_out), Some(other)) = (held_out, train.as_ref().or(unmarked.as_ref())) else {
+        return Ok(());
+    };
+    let pattern = train.as_ref().map_or_else(|| "data_*".to_owned(), |path| pattern_for(path));
+    let (held_out, other) = (lossy(&held_out), lossy(other));
+    if dataset.files().is_some() {
+        notes.push(format!(
+            "{place}: `{held_out}` is of a test or validation split by its name, and is read beside `{other}`"
+        ));
+        return Ok(());
+    }
+    Err(IndexError::SplitsTogether { root: place.to_owned(), held_out, other, pattern })
+}
+
+/// A pattern for the files of the split of training, of which this is one.
+fn pattern_for(path: &[u8]) -> String {
+    let mut parts = path.rsplit(|byte| *byte == b'/').map(|part| (of(part), part));
+    let name = parts.next().map_or(&[][..], |(_, name)| name);
+    let directory = parts.find(|(split, _)| *split == Some(Split::Train));
+    match (of(name), directory) {
+        (None, Some((_, directory))) => format!("**/{}/**", lossy(directory)),
+        _ => "**/*train*".to_owned(),
+    }
+}
+
+/// Classes of an image folder that are the splits of one.
+fn classes_that_are_splits(place: &str, listing: &Listing) -> Option<String> {
+    let names = listing.directories.iter().map(|it| super::class_of(&it.name));
+    let classes: BTreeSet<&[u8]> = names.filter(|name| !name.is_empty()).collect();
+    let splits: Vec<_> = classes.iter().map(|name| of(name)).collect();
+    let is_each = splits.iter().all(Option::is_some);
+    let is_both = splits.contains(&Some(Split::Train)) && splits.contains(&Some(Split::HeldOut));
+    (is_each && is_both).then(|| {
+        let names: Vec<_> = classes.iter().map(|name| format!("`{}`", lossy(name))).collect();
+        format!(
+            "{place}: its classes are {}, which are splits by their names; the source of a training is one of them",
+            names.join(" and ")
+        )
+    })
+}
+
+/// The split that the last part of a path with such a word in it names; parts with words of both name none.
+fn of(path: &[u8]) -> Option<Split> {
+    path.rsplit(|byte| *byte == b'/').find_map(|part| {
+        let has = |wanted: &[&str]| {
+            let mut words = part.split(|byte| !byte.is_ascii_alphanumeric());
+            words.any(|word| {
+                let len =
+                    word.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
+                wanted.iter().any(|it| word[..len].eq_ignore_ascii_case(it.as_bytes()))
+            })
+        };
+        match (has(&TRAIN), has(&HELD_OUT)) {
+            (true, false) => Some(Split::Train),
+            (false, true) => Some(Split::HeldOut),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_are_told_by_the_words_in_a_name() {
+        for (path, expected) in [
+            ("mnist-train.tfrecord-00000-of-00001", Some(Split::Train)),
+            ("mnist-test.tfrecord-00000-of-00001", Some(Split::HeldOut)),
+            ("validation-00000-of-00002.parquet", Some(Split::HeldOut)),
+            ("val2017/1.npz", Some(Split::HeldOut)),
+            ("dev-clean/1.flac", Some(Split::HeldOut)),
+            ("train/test_batch.bin", Some(Split::HeldOut)),
+            ("test/part-0.parquet", Some(Split::HeldOut)),
+            ("text_document_train.bin", Some(Split::Train)),
+            ("X_TEST.npy", Some(Split::HeldOut)),
+            ("data_batch_1.bin", None),
+            ("latest.tar", None),
+            ("contest-1.tar", None),
+            ("train_test_split.tar", None),
+            ("trainable.tar", None),
+        ] {
+            assert_eq!(of(path.as_bytes()), expected, "{path}");
+        }
+    }
+}
