@@ -2,7 +2,8 @@
 //!
 //! It writes the job as one line of JSON to the standard input of this process, and keeps that open. The kernel
 //! closes it when the caller ends, also if it was killed. This process answers with one line of JSON on standard
-//! output: the variables of a trainer, or why there are none.
+//! output: the variables of a trainer, or why there are none. Until then it writes every few seconds that it still
+//! works, so that the caller knows from one that hangs.
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, anyhow};
@@ -24,6 +26,9 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{ending::RankEnd, failure::Failure, trainers::Trainers};
+
+/// How often the caller is told that this process still works.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// The longest line of a caller.
 const LINE_BYTES_MAX: u64 = 4 << 20;
@@ -40,6 +45,7 @@ pub(crate) struct Caller {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer<'a> {
+    Working {},
     Variables(BTreeMap<&'a str, &'a str>),
     Error { code: u8, message: &'a str },
 }
@@ -65,6 +71,14 @@ impl Caller {
             }
         });
         watching.map_err(Failure::work)?;
+        let told = Arc::clone(&is_told);
+        let working = thread::Builder::new().name("working".to_owned()).spawn(move || {
+            thread::sleep(ALIVE_EVERY);
+            while !told.load(Ordering::SeqCst) && say(&Answer::Working {}).is_ok() {
+                thread::sleep(ALIVE_EVERY);
+            }
+        });
+        working.map_err(Failure::work)?;
         Ok(Self { job, is_gone, is_told })
     }
 

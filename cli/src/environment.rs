@@ -3,12 +3,14 @@
 
 use std::{
     collections::BTreeMap,
-    env,
+    env, fs,
+    os::unix::process::parent_id,
     path::{self, Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, anyhow};
+use nix::unistd::gethostname;
 use tierfeed_core::fleet::launch::{self, Identity, Launcher};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
@@ -62,7 +64,7 @@ pub(crate) fn program_folders() -> Vec<PathBuf> {
 /// The GPUs that the driver of NVIDIA or AMD shows on this host.
 pub(crate) fn gpus() -> u32 {
     let count = |folder: &str, is_gpu: fn(&str) -> bool| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         u32::try_from(names.filter(|name| is_gpu(name)).count()).unwrap_or(u32::MAX)
     };
@@ -104,13 +106,23 @@ pub(crate) fn transform_worker() -> Result<Program, Failure> {
     exe().map(Program::tierfeed).map_err(Failure::Work)
 }
 
-/// The run directory of a run that starts now. Removes those of earlier runs except for the newest.
-pub(crate) fn new_run_dir(given: Option<PathBuf>, job: &str) -> Result<RunDir, Failure> {
-    if let Some(path) = given {
-        return RunDir::create(&path).map_err(Failure::input);
+/// The directory of a manager that starts now: the given one, else one that only it has.
+pub(crate) fn new_run_dir(given: Option<&Path>, job: &str) -> Result<RunDir, Failure> {
+    match given {
+        Some(path) => RunDir::create(path).map_err(Failure::input),
+        None => own_run_dir(None, job),
     }
-    prune_runs();
-    RunDir::create(&Path::new(RUNS).join(format!("{job}-{}", now()))).map_err(Failure::input)
+}
+
+/// A directory that only one process has, below `runs`. Without `runs` it is below the usual directory, from
+/// which those of earlier runs are removed except for the newest.
+pub(crate) fn own_run_dir(runs: Option<&Path>, label: &str) -> Result<RunDir, Failure> {
+    if runs.is_none() {
+        prune_runs();
+    }
+    let of_slurm = slurm_name().map(|name| format!("-{name}.{}", slurm_step())).unwrap_or_default();
+    let name = format!("{label}{of_slurm}-{}", now());
+    RunDir::create_new(&runs.unwrap_or(Path::new(RUNS)).join(name)).map_err(Failure::input)
 }
 
 /// Removes the run directories of earlier runs except for the newest. That of this run is not locked yet, so it
@@ -123,37 +135,121 @@ pub(crate) fn prune_runs() {
     }
 }
 
-/// The run directory that all processes of a run share, on all nodes, and its launcher's name for the run.
+/// The directory below `runs` that all processes of a run share, on all nodes.
 pub(crate) fn shared_run_dir(
-    given: Option<PathBuf>,
-    job: &str,
-    identity: &Identity,
-    met_at: Option<&str>,
-) -> Result<Option<RunDir>, Failure> {
-    let name = launch_name(identity).or_else(|| met_at.map(plain));
-    let path = match (given, name) {
-        (Some(path), _) => path,
-        (None, Some(name)) => Path::new(RUNS).join(format!("{job}-{name}")),
-        (None, None) => return Ok(None),
-    };
-    RunDir::create(&path).map(Some).map_err(Failure::input)
+    runs: Option<&Path>,
+    label: &str,
+    name: &str,
+) -> Result<RunDir, Failure> {
+    let runs = runs.unwrap_or(Path::new(RUNS));
+    RunDir::create(&runs.join(format!("{label}-{name}"))).map_err(Failure::input)
 }
 
-/// What the launcher of this process calls the run: the same for all its processes, and no other run's.
-fn launch_name(identity: &Identity) -> Option<String> {
-    let torchrun = || {
-        let is_of_torchrun = identity.launcher() == Some(Launcher::Torchrun);
-        let (host, port) = (variable("MASTER_ADDR")?, variable("MASTER_PORT")?);
-        is_of_torchrun.then(|| format!("torchrun-{host}-{port}"))
+/// What the processes of a run call it.
+#[derive(Debug)]
+pub(crate) struct RunName {
+    pub(crate) text: String,
+    /// Whether no other run was ever called so.
+    pub(crate) is_unique: bool,
+}
+
+/// What the processes of this run call it: by its launcher, else by where they meet.
+pub(crate) fn run_name(identity: &Identity, nodes: u32, met_at: Option<&str>) -> Option<RunName> {
+    let mpi = || {
+        let text = format!("mpi-{}", variable("PMIX_NAMESPACE")?);
+        Some(RunName { text, is_unique: false })
     };
-    let mpi = || Some(format!("mpi-{}", variable("PMIX_NAMESPACE")?));
-    let slurm = || {
-        let step = variable("SLURM_STEP_ID").unwrap_or_else(|| "batch".to_owned());
-        let restart = variable("SLURM_RESTART_COUNT").filter(|count| count != "0");
-        let restart = restart.map(|count| format!("-restart-{count}")).unwrap_or_default();
-        Some(format!("slurm-{}.{step}{restart}", slurm_job()?))
+    let inner = torchrun_name(identity, nodes).or_else(mpi);
+    // What starts ranks inside a job of Slurm may use another step on each node, or none.
+    let name = match (slurm_name(), inner) {
+        (Some(slurm), Some(inner)) => {
+            Some(RunName { text: format!("{slurm}.{}", inner.text), ..inner })
+        }
+        (Some(slurm), None) => {
+            let text = format!("{slurm}.{}", slurm_step());
+            // Slurm never gives a job, step and restart their numbers again.
+            let is_unique = identity.launcher() == Some(Launcher::Slurm);
+            Some(RunName { text, is_unique })
+        }
+        (None, inner) => inner,
     };
-    torchrun().or_else(mpi).or_else(slurm).as_deref().map(plain)
+    let met = || Some(RunName { text: met_at?.to_owned(), is_unique: false });
+    name.or_else(met).map(|name| RunName { text: plain(&name.text), ..name })
+}
+
+/// The job of Slurm that this process belongs to, and which start of it this is.
+fn slurm_name() -> Option<String> {
+    let restart = variable("SLURM_RESTART_COUNT").filter(|count| count != "0");
+    let restart = restart.map(|count| format!(".restart-{count}")).unwrap_or_default();
+    Some(format!("slurm-{}{restart}", slurm_job()?))
+}
+
+fn slurm_step() -> String {
+    variable("SLURM_STEP_ID").unwrap_or_else(|| "batch".to_owned())
+}
+
+/// What distinguishes a run of torchrun, accelerate or deepspeed. Its address and port may be those of every run
+/// of a user, so the ranks of one node are also known by the process that started them.
+fn torchrun_name(identity: &Identity, nodes: u32) -> Option<RunName> {
+    let (host, port) = (variable("MASTER_ADDR")?, variable("MASTER_PORT")?);
+    if identity.launcher() != Some(Launcher::Torchrun) {
+        return None;
+    }
+    let mut own = Vec::new();
+    own.extend(variable("TORCHELASTIC_RUN_ID").filter(|id| id != "none"));
+    own.extend(variable("TORCHELASTIC_RESTART_COUNT").filter(|count| count != "0"));
+    let started_by = (nodes == 1).then(started_by).flatten();
+    let is_unique = started_by.is_some();
+    if nodes == 1 {
+        own.push(gethostname().unwrap_or_default().to_string_lossy().into_owned());
+        own.extend(started_by);
+    }
+    let digest = if own.is_empty() { String::new() } else { format!("-{}", run_dir::digest(&own)) };
+    Some(RunName { text: format!("torchrun-{host}-{port}{digest}"), is_unique })
+}
+
+/// Variables that a launcher sets for the ranks that it starts itself, as their ancestor.
+const OF_ANCESTOR: [&str; 2] = ["TORCHELASTIC_RUN_ID", "CROSS_SIZE"];
+
+/// `USER_HZ` of Linux is 100.
+const MS_PER_TICK: u64 = 10;
+
+/// How far up the launcher is looked for.
+const ANCESTORS_MAX: usize = 64;
+
+/// The process that started all ranks of this node, and when: the nearest ancestor that was started without the
+/// variable by which its launcher marks a rank. `None` if the ranks may have been started one by one.
+fn started_by() -> Option<String> {
+    let marked =
+        OF_ANCESTOR.into_iter().find_map(|name| Some(format!("{name}={}", variable(name)?)))?;
+    let mut process = parent_id();
+    for _ in 0..ANCESTORS_MAX {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let (parent, started) = parent_and_start(process)?;
+        if !environment.split(|byte| *byte == 0).any(|it| it == marked.as_bytes()) {
+            let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+            return Some(format!("{process} {started} {boot}"));
+        }
+        process = parent;
+    }
+    None
+}
+
+/// The parent of a process, and when it was started, in ticks since the host was.
+fn parent_and_start(process: u32) -> Option<(u32, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, which may have blanks and brackets: state, parent, and 18 fields later the start.
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some((fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
+}
+
+/// How long ago a process was started.
+pub(crate) fn age_of(process: u32) -> Option<Duration> {
+    let (_, started) = parent_and_start(process)?;
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    let uptime = Duration::try_from_secs_f64(uptime).ok()?;
+    Some(uptime.saturating_sub(Duration::from_millis(started.saturating_mul(MS_PER_TICK))))
 }
 
 /// A name of a directory.

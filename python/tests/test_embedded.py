@@ -72,13 +72,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def assert_nothing_is_left(world: World, processes: list[int]) -> None:
-    """Neither a process nor anything outside of the run directory; that has the report and no socket."""
+def assert_nothing_is_left(world: World, processes: list[int], *, runs: int = 1) -> None:
+    """Neither a process nor anything outside of the run directories; they have the report and no socket."""
     wait_for(lambda: not any(map(is_running, processes)), "the end of what was started")
-    (run_dir,) = Path(".tierfeed/runs").iterdir()
-    assert (run_dir / "report.json").exists()
-    assert not Path(json.loads((run_dir / "socket.json").read_text())).exists()
-    assert not [path for path in Path("/dev/shm").iterdir() if run_dir.name in path.name]
+    run_dirs = list(Path(".tierfeed/runs").iterdir())
+    assert len(run_dirs) == runs
+    for run_dir in run_dirs:
+        assert (run_dir / "report.json").exists()
+        assert not Path(json.loads((run_dir / "socket.json").read_text())).exists()
+        assert not [path for path in Path("/dev/shm").iterdir() if run_dir.name in path.name]
 
 
 def test_one_line_starts_what_it_needs_and_leaves_nothing_behind(tmp_path) -> None:
@@ -149,7 +151,7 @@ def test_a_training_that_is_killed_may_start_again_at_once(tmp_path) -> None:
     for rank in range(2):
         Log.read(node.log_path(world), rank).assert_complete(world, rank)
     everybody = processes[0] + processes[1] + pids(world, 0) + pids(world, 1)
-    assert_nothing_is_left(world, everybody)
+    assert_nothing_is_left(world, everybody, runs=2)
 
 
 def test_signals_that_a_training_handles_cost_it_no_agent(tmp_path) -> None:
@@ -273,6 +275,12 @@ def test_a_source_that_is_no_path_gets_the_message_of_a_job_file(source: str, sa
         tierfeed.connect(source, batch_size=4, seed=1)
 
 
+@pytest.mark.parametrize("source", [b"caf\xe9", os.fsdecode(b"caf\xe9"), Path(os.fsdecode(b"caf\xe9"))])
+def test_a_path_that_is_no_text_is_refused(source: Any) -> None:
+    with pytest.raises(tierfeed.Reconfigure, match="source is .*caf.udce9.* which is not UTF-8"):
+        tierfeed.connect(source, batch_size=4)
+
+
 def test_a_dataset_that_is_not_there_is_named(tmp_path) -> None:
     with pytest.raises(tierfeed.Reconfigure, match="dataset.source: .*nowhere"):
         tierfeed.connect("nowhere", batch_size=4)
@@ -362,3 +370,172 @@ def test_relative_paths_are_those_of_the_working_directory(tmp_path) -> None:
     remote = arguments.job_file("s3://bucket/train", {"shuffle": False})
     job = json.loads(remote.partition("\n")[2])
     assert (job["dataset"]["source"], job["order"]["shuffle"]) == ("s3://bucket/train", "sequential")
+
+
+LOADERS = str(Path(__file__).with_name("rank_loaders.py"))
+
+
+def start_ranks(
+    world: World, plans: list[list[str]], *, launcher: list[str] | None = None, **variables: str
+) -> list[subprocess.Popen[str]]:
+    """A process for each rank of a node, with the variables of torchrun and a plan of its own."""
+    folder = world.job.with_name("said")
+    folder.mkdir(exist_ok=True)
+
+    def start(rank: int, plan: list[str]) -> subprocess.Popen[str]:
+        of_rank = {
+            **dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)),
+            **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(len(plans))),
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", **variables},
+        }
+        given = [str(folder), "\n".join(plan), source_of(world), json.dumps(keys_of(world))]
+        line = [*(launcher or []), sys.executable, LOADERS, *given]
+        return subprocess.Popen(
+            line, env={**os.environ, **of_rank}, stderr=subprocess.PIPE, text=True
+        )
+
+    return [start(rank, plan) for rank, plan in enumerate(plans)]
+
+
+def assert_all_end_well(world: World, ranks: list[subprocess.Popen[str]]) -> list[list[Any]]:
+    """What the ranks said of each loader that they have read."""
+    try:
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=node.TIMEOUT_S)
+            assert rank.returncode == 0, errors
+    finally:
+        for rank in ranks:
+            rank.kill()
+    said = [world.job.with_name("said") / str(rank) for rank in range(len(ranks))]
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in said]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_loader_is_made_anew_while_the_one_before_is_still_there(tmp_path, ranks: int) -> None:
+    world = make_world(tmp_path, ranks=ranks, epochs=2)
+    plan = ["make a", "read a", "make b", "drop a", "read b", "make a", "read a"]
+    said = assert_all_end_well(world, start_ranks(world, [plan] * ranks))
+    assert all([it[3] for it in of_rank] == ["agent"] * 3 for of_rank in said), said
+
+
+def test_a_rank_that_is_ahead_waits_for_the_next_loader_of_the_first_rank(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=3, epochs=2)
+    first = ["make a", "read a", "wait ahead", "drop a", "make a", "read a"]
+    ahead = ["make a", "read a", "drop a", "say ahead", "make a", "read a"]
+    late = ["wait ahead", "make a", "read a", "drop a", "make a", "read a"]
+    said = assert_all_end_well(world, start_ranks(world, [first, ahead, late]))
+    assert all([it[3] for it in of_rank] == ["agent"] * 2 for of_rank in said), said
+
+
+def test_nothing_of_a_training_that_was_killed_goes_on_in_the_next_one(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=2)
+    killed = start_ranks(world, [["make a", f"say there{rank}", "wait never"] for rank in range(2)])
+    said = world.job.with_name("said")
+    wait_for(lambda: all((said / f"there{rank}").exists() for rank in range(2)), "both ranks")
+    agents = [int(it.name) for it in Path("/proc").iterdir() if _is_agent_below(it, tmp_path)]
+    assert len(agents) == 2
+    for pid in [*(rank.pid for rank in killed), *agents]:
+        os.kill(pid, signal.SIGKILL)
+    for rank in killed:
+        rank.communicate()
+    (tmp_path / "data/class0/added.jpg").write_bytes(b"new")
+    said_next = assert_all_end_well(world, start_ranks(world, [["make a", "read a"]] * 2))
+    assert [[it[1] for it in of_rank] for of_rank in said_next] == [[51], [51]]
+
+
+def _is_agent_below(process: Path, folder: Path) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        return b"embed" in words and (process / "cwd").readlink() == folder
+    except OSError:
+        return False
+
+
+def test_two_runs_of_torchrun_with_one_address_and_directory_are_apart(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=2, epochs=1)
+    plan = "\n".join(["make a", "say there", "wait both", "read a"])
+    torchrun = [sys.executable, str(STAND_IN / "torchrun"), "--nproc-per-node", "2"]
+    folders = [tmp_path / "one", tmp_path / "two"]
+    runs = []
+    for folder in folders:
+        folder.mkdir()
+        given = [str(folder), plan, source_of(world), json.dumps(keys_of(world))]
+        runs.append(subprocess.Popen([*torchrun, LOADERS, *given], stderr=subprocess.PIPE, text=True))
+    wait_for(lambda: all((it / "there").exists() for it in folders), "both trainings")
+    for folder in folders:
+        (folder / "both").touch()
+    for run in runs:
+        _, errors = run.communicate(timeout=node.TIMEOUT_S)
+        assert run.returncode == 0, errors
+    for folder in folders:
+        said = [json.loads((folder / str(rank)).read_text()) for rank in range(2)]
+        assert [it[3] for it in said] == ["agent", "agent"]
+    assert len(list(Path(".tierfeed/runs").iterdir())) == 2
+
+
+def test_in_a_job_of_slurm_the_directory_has_its_number_whatever_starts_the_ranks(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=2, epochs=1)
+    for ranks, numbers in [(2, {}), (1, {"SLURM_STEP_ID": "3"})]:
+        plans = [["make a", "read a"]] * ranks
+        slurm = {"SLURM_JOB_ID": "4711", **numbers}
+        assert_all_end_well(world, start_ranks(world, plans, TORCHELASTIC_RUN_ID="none", **slurm))
+    names = sorted(it.name for it in Path(".tierfeed/runs").iterdir())
+    assert len(names) == 2 and all("-slurm-4711." in name for name in names), names
+
+
+def test_a_first_rank_that_cannot_start_ends_the_others_with_the_reason(tmp_path) -> None:
+    world = make_world(tmp_path, ranks=2)
+    (tmp_path / "data").rename(tmp_path / "moved")
+    for rank in reversed(start_ranks(world, [["make a"]] * 2)):
+        _, errors = rank.communicate(timeout=node.TIMEOUT_S)
+        assert rank.returncode == 1
+        last = errors.strip().splitlines()[-1]
+        assert "Reconfigure: " in last and f"{tmp_path}/data" in last, errors
+        assert "arguments:" not in last, errors
+
+
+def test_a_world_without_a_rank_is_refused(tmp_path) -> None:
+    world = make_world(tmp_path)
+    script = f"import tierfeed; tierfeed.connect({source_of(world)!r}, batch_size=4)"
+    variables = {"WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=node.TIMEOUT_S,
+    )
+    assert "Reconfigure: WORLD_SIZE=2 of torchrun, but nothing says which rank" in done.stderr
+
+
+def test_an_agent_that_died_is_started_again_and_all_ranks_find_it(tmp_path) -> None:
+    world = make_world(tmp_path)
+    with pytest.warns(RuntimeWarning, match="the agent is gone.*; tierfeed tries to start it again"):
+        feed = tierfeed.connect(source_of(world), **keys_of(world))
+        first = feed._embedded._process
+        batches = feed.epoch(0)
+        assert next(batches).origin == "agent"
+        first.kill()
+        first.wait()
+        origins = [batch.origin for batch in batches]
+        assert len(origins) == 12 and "direct" in origins
+    feed._embedded._starting.join()
+    assert feed._embedded._process is not first
+    assert {batch.origin for batch in feed.epoch(1)} == {"agent"}
+    second = feed._embedded._process
+    feed.close()
+    assert second.poll() == 0
+
+
+def test_an_agent_that_says_nothing_before_it_is_ready_is_not_waited_for(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tierfeed import embedded
+
+    program = tmp_path / "silent"
+    program.write_text("#!/bin/sh\nread job\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("TIERFEED_EXE", str(program))
+    monkeypatch.setattr(embedded, "SILENT_MAX_S", 0.1)
+    with pytest.raises(tierfeed.Retry, match="has said nothing for"):
+        tierfeed.connect(str(tmp_path), batch_size=4)

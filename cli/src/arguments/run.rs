@@ -61,6 +61,12 @@ pub(crate) struct Embed {
     /// The directory in which the run has one of its own, named after the job.
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
+    /// The how manieth loader of the caller with the same job this is for.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) loader: u32,
+    /// The run directory of an agent of the caller that has died: this one takes its place.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) again: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: NodePlace,
     #[command(flatten)]

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use super::run;
+use super::run::{self, Place};
 use crate::{
     arguments::{Embed, Run},
     caller::Caller,
@@ -15,11 +15,13 @@ use crate::{
 
 pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
     let caller = Caller::hear()?;
-    let Embed { run_dir, place, observe } = arguments;
+    let Embed { run_dir, loader, again, place, observe } = arguments;
+    let below = Place::Below { runs: run_dir, number: loader };
+    let works_in = again.map_or(below, Place::Again);
     let run = Run {
         job: PathBuf::new(),
         launch: None,
-        run_dir,
+        run_dir: None,
         place,
         observe,
         json: false,
@@ -28,5 +30,5 @@ pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
         supervised: false,
         command: Vec::new(),
     };
-    run::embedded(&run, &caller).map_err(|failure| caller.refuse(failure))
+    run::embedded(&run, works_in, &caller).map_err(|failure| caller.refuse(failure))
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
     panics::end_this_process();
     panics::arm_drill();
     let file = JobFile::read(&arguments.job)?;
-    let run_dir = environment::new_run_dir(arguments.run_dir.clone(), &file.job.name)?;
+    let run_dir = environment::new_run_dir(arguments.run_dir.as_deref(), &file.job.name)?;
     let _run_dir_lock = run_dir.lock(LockOwner::Manager).map_err(Failure::input)?;
     let indexed = jobs::load(file, &run_dir)?;
     let token = token(arguments.token_file.as_deref(), &run_dir)?;

@@ -12,7 +12,7 @@ mod supervise;
 mod tasks;
 mod watch;
 
-use std::{collections::BTreeMap, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, io, os::unix::process::parent_id, path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use nix::sys::signal::Signal;
@@ -28,10 +28,11 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::hog::oom_score;
 use tierfeed_runtime::{
     agent::{AgentError, scratch},
+    expansion::Expansion,
     observe::report::{JobReport, Report},
     run_dir::{
-        LockOwner, RunDir, RunDirError, RunDirLock, start_marker::StartMarker,
-        trainer_file::TrainerFile,
+        LockOwner, RunDir, RunDirError, RunDirLock, rendezvous::Rendezvous,
+        start_marker::StartMarker, trainer_file::TrainerFile,
     },
 };
 use tokio::{
@@ -39,6 +40,7 @@ use tokio::{
     time::Instant,
 };
 
+pub(crate) use self::dirs::Place;
 use self::{
     dirs::Dirs,
     node::{NodeEnd, NodeRun},
@@ -81,10 +83,6 @@ enum Ranks<'a> {
 }
 
 impl Ranks<'_> {
-    const fn are_started(self) -> bool {
-        matches!(self, Self::Supervisor(_))
-    }
-
     /// The signals that this process shall end for, which have no other effect from now on. It ends in time if it
     /// got them itself.
     fn signals(self, told: Option<Signals>) -> io::Result<(Signals, Option<JoinSet<()>>)> {
@@ -108,15 +106,22 @@ pub(crate) fn run(arguments: &Run) -> Result<(), Failure> {
         return supervise::run(arguments);
     }
     let (supervisor, signals) = Supervisor::meet()?;
-    train(arguments, Ranks::Supervisor(&supervisor), Some(signals))
+    let own = || Place::Below { runs: None, number: 1 };
+    let place = arguments.run_dir.clone().map_or_else(own, Place::Named);
+    train(arguments, place, Ranks::Supervisor(&supervisor), Some(signals))
 }
 
 /// As [`run`], for a training that has started this process and gave its job.
-pub(crate) fn embedded(arguments: &Run, caller: &Caller) -> Result<(), Failure> {
-    train(arguments, Ranks::Caller(caller), None)
+pub(crate) fn embedded(arguments: &Run, place: Place, caller: &Caller) -> Result<(), Failure> {
+    train(arguments, place, Ranks::Caller(caller), None)
 }
 
-fn train(arguments: &Run, ranks: Ranks<'_>, told: Option<Signals>) -> Result<(), Failure> {
+fn train(
+    arguments: &Run,
+    place: Place,
+    ranks: Ranks<'_>,
+    told: Option<Signals>,
+) -> Result<(), Failure> {
     panics::end_this_process();
     if let Err(error) = oom_score::raise_to(OOM_SCORE) {
         tracing::debug!(%error, "the kernel may kill trainers before their agent");
@@ -132,14 +137,11 @@ fn train(arguments: &Run, ranks: Ranks<'_>, told: Option<Signals>) -> Result<(),
     if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
-    let given = arguments.run_dir.as_ref().map(|dir| match ranks {
-        Ranks::Supervisor(_) => dir.clone(),
-        // A training may have several loaders.
-        Ranks::Caller(_) => dir.join(&file.job.name),
-    });
-    let dirs = Dirs::create(arguments, given, &file.job, &identity, seat)?;
+    // The process that has started this one came with the others of its launcher.
+    let began = environment::age_of(parent_id()).unwrap_or_default();
+    let dirs = Dirs::create(arguments, place, &file.job, &identity, seat, began)?;
     if let Task::Rank { rank, local: 1.. } = seat.task {
-        return tasks::follow(arguments, &dirs.node, file.job.world, rank, ranks, told);
+        return tasks::follow(arguments, &dirs, file.job.world, rank, ranks, told);
     }
     // Before any file of a run in progress is touched.
     let lock = |dir: &RunDir, owner| match ranks {
@@ -150,23 +152,15 @@ fn train(arguments: &Run, ranks: Ranks<'_>, told: Option<Signals>) -> Result<(),
     let _manager_lock = manager_lock.transpose()?;
     // A second run in this directory must neither take the sockets of the first nor join its manager.
     let _run_lock = lock(&dirs.node, LockOwner::Run)?;
-    let file = match ranks {
-        Ranks::Supervisor(_) => file,
-        Ranks::Caller(_) => file.saved(dirs.node.job_file())?,
-    };
-    if seat.node == FIRST {
-        meeting::forget_failed(&dirs.job);
-    }
-    file.job.require_dataset().map_err(Failure::input)?;
-    let expand = |wish| expansion::plan(wish, &file.job);
-    let expansion = arguments.expand_memory.map(expand).transpose()?;
+    forget_earlier(&dirs, seat.node)?;
     let is_launched = identity.launcher().is_some();
     let node = NodeRun { arguments, ranks, launch, seat, dirs: &dirs, is_launched };
-    let node_end = node.run(file, told);
-    if let (Err(failure), FIRST) = (&node_end, seat.node) {
-        meeting::tell_failed(&dirs.job, failure.code());
+    let node_end = lead(&node, file, told);
+    if let Err(failure) = &node_end {
+        meeting::tell_failed(&dirs, seat.node, failure);
     }
-    let NodeEnd { ending, of_job, mut report, job_report } = node_end?;
+    let (node_end, expansion) = node_end?;
+    let NodeEnd { ending, of_job, mut report, job_report } = node_end;
     if let (Some(report), Some(expansion)) = (&mut report, expansion) {
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;
@@ -176,6 +170,35 @@ fn train(arguments: &Run, ranks: Ranks<'_>, told: Option<Signals>) -> Result<(),
         ended(&dirs.job)?;
     }
     exit(ending, of_job, report.as_ref())
+}
+
+/// Runs the first process of a node to the end of the job.
+fn lead(
+    node: &NodeRun<'_>,
+    file: JobFile,
+    told: Option<Signals>,
+) -> Result<(NodeEnd, Option<Expansion>), Failure> {
+    let file = match node.ranks {
+        Ranks::Supervisor(_) => file,
+        Ranks::Caller(_) => file.saved(node.dirs.node.job_file())?,
+    };
+    file.job.require_dataset().map_err(Failure::input)?;
+    let expand = |wish| expansion::plan(wish, &file.job);
+    let expansion = node.arguments.expand_memory.map(expand).transpose()?;
+    Ok((node.run(file, told)?, expansion))
+}
+
+/// What earlier runs have left in the directories of this one, as far as it would mislead processes of this run.
+fn forget_earlier(dirs: &Dirs, node: NodeId) -> Result<(), Failure> {
+    meeting::forget_failed(&dirs.node);
+    if node != FIRST {
+        return Ok(());
+    }
+    meeting::forget_failed(&dirs.job);
+    // Nodes that came earlier find the new one only.
+    let left = Rendezvous::remove(&dirs.job.rendezvous());
+    left.map_err(Failure::work)?;
+    if dirs.goes_on { Ok(()) } else { ended(&dirs.job) }
 }
 
 /// Shows the report of the job, or that of the first node if there is no other.

@@ -242,6 +242,25 @@ fn a_first_node_that_cannot_index_the_dataset_ends_those_that_wait_for_it() {
 }
 
 #[test]
+fn a_first_process_that_cannot_start_ends_the_others_of_all_nodes_with_the_reason() {
+    let fixture = job_of(NODES);
+    fs::rename(fixture.path("data"), fixture.path("gone")).unwrap();
+    for mut rank in as_ranks(&fixture, &["true".as_ref()]) {
+        eventually("it ends", || rank.has_ended());
+        let said = rank.errors();
+        assert!(said.contains(&fixture.path("data").display().to_string()), "{said}");
+    }
+}
+
+#[test]
+fn a_training_does_not_get_the_token_of_its_job() {
+    let fixture = Fixture::new();
+    let script = "test -z \"$TIERFEED_TOKEN\"";
+    let mut run = fixture.tierfeed(&["run", "job.yaml", "--", "sh", "-c", script]);
+    assert_ended(&run.env("TIERFEED_TOKEN", "5a".repeat(32)).output().unwrap(), 0);
+}
+
+#[test]
 fn a_run_that_is_stopped_before_its_training_was_started_has_not_succeeded() {
     let fixture = job_of(NODES);
     let mut second = Running::start(&mut on_node(&fixture, 1, 0));

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from tierfeed._native import Reconfigure
 from tierfeed.transforms import as_mapping
 
 # The keys below `dataset` and `order`, which are arguments of their own here, and those of the job
@@ -145,7 +146,7 @@ def job_file(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> str:
     given |= _transform(keys)
     job = {
         **_chosen(given, JOB_KEYS),
-        "dataset": {"source": os.fspath(source), **_chosen(given, DATASET_KEYS)},
+        "dataset": {"source": os.fsdecode(source), **_chosen(given, DATASET_KEYS)},
         "order": {**_chosen(given, ORDER_KEYS), **_order(keys)},
     }
     job = _plain(job)
@@ -190,7 +191,11 @@ def _plain(value: Any, key: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+        value = os.fsdecode(value)
+    if isinstance(value, str) and not _is_text(value):
+        raise Reconfigure(
+            f"{key} is {value!r}, which is not UTF-8 as a job file is: link to it by another name"
+        )
     if isinstance(value, str) and key in PATH_KEYS and _is_plain_path(value):
         return os.path.abspath(value)
     if isinstance(value, (str, int, float)):
@@ -198,6 +203,14 @@ def _plain(value: Any, key: str = "") -> Any:
     if hasattr(value, "__index__"):
         return int(value)
     raise TypeError(f"{key} is {value!r}; a job file has text, numbers, lists and mappings")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_plain_path(value: str) -> bool:

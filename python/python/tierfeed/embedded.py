@@ -12,13 +12,17 @@ import itertools
 import json
 import os
 import re
+import select
 import subprocess
 import sys
+import threading
+import warnings
 import weakref
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tierfeed import arguments, environment, program
 from tierfeed._native import Bug, Reconfigure, Retry
@@ -29,8 +33,17 @@ ENDS_WITHIN_S = 5.0
 # Exit codes of the program.
 _INPUT_IS_WRONG = 2
 
+# Pauses before an agent that died is started again, one for each attempt.
+STARTED_AGAIN_AFTER_S = (0.0, 2.0, 8.0)
+
+# How long `tierfeed embed` may be silent: until it is ready, it says every few seconds that it works.
+SILENT_MAX_S = 60.0
+
 _agents: weakref.WeakSet[EmbeddedAgent] = weakref.WeakSet()
 _numbers = itertools.count()
+
+# The loaders that this process has made for each job: those of all ranks are numbered alike, so they meet.
+_made: Counter[str] = Counter()
 
 _started: list[StartedAgent] = []
 """The last one, also when it has ended."""
@@ -59,7 +72,11 @@ class EmbeddedAgent:
     object is gone."""
 
     def __init__(
-        self, dataset: Mapping[str, Any], process: subprocess.Popen[str], told: Mapping[str, str]
+        self,
+        job: str,
+        dataset: Mapping[str, Any],
+        process: subprocess.Popen[bytes],
+        told: Mapping[str, str],
     ) -> None:
         self.arguments: str = dataset["arguments"]
         self.datasets: frozenset[str] = frozenset(dataset["further"])
@@ -68,12 +85,19 @@ class EmbeddedAgent:
         self.job = told["TIERFEED_JOB"]
         self.index = told["TIERFEED_INDEX"]
         self.run_dir = Path(told["TIERFEED_RUN_DIR"])
-        self._process = process
-        self._finalizer = weakref.finalize(self, _end, process)
+        self._keys = job
+        self._beside = _Beside(process)
+        self._attempts = 0
+        self._starting: threading.Thread | None = None
+        self._finalizer = weakref.finalize(self, self._beside.end)
         # Those started later have a higher number.
         self.number = next(_numbers)
         _agents.add(self)
         _started[:] = [StartedAgent(self.run_dir, self.socket)]
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        return self._beside.process
 
     @property
     def has_ended(self) -> bool:
@@ -100,6 +124,59 @@ class EmbeddedAgent:
         assert self._process.stdin is not None, "it was started with a pipe"
         self._process.stdin.close()
 
+    def start_again(self) -> bool:
+        """Starts a process that has died again, beside the training; whether it does so.
+
+        That of the first rank of a node is the agent; the feeds of all ranks find it where it was.
+        """
+        if self.has_ended or self._process.poll() is None:
+            return False
+        if self._starting is not None and self._starting.is_alive():
+            return True
+        if self._attempts >= len(STARTED_AGAIN_AFTER_S):
+            return False
+        pause_s = STARTED_AGAIN_AFTER_S[self._attempts]
+        self._attempts += 1
+        again = (self._beside, self._keys, str(self.run_dir), pause_s)
+        self._starting = threading.Thread(target=_start_again, args=again, daemon=True)
+        self._starting.start()
+        return True
+
+
+class _Beside:
+    """The process beside this one. It is replaced when it died, unless its end was asked for."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+
+    def replace(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if not self._is_over.is_set():
+                self.process = process
+                return
+        _end(process)
+
+    def is_over_within(self, within_s: float) -> bool:
+        return self._is_over.wait(within_s)
+
+    def end(self) -> None:
+        with self._lock:
+            self._is_over.set()
+        _end(self.process)
+
+
+def _start_again(beside: _Beside, job: str, run_dir: str, pause_s: float) -> None:
+    if beside.is_over_within(pause_s):
+        return
+    try:
+        process, _ = _begin(job, "--again", run_dir)
+    except Exception as error:
+        warnings.warn(f"tierfeed: the agent was not started again: {error}", RuntimeWarning, stacklevel=1)
+    else:
+        beside.replace(process)
+
 
 def start(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> EmbeddedAgent:
     """Starts what a training over `source` needs, or finds what its other ranks have started.
@@ -119,26 +196,31 @@ def start(source: str | os.PathLike[str], keys: Mapping[str, Any]) -> EmbeddedAg
         # A cell that is run again: the earlier loader may live on in the history of the session.
         for earlier in [it for it in _agents if it.arguments == text]:
             earlier.end()
-    process = _spawn()
+    _made[text] += 1
+    process, told = _begin(text, "--loader", str(_made[text]))
+    return EmbeddedAgent(text, dataset, process, told)
+
+
+def _begin(job: str, *options: str) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+    """A process that is ready, and the variables of its trainer."""
+    process = _spawn(*options)
     try:
-        told = _hear(process, text)
+        return process, _hear(process, job)
     except BaseException:
         process.kill()
         _end(process)
         raise
-    return EmbeddedAgent(dataset, process, told)
 
 
-def _spawn() -> subprocess.Popen[str]:
+def _spawn(*options: str) -> subprocess.Popen[bytes]:
     executable = program.executable()
     try:
         # In a session of its own: an interrupt from the terminal is for the training, whose end is also
         # that of the agent.
         return subprocess.Popen(
-            [executable, "embed"],
+            [executable, "embed", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            encoding="utf-8",
             start_new_session=True,
             env=environment.of_agent(),
         )
@@ -146,14 +228,14 @@ def _spawn() -> subprocess.Popen[str]:
         raise program.not_started(executable, error) from error
 
 
-def _hear(process: subprocess.Popen[str], job: str) -> dict[str, str]:
+def _hear(process: subprocess.Popen[bytes], job: str) -> dict[str, str]:
     """The variables of a trainer, once the agent is ready."""
     assert process.stdin is not None and process.stdout is not None, "it was started with pipes"
     with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(job) + "\n")
+        process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
-    line = process.stdout.readline()
-    process.stdout.close()
+    with process.stdout as stdout:
+        line = _answer(stdout)
     if not line:
         if process.wait() == _INPUT_IS_WRONG:
             raise program.other_version("embed")
@@ -163,11 +245,35 @@ def _hear(process: subprocess.Popen[str], job: str) -> dict[str, str]:
         variables: dict[str, str] = answer["variables"]
         return variables
     error = answer["error"]
-    message = re.sub(r"^arguments:\d+: ", "", error["message"])
+    message = re.sub(r"\barguments:\d+: ", "", error["message"])
     raise (Reconfigure if error["code"] == _INPUT_IS_WRONG else Retry)(message)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _answer(stdout: IO[bytes]) -> bytes:
+    """The first line that is more than a sign of life; nothing if there is none."""
+    lines = b""
+    while True:
+        line, is_whole, rest = lines.partition(b"\n")
+        if is_whole and json.loads(line) != {"working": {}}:
+            return line
+        if is_whole:
+            lines = rest
+            continue
+        if not _poll(stdout, SILENT_MAX_S):
+            raise Retry(f"`tierfeed embed` has said nothing for {SILENT_MAX_S:.0f} s: it hangs")
+        if not (read := os.read(stdout.fileno(), 1 << 16)):
+            return b""
+        lines += read
+
+
+def _poll(stdout: IO[bytes], within_s: float) -> bool:
+    """Whether there is something to read, or the end."""
+    poll = select.poll()
+    poll.register(stdout, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None, "it was started with a pipe"
     with suppress(BrokenPipeError):
         process.stdin.close()

@@ -467,6 +467,8 @@ class Feed:
         if self.agent() is None and self._socket is not None:
             gone = self._connect()
             self._why_direct = self._why_direct if gone is None else str(gone)
+            if gone is not None and self._embedded is not None:
+                self._embedded.start_again()
 
     def end_epoch(self, epoch: int, batches: int, direct: int) -> None:
         """So many batches of an epoch were handed out, of which this process read some directly. Says
@@ -791,7 +793,9 @@ class Feed:
     def _give_up(self, gone: Gone | Retry) -> None:
         self._is_lost = True
         self._why_direct = str(gone)
-        self._warn(f"reading the rest of the epoch directly: {gone}")
+        is_coming = self._embedded is not None and self._embedded.start_again()
+        again = "; tierfeed tries to start it again" if is_coming else ""
+        self._warn(f"reading the rest of the epoch directly: {gone}{again}")
 
     def _warn(self, message: str) -> None:
         if not self._was_warned:

@@ -1,58 +1,122 @@
 //! The directories of a run: that of the job, where its nodes meet, and that of this node.
 
-use std::{path::PathBuf, time::SystemTime};
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::anyhow;
-use tierfeed_core::fleet::launch::{Identity, Launcher, Seat, Task};
+use tierfeed_core::fleet::launch::{Identity, Seat, Task};
 use tierfeed_runtime::run_dir::RunDir;
 use tierfeed_workload_analyzer::Job;
 
 use super::{FIRST, meeting};
-use crate::{arguments::Run, environment, failure::Failure};
+use crate::{
+    arguments::Run,
+    environment::{self, RunName},
+    failure::Failure,
+};
+
+/// Where a run works.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// In this directory, which the user named for it: a job that has begun there goes on.
+    Named(PathBuf),
+    /// In a directory of its own below this one, or below the usual one.
+    Below {
+        runs: Option<PathBuf>,
+        /// Runs of one process with one job are numbered from 1.
+        number: u32,
+    },
+    /// In the directory of an agent of the same run that has died.
+    Again(PathBuf),
+}
 
 /// The directories of a run, which are the same for a job of one node.
 #[derive(Debug)]
 pub(super) struct Dirs {
     pub(super) job: RunDir,
     pub(super) node: RunDir,
-    /// When this node began, by the clock of the file system; `None` in a directory that only this run has.
+    /// When this process began, or the training that it is beside, by the clock of the file system; `None` in a
+    /// directory that only this run has.
     pub(super) arrived: Option<SystemTime>,
+    /// What the processes of this run call it, one word; the same for another run only if nothing tells them
+    /// apart.
+    pub(super) run: String,
+    /// Whether a job that has begun here goes on.
+    pub(super) goes_on: bool,
 }
 
 impl Dirs {
-    /// In `given`, if the user chose a directory.
     pub(super) fn create(
         arguments: &Run,
-        given: Option<PathBuf>,
+        place: Place,
         job: &Job,
         identity: &Identity,
         seat: Seat,
+        began: Duration,
     ) -> Result<Self, Failure> {
-        if job.world.nodes == 1 && seat.task == Task::Node {
-            let job_dir = environment::new_run_dir(given, &job.name)?;
-            return Ok(Self { job: job_dir.clone(), node: job_dir, arrived: None });
-        }
-        if seat.node == FIRST && given.is_none() {
-            environment::prune_runs();
-        }
-        // Slurm never gives a job, step and restart their numbers again.
-        let is_of_one_run = given.is_none() && identity.launcher() == Some(Launcher::Slurm);
-        let met_at = meeting::typed(arguments.place.manager.as_ref())?;
-        let shared = environment::shared_run_dir(given, &job.name, identity, met_at.as_deref())?;
-        let job_dir = shared.ok_or_else(|| {
-            Failure::Input(anyhow!(
-                "nothing says where the processes of this run meet: give all of them a directory that they \
-                 share (--run-dir DIR or $TIERFEED_RUN_DIR), or an address of node 0 (--manager HOST:PORT or \
-                 $TIERFEED_MANAGER) and the same token ($TIERFEED_TOKEN)"
-            ))
-        })?;
-        let node: PathBuf = job_dir.of_node(seat.node.0);
-        let node_dir = match job.world.nodes {
+        let nodes = job.world.nodes;
+        let is_alone = nodes == 1 && seat.task == Task::Node;
+        let met_at = arguments.place.manager.as_ref().filter(|_| !is_alone);
+        let name = environment::run_name(identity, nodes, meeting::typed(met_at)?.as_deref());
+        let run = name.as_ref().map_or_else(|| "unnamed".to_owned(), |name| name.text.clone());
+        let create = |path: PathBuf| RunDir::create(&path).map_err(Failure::input);
+        let goes_on = !matches!(place, Place::Below { .. });
+        let is_of_one_run =
+            is_alone || (!goes_on && name.as_ref().is_some_and(|name| name.is_unique));
+        let job_dir = match place {
+            Place::Named(path) => create(path)?,
+            Place::Again(node) if nodes == 1 => create(node)?,
+            Place::Again(_) if seat.node == FIRST => {
+                return Err(Failure::Input(anyhow!(
+                    "node 0 of several had the manager, so its agent is not started again"
+                )));
+            }
+            Place::Again(node) => create(node.parent().unwrap_or(&node).to_owned())?,
+            Place::Below { runs, number } => {
+                let label = match number {
+                    0 | 1 => job.name.clone(),
+                    _ => format!("{}.{number}", job.name),
+                };
+                match (is_alone, name) {
+                    (true, _) => environment::own_run_dir(runs.as_deref(), &label)?,
+                    (false, name) => shared(runs, &label, name, seat)?,
+                }
+            }
+        };
+        let node_dir = match nodes {
             1 => job_dir.clone(),
-            _ => RunDir::create(&node).map_err(Failure::input)?,
+            _ => create(job_dir.of_node(seat.node.0))?,
         };
         let arrived = if is_of_one_run { None } else { Some(meeting::arrival(&node_dir)) };
         let arrived = arrived.transpose().map_err(Failure::work)?;
-        Ok(Self { job: job_dir, node: node_dir, arrived })
+        let arrived = arrived.and_then(|time| time.checked_sub(began));
+        Ok(Self { job: job_dir, node: node_dir, arrived, run, goes_on })
     }
+}
+
+/// The directory below `runs`, or below the usual one, in which the processes of a run meet.
+fn shared(
+    runs: Option<PathBuf>,
+    label: &str,
+    name: Option<RunName>,
+    seat: Seat,
+) -> Result<RunDir, Failure> {
+    if seat.node == FIRST && runs.is_none() {
+        environment::prune_runs();
+    }
+    match (name, runs) {
+        (Some(name), runs) => environment::shared_run_dir(runs.as_deref(), label, &name.text),
+        (None, Some(runs)) => RunDir::create(&runs.join(label)).map_err(Failure::input),
+        (None, None) => Err(nowhere()),
+    }
+}
+
+fn nowhere() -> Failure {
+    Failure::Input(anyhow!(
+        "nothing says where the processes of this run meet: give all of them a directory that they share (--run-dir \
+         DIR or $TIERFEED_RUN_DIR), or an address of node 0 (--manager HOST:PORT or $TIERFEED_MANAGER) and the same \
+         token ($TIERFEED_TOKEN)"
+    ))
 }

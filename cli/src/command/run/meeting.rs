@@ -2,7 +2,8 @@
 //! at an address that the user gives; the others look there until it answers.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     time::{Duration, SystemTime},
 };
@@ -24,7 +25,11 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use super::{Dirs, FIRST};
 use crate::failure::Failure;
+
+/// The longest reason of a failure that is read.
+const FAILED_BYTES_MAX: u64 = 64 << 10;
 
 /// How often a node looks for the first one.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -98,10 +103,8 @@ impl Meeting {
                 Ok(found) => return Ok(found),
                 Err(missed) => missed,
             };
-            if let Some(code) = failed_since(job_dir, arrived) {
-                let said =
-                    anyhow!("the first node ended with code {code} before its manager answered");
-                return Err(Failure::Passed(code, Some(said)));
+            if let Some(failure) = failed_since(job_dir, arrived) {
+                return Err(failure);
             }
             if missed.downcast_ref::<CallError>().is_some_and(|error| !error.is_loss()) {
                 return Err(Failure::Input(missed));
@@ -144,10 +147,17 @@ impl Meeting {
     }
 }
 
-/// Tells the nodes that wait for this one, the first, that they wait in vain.
-pub(super) fn tell_failed(job_dir: &RunDir, code: u8) {
-    if let Err(error) = fs::write(job_dir.failed(), code.to_string()) {
-        tracing::debug!(%error, "other nodes may wait in vain");
+/// Tells the processes that wait for this one, the first of its node or of the job, why they wait in vain.
+pub(super) fn tell_failed(dirs: &Dirs, node: NodeId, failure: &Failure) {
+    let first = if node == FIRST { "the first node" } else { "the first process of the node" };
+    let code = failure.code();
+    let why = failure.message().unwrap_or_else(|| "its message says why".to_owned());
+    let text = format!("{code}\n{first} ended with code {code}: {why}\n");
+    let of_job = (node == FIRST).then(|| dirs.job.failed());
+    for path in [dirs.node.failed()].into_iter().chain(of_job) {
+        if let Err(error) = fs::write(path, &text) {
+            tracing::debug!(%error, "others may wait in vain");
+        }
     }
 }
 
@@ -159,19 +169,25 @@ pub(super) fn forget_failed(job_dir: &RunDir) {
 
 /// The present, by the clock of the file system.
 pub(super) fn arrival(node_dir: &RunDir) -> io::Result<SystemTime> {
-    let mark = node_dir.path().join(format!("arrival-{}", std::process::id()));
+    let mark = node_dir.arrival();
     fs::write(&mark, "")?;
     let time = fs::metadata(&mark)?.modified();
     fs::remove_file(&mark)?;
     time
 }
 
-/// The exit code of the first node, if it failed since then. Without a time the directory is of this run alone.
-fn failed_since(job_dir: &RunDir, then: Option<SystemTime>) -> Option<u8> {
-    let path = job_dir.failed();
+/// Why the first process of a directory failed, if it did since then. Without a time the directory is of this run
+/// alone.
+pub(super) fn failed_since(run_dir: &RunDir, then: Option<SystemTime>) -> Option<Failure> {
+    let path = run_dir.failed();
     let failed_at = fs::metadata(&path).ok()?.modified().ok()?;
-    let code = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
-    then.is_none_or(|then| failed_at >= then).then_some(code)
+    if then.is_some_and(|then| failed_at < then) {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open(&path).ok()?.take(FAILED_BYTES_MAX).read_to_string(&mut text).ok()?;
+    let (code, why) = text.split_once('\n')?;
+    Some(Failure::Passed(code.parse().ok()?, Some(anyhow!("{}", why.trim_end()))))
 }
 
 async fn attempt(address: String, token: Token) -> anyhow::Result<Found> {

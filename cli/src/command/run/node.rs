@@ -95,7 +95,7 @@ impl NodeRun<'_> {
     fn other_tasks(&self, world: World) -> Result<Option<OtherTasks>, Failure> {
         match self.seat.task {
             Task::Node => Ok(None),
-            Task::Rank { .. } => OtherTasks::listen(&self.dirs.node, world.ranks_per_node - 1)
+            Task::Rank { .. } => OtherTasks::listen(self.dirs, world.ranks_per_node - 1)
                 .map(Some)
                 .map_err(Failure::work),
         }
