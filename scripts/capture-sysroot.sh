@@ -92,7 +92,10 @@ processors() {
 
 memory() {
   node="$root/sys/devices/system/node"
-  files "$node/online"
+  files "$node/online" "$node/has_generic_initiator" "$root"/proc/driver/nvidia/gpus/*/numa_status
+  case "$(cat "$root/proc/iomem" 2>/dev/null)" in
+    *'System RAM (NVIDIA)'*) printf 'proc/iomem = 0-0 : System RAM (NVIDIA)\n' ;;
+  esac
   for directory in "$node"/node[0-9]*; do
     filtered '/ Mem\(Total\|Free\):/!d' "$directory/meminfo"
     files "$directory/cpulist" "$directory/distance" "$directory"/memory_side_cache/index*/size

@@ -20,14 +20,14 @@ pub use self::{
     pressure::{Pressure, Waiting},
 };
 use crate::{
-    inventory::{cgroup, meminfo, mount, node},
+    inventory::{cgroup, gpu_memory, meminfo, mount, node},
     sysroot::{ReadError, Sysroot, numbered_entries},
 };
 
 /// A snapshot of what is left.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Available {
-    /// What a new program could take on the host without swapping.
+    /// What a new program could take on the host without swapping, memory of GPUs apart.
     pub host: Bytes,
     /// What the control group still allows, `None` without a limit.
     pub cgroup: Option<Bytes>,

@@ -24,7 +24,7 @@ use tierfeed_core::{
 pub use self::document::{Calibration, ColdStore, PLACES_MAX};
 pub use crate::measure::cold::{Aim, ColdError, ColdFiles, ColdReads, FileExtent, Progress};
 use crate::{
-    classify::{Constraints, Profile},
+    classify::{Assignment, Constraints, Profile},
     figures::Figures,
     inventory::{Cache, Inventory, Node},
     measure::{
@@ -157,15 +157,19 @@ pub fn memory(inventory: &Inventory, node: u32, time: Nanoseconds) -> Result<Tie
     let best = found.iter().find(|copy| copy.is_best).map(|copy| copy.bytes_per_s);
     let figures =
         Figures { idle_latency_ns: Some(latency), copy_bytes_per_s: best, ..Figures::default() };
-    let constraints = Constraints::default();
+    // Memory that says nothing of itself is what the job named it for.
+    let kind = target.tier_kind().unwrap_or(Kind::CxlMemory);
+    let named = Assignment { kind, numa_nodes: vec![node], path: None };
+    let assignments = if target.tier_kind().is_none() { std::slice::from_ref(&named) } else { &[] };
+    let constraints = Constraints { assignments, previous: None };
     let profile = Profile {
         latency_ns: figures.idle_latency_ns,
         copy_bytes_per_s: figures.copy_bytes_per_s,
-        ..Profile::unmeasured(target.kind.tier_kind())
+        ..Profile::unmeasured(kind)
     };
     let remarks = cache_remark(chain, cache_bytes(inventory, initiator)).into_iter().collect();
     let candidate = Candidate::node(target, &figures, Some(profile), remarks, &constraints);
-    into_tiers(&[candidate], &constraints).pop().ok_or_else(missing)
+    into_tiers(candidate.as_slice(), &constraints).pop().ok_or_else(missing)
 }
 
 /// As long as twice the cache of one core needs, within the least and the greatest length and `room`.

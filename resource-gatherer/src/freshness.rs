@@ -158,7 +158,7 @@ pub fn directory(
         return Err(Stale::Device { place, was: device(was), now: device(is) });
     }
     if is.medium == mount::Medium::Memory {
-        let nodes = now.nodes.iter().filter(|node| node.kind.tier_kind() == Kind::MainMemory);
+        let nodes = now.nodes.iter().filter(|node| node.tier_kind() == Some(Kind::MainMemory));
         let nodes: Vec<u32> = nodes.map(|node| node.id).collect();
         return memory(then, now, &nodes);
     }

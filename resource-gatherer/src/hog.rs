@@ -66,6 +66,12 @@ pub enum HogError {
         /// The node that was asked for.
         node: NumaNode,
     },
+    /// The memory of the node belongs to a GPU.
+    #[error("NUMA node {} is memory of a GPU, which is never a tier; name another node", .node.0)]
+    GpuNode {
+        /// The node that was asked for.
+        node: NumaNode,
+    },
     /// The kernel's files do not tell how much memory there is.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -319,6 +325,21 @@ mod tests {
         assert_eq!(settle(&mut hog), Pace::Later);
         assert!(!hog.has_started());
         assert_eq!(hog.step(Nanoseconds(1)).unwrap(), Pace::Over(Ending::Unreached));
+    }
+
+    #[test]
+    fn memory_of_a_gpu_is_not_held() {
+        let machine = FakeSysroot::machine("gh200");
+        let hog = |locality| {
+            let settings = Settings { locality, ..settings(Goal::Take(Bytes::mib(64))) };
+            Hog::within(Sysroot(machine.path()), settings)
+        };
+        let refused = hog(Locality::Numa(NumaNode(1))).unwrap_err();
+        assert!(matches!(refused, HogError::GpuNode { node: NumaNode(1) }), "{refused}");
+        let grace = Bytes(502_267_904 << 10);
+        for locality in [Locality::Anywhere, Locality::Numa(NumaNode(0))] {
+            assert_eq!(hog(locality).unwrap().observer.total(), grace);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod cache;
 pub mod cgroup;
 pub mod cxl;
 pub mod dax;
+pub(crate) mod gpu_memory;
 #[cfg(feature = "hwloc")]
 mod hwloc;
 pub mod kernel_tiers;
@@ -114,9 +115,9 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// The nodes that this process may take memory from.
+    /// The nodes that this process may take memory from: those that it is allowed, without memory of GPUs.
     pub fn memory_nodes(&self) -> impl Iterator<Item = &Node> {
-        let allowed = |node: &&Node| self.allowed.has_node(node.id);
+        let allowed = |node: &&Node| self.allowed.has_node(node.id) && !node.is_gpu();
         self.nodes.iter().filter(|node| node.memory_total_bytes > 0).filter(allowed)
     }
 

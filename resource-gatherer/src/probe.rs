@@ -173,7 +173,7 @@ pub fn probe_until(
         progress,
         done: 0,
         total: bucket_count(settings) + pairs.len() * Part::ALL.len() + directories.len() + 1,
-        skipped: skipped_by(settings.budget, &inventory),
+        skipped: skipped_by(settings.budget, &inventory, &constraints),
     };
 
     let object_stores = round.measure_buckets(settings)?;
@@ -222,18 +222,21 @@ fn bucket_count(_settings: &ProbeSettings) -> usize {
     0
 }
 
-/// What a budget leaves out on any machine.
-fn skipped_by(budget: Budget, inventory: &Inventory) -> Vec<Skipped> {
+/// What is left out before anything is measured: memory that makes no tier, and what a budget leaves out.
+fn skipped_by(
+    budget: Budget,
+    inventory: &Inventory,
+    constraints: &Constraints<'_>,
+) -> Vec<Skipped> {
+    let mut skipped: Vec<Skipped> = without_tier(inventory, constraints).collect();
     if budget != Budget::Quick {
-        return Vec::new();
+        return skipped;
     }
     let others = memory::pairs(inventory, Pairs::All).into_iter().filter(|pair| !pair.is_best);
-    let mut skipped: Vec<Skipped> = others
-        .map(|pair| Skipped {
-            what: format!("memory of NUMA node {} from node {}", pair.target.id, pair.initiator.id),
-            why: "quick: each node is measured from the CPUs that reach it best".to_owned(),
-        })
-        .collect();
+    skipped.extend(others.map(|pair| Skipped {
+        what: format!("memory of NUMA node {} from node {}", pair.target.id, pair.initiator.id),
+        why: "quick: each node is measured from the CPUs that reach it best".to_owned(),
+    }));
     let chunk = budget.limits().chunk;
     for (what, why) in [
         ("latency under mixed traffic".to_owned(), "quick: reads only".to_owned()),
@@ -242,6 +245,27 @@ fn skipped_by(budget: Budget, inventory: &Inventory) -> Vec<Skipped> {
         skipped.push(Skipped { what, why });
     }
     skipped
+}
+
+/// The memory nodes that make no tier, and why.
+fn without_tier<'a>(
+    inventory: &'a Inventory,
+    constraints: &'a Constraints<'a>,
+) -> impl Iterator<Item = Skipped> + 'a {
+    let gpus = inventory.nodes.iter().filter(|node| node.is_gpu() && node.memory_total_bytes > 0);
+    let gpus = gpus.map(|node| (node, "memory of a GPU is never a tier"));
+    let unknown = inventory.memory_nodes().filter(|node| constraints.kind(node).is_none());
+    let unknown = unknown.map(|node| {
+        (
+            node,
+            "no CPUs, and neither DAX, CXL nor HMAT says what it is; to use it, name it in a job as \
+             tiers.cxl-memory.numa_nodes",
+        )
+    });
+    gpus.chain(unknown).map(|(node, why)| Skipped {
+        what: format!("NUMA node {} as a tier", node.id),
+        why: why.to_owned(),
+    })
 }
 
 fn directories(settings: &ProbeSettings) -> Result<Vec<(Kind, PathBuf)>, ProbeError> {
@@ -265,7 +289,7 @@ fn unreached<'a>(
 ) -> impl Iterator<Item = Candidate> + 'a {
     let reached = |node: &Node| pairs.iter().any(|pair| pair.is_best && pair.target.id == node.id);
     let unreached = inventory.memory_nodes().filter(move |node| !reached(node));
-    unreached.map(|node| {
+    unreached.filter_map(|node| {
         let remarks = vec![not_measured("no node with CPUs reaches it")];
         Candidate::node(node, &Figures::default(), None, remarks, constraints)
     })

@@ -75,11 +75,12 @@ impl Expansion {
         inventory: &Inventory,
         named: &[NumaNode],
     ) -> Result<Self, ExpansionError> {
-        let is_cxl = |node: &&inventory::Node| {
-            node.kind.tier_kind() == Kind::CxlMemory || named.contains(&NumaNode(node.id))
-        };
-        let (cxl_memory, main_memory): (Vec<_>, Vec<_>) =
-            inventory.memory_nodes().partition(is_cxl);
+        let is_named = |node: &&inventory::Node| named.contains(&NumaNode(node.id));
+        let is_cxl =
+            |node: &&inventory::Node| is_named(node) || node.tier_kind() == Some(Kind::CxlMemory);
+        let known = inventory.memory_nodes();
+        let known = known.filter(|node| is_named(node) || node.tier_kind().is_some());
+        let (cxl_memory, main_memory): (Vec<_>, Vec<_>) = known.partition(is_cxl);
         let numbers = |nodes: Vec<&inventory::Node>| nodes.iter().map(|node| node.id).collect();
         let (cxl_memory, main_memory): (Vec<u32>, Vec<u32>) =
             (numbers(cxl_memory), numbers(main_memory));
@@ -195,6 +196,24 @@ mod tests {
         let expansion = plan(&[1]).unwrap();
         assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0], vec![1, 2]));
         assert!(matches!(plan(&[0, 1]), Err(ExpansionError::NoMainMemory)));
+    }
+
+    #[test]
+    fn memory_of_a_gpu_expands_nothing_and_unknown_memory_only_by_name() {
+        let host = host(&[DRAM, MemoryKind::Gpu, MemoryKind::CpuLess]);
+        let plan = |named: &[u32]| {
+            let named: Vec<_> = named.iter().map(|node| NumaNode(*node)).collect();
+            Expansion::plan(RequestedPolicy::Auto, &host, &named)
+        };
+        for named in [&[][..], &[1]] {
+            let error = plan(named).unwrap_err();
+            assert!(
+                matches!(&error, ExpansionError::NoCxl { main_memory } if *main_memory == [0]),
+                "{error:?}"
+            );
+        }
+        let expansion = plan(&[2]).unwrap();
+        assert_eq!((expansion.main_memory, expansion.cxl_memory), (vec![0], vec![2]));
     }
 
     #[test]

@@ -179,6 +179,19 @@ pub enum LayoutError {
         /// The NUMA nodes of the host.
         present: String,
     },
+    /// The job names memory of a GPU.
+    #[error(
+        "{key}: {}: this is memory of a GPU, which is never a tier; name one of {present}, or remove the key",
+        .node.0
+    )]
+    GpuMemory {
+        /// The key of the job file.
+        key: &'static str,
+        /// The NUMA node in the job file.
+        node: NumaNode,
+        /// The NUMA nodes of the host that may be named.
+        present: String,
+    },
     /// The job wants memory behind CXL on a node without any.
     #[error(
         "tiers.cxl-memory: this host has no memory behind CXL; remove the tier, name the NUMA nodes \
@@ -240,6 +253,7 @@ impl LayoutError {
                 BudgetError::TooLarge { kind, .. } | BudgetError::UnknownPool { kind, .. },
             ) => vec!["tiers", kind.name()],
             Self::NoNumaNode { .. } => vec!["tiers", "cxl-memory", "numa_nodes"],
+            Self::GpuMemory { key, .. } => key.split('.').collect(),
             Self::NoScratchNode { .. } => vec!["tiers", "scratch", "numa_node"],
             Self::NoCxlMemory { .. } => vec!["tiers", "cxl-memory"],
             Self::NotARamDisk { .. } => vec!["tiers", "scratch", "path"],

@@ -35,7 +35,7 @@ impl MemoryClass {
             MemoryKind::Dram => Self::Dram,
             MemoryKind::Cxl => Self::Cxl,
             MemoryKind::Persistent => Self::Nvm,
-            MemoryKind::SpecificPurpose | MemoryKind::CpuLess => Self::Unknown,
+            MemoryKind::SpecificPurpose | MemoryKind::Gpu | MemoryKind::CpuLess => Self::Unknown,
         }
     }
 

@@ -104,7 +104,7 @@ fn role(node: &Node) -> Role {
     match node.kind {
         _ if !node.cpus.is_empty() => Role::Dram,
         MemoryKind::Cxl | MemoryKind::SpecificPurpose | MemoryKind::Persistent => Role::Dax,
-        MemoryKind::Dram | MemoryKind::CpuLess => Role::CpuLess,
+        MemoryKind::Dram | MemoryKind::Gpu | MemoryKind::CpuLess => Role::CpuLess,
     }
 }
 

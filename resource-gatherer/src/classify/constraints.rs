@@ -44,9 +44,9 @@ impl<'a> Constraints<'a> {
         Self { previous: self.previous.filter(|previous| previous.host == host), ..self }
     }
 
-    /// The kind of a memory node.
-    pub(crate) fn kind(&self, node: &Node) -> Kind {
-        self.assignment(node.id).map_or(node.kind.tier_kind(), |(_, it)| it.kind)
+    /// The kind of the tier that a memory node makes; `None` if it makes none.
+    pub(crate) fn kind(&self, node: &Node) -> Option<Kind> {
+        self.assignment(node.id).map_or(node.tier_kind(), |(_, it)| Some(it.kind))
     }
 
     /// With which others a memory node may share a tier.

@@ -30,7 +30,8 @@ pub(crate) fn views(
             .filter_map(|pair| {
                 let node = inventory.memory_nodes().find(|node| node.id == pair.target)?;
                 let before = constraints.before_in_view(initiator, node.id);
-                Some((node.id, Profile { before, ..profile(pair, node, &constraints, &threads) }))
+                let profile = profile(pair, node, &constraints, &threads)?;
+                Some((node.id, Profile { before, ..profile }))
             })
             .unzip();
         let of_nodes = |group: Vec<usize>| group.into_iter().map(|index| nodes[index]).collect();
@@ -52,7 +53,7 @@ pub(crate) fn host_profiles(
     let threads = common_threads(&seen);
     let nodes = inventory.memory_nodes();
     nodes
-        .filter_map(|node| Some((node.id, profile(best(node.id)?, node, &constraints, &threads))))
+        .filter_map(|node| Some((node.id, profile(best(node.id)?, node, &constraints, &threads)?)))
         .collect()
 }
 
@@ -61,22 +62,23 @@ pub(crate) fn best_pair(pairs: &[Pair], node: u32) -> Option<&Pair> {
     pairs.iter().find(|pair| pair.target == node && pair.is_best)
 }
 
-/// What the classification looks at in `pair`, at the numbers of threads in `threads` only.
+/// What the classification looks at in `pair`, at the numbers of threads in `threads` only; `None` of a node
+/// that makes no tier.
 pub(crate) fn profile(
     pair: &Pair,
     node: &Node,
     constraints: &Constraints<'_>,
     threads: &BTreeSet<u32>,
-) -> Profile {
-    Profile {
-        kind: constraints.kind(node),
+) -> Option<Profile> {
+    Some(Profile {
+        kind: constraints.kind(node)?,
         grouping: constraints.grouping(node),
         before: constraints.before(node.id),
         latency_ns: pair.idle_latency_ns,
         read_bytes_per_s: peak(pair, Traffic::Read, Some(threads)),
         // STREAM counts every byte of a copy twice: read and written.
         copy_bytes_per_s: peak(pair, Traffic::Copy, Some(threads)).map(|it| it.divided_by(2.0)),
-    }
+    })
 }
 
 /// The best rate of one kind of traffic, at the numbers of threads in `threads` or at any.

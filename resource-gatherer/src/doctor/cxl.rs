@@ -8,6 +8,8 @@ use crate::inventory::{DaxDevice, Inventory, Node};
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let inventory = &facts.inventory;
     let mut findings = vec![nodes(inventory)];
+    findings.extend(of_gpus(inventory));
+    findings.extend(inventory.memory_nodes().filter_map(unknown));
     findings.extend(without_region(inventory));
     findings.extend(inventory.dax.iter().filter_map(|device| unbound(inventory, device)));
     findings.extend(inventory.nodes.iter().filter_map(|node| movable(inventory, node)));
@@ -19,21 +21,39 @@ fn nodes(inventory: &Inventory) -> Finding {
     let far = inventory
         .nodes
         .iter()
-        .filter(|node| node.memory_total_bytes > 0 && node.kind.tier_kind() == Kind::CxlMemory);
-    let words: Vec<_> =
-        far.map(|node| format!("node {} ({})", node.id, Bytes(node.memory_total_bytes))).collect();
+        .filter(|node| node.memory_total_bytes > 0 && node.tier_kind() == Some(Kind::CxlMemory));
+    let words: Vec<_> = far.map(node_and_size).collect();
     if words.is_empty() {
-        return Finding::missing(
-            SUBJECT,
-            "no node without CPUs",
-            "there is no CXL tier; a job may play it, and everything then says emulated",
-        )
-        .fix(
-            FixPlace::Job,
-            "tiers: { cxl-memory: { size: 4 GiB, emulate: { latency: 350 ns, bandwidth: 20 GB/s } } }",
-        );
+        return Finding::ok(SUBJECT, "none; a job may play it (tiers.cxl-memory.emulate)");
     }
     Finding::ok(SUBJECT, words.join(", "))
+}
+
+fn node_and_size(node: &Node) -> String {
+    format!("node {} ({})", node.id, Bytes(node.memory_total_bytes))
+}
+
+/// Memory that belongs to the models which are trained.
+fn of_gpus(inventory: &Inventory) -> Option<Finding> {
+    let gpus = inventory.nodes.iter().filter(|node| node.is_gpu() && node.memory_total_bytes > 0);
+    let words: Vec<_> = gpus.map(node_and_size).collect();
+    let found = format!("{}, never a tier", words.join(", "));
+    (!words.is_empty()).then(|| Finding::ok("memory of GPUs", found))
+}
+
+/// Memory without CPUs that may be anything.
+fn unknown(node: &Node) -> Option<Finding> {
+    if node.tier_kind().is_some() {
+        return None;
+    }
+    let found = format!(
+        "{} has no CPUs, and neither DAX, CXL nor HMAT says what it is",
+        node_and_size(node)
+    );
+    let finding =
+        Finding::degraded("memory of an unknown kind", found, "no job uses it without its number");
+    let fix = format!("tiers: {{ cxl-memory: {{ numa_nodes: [{}] }} }}", node.id);
+    Some(finding.fix(FixPlace::Job, fix))
 }
 
 /// Memory devices that no region uses: they are no ordinary memory yet.

@@ -413,26 +413,49 @@ fn what_the_kernel_does_with_memory_is_named() {
 
 #[test]
 fn balancing_and_demotion_are_harmless_on_one_node() {
-    let finding = only_finding(|it| {
-        it.inventory.nodes.truncate(1);
-        it.inventory.dax.clear();
-        it.inventory.placement.balancing = Some(Balancing::Nodes);
-        it.inventory.placement.demotion = Some(true);
-    });
-    assert_eq!(finding.subject, "CXL memory");
+    let mut facts = healthy();
+    facts.inventory.nodes.truncate(1);
+    facts.inventory.dax.clear();
+    facts.inventory.placement.balancing = Some(Balancing::Nodes);
+    facts.inventory.placement.demotion = Some(true);
+    let findings = diagnose(&facts);
+    assert!(findings.iter().all(|it| it.state == State::Ok), "{findings:#?}");
 }
 
 #[test]
-fn a_node_without_cxl_memory_may_play_it() {
+fn a_host_without_cxl_memory_misses_nothing() {
+    let mut facts = healthy();
+    facts.inventory.nodes.truncate(2);
+    facts.inventory.dax.clear();
+    let findings = diagnose(&facts);
+    assert!(findings.iter().all(|it| it.state == State::Ok), "{findings:#?}");
+    let cxl = findings.iter().find(|it| it.subject == "CXL memory").unwrap();
+    assert!(cxl.found.contains("a job may play it"), "{cxl:#?}");
+}
+
+#[test]
+fn memory_of_gpus_is_named_and_nothing_to_mend() {
+    let mut facts = healthy();
+    facts.inventory.nodes[2].kind = MemoryKind::Gpu;
+    facts.inventory.dax.clear();
+    let findings = diagnose(&facts);
+    assert!(findings.iter().all(|it| it.state == State::Ok), "{findings:#?}");
+    let found = |subject| &findings.iter().find(|it| it.subject == subject).unwrap().found;
+    assert_eq!(found("memory of GPUs"), "node 2 (64.00 GiB), never a tier");
+    assert!(found("CXL memory").starts_with("none"));
+}
+
+#[test]
+fn memory_of_an_unknown_kind_is_used_by_its_number() {
     check(
         |it| {
-            it.inventory.nodes.truncate(2);
+            it.inventory.nodes[2].kind = MemoryKind::CpuLess;
             it.inventory.dax.clear();
         },
-        Missing,
-        "CXL memory",
-        "no node without CPUs",
-        "emulate: { latency: 350 ns",
+        Degraded,
+        "memory of an unknown kind",
+        "node 2 (64.00 GiB) has no CPUs",
+        "tiers: { cxl-memory: { numa_nodes: [2] } }",
     );
 }
 

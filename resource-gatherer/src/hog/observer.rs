@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     available::{Watch, pressure},
-    inventory::meminfo,
+    inventory::{gpu_memory, meminfo},
     sysroot::{ReadError, Sysroot, optional},
 };
 
@@ -38,6 +38,9 @@ impl Observer {
         let watch = Watch::new(sysroot)?;
         let place = match locality {
             Locality::Anywhere | Locality::Near(_) => host,
+            Locality::Numa(node) if gpu_memory::nodes(sysroot).contains(&node.0) => {
+                return Err(HogError::GpuNode { node });
+            }
             Locality::Numa(node) => {
                 let path = format!("sys/devices/system/node/node{}/meminfo", node.0);
                 match meminfo::read_node(&sysroot.join(path))?.total_bytes {

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::gpu_memory;
 use crate::sysroot::{ReadError, Sysroot, malformed, optional};
 
-/// The memory of the whole host.
+/// The memory of the whole host, without that of its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
     /// What the kernel manages.
@@ -24,8 +25,25 @@ pub(crate) struct NodeMemory {
     pub(crate) free_bytes: u64,
 }
 
-/// The memory of the host.
+/// The memory of the host, without that of its GPUs.
 pub(crate) fn read(sysroot: Sysroot<'_>) -> Result<Memory, ReadError> {
+    read_without(sysroot, &gpu_memory::nodes(sysroot))
+}
+
+/// The memory of the host, without that of the nodes `apart`: the kernel counts it too.
+pub(crate) fn read_without(sysroot: Sysroot<'_>, apart: &[u32]) -> Result<Memory, ReadError> {
+    let mut memory = read_all(sysroot)?;
+    for node in apart {
+        let node = sysroot.join(format!("sys/devices/system/node/node{node}/meminfo"));
+        let NodeMemory { total_bytes, free_bytes } = read_node(&node)?;
+        memory.total_bytes = memory.total_bytes.saturating_sub(total_bytes);
+        memory.free_bytes = memory.free_bytes.saturating_sub(free_bytes);
+        memory.available_bytes = memory.available_bytes.saturating_sub(free_bytes);
+    }
+    Ok(memory)
+}
+
+fn read_all(sysroot: Sysroot<'_>) -> Result<Memory, ReadError> {
     let text = sysroot.require("proc/meminfo")?;
     let value = |key| bytes_of(&text, key);
     let (Some(total_bytes), Some(free_bytes)) = (value("MemTotal:"), value("MemFree:")) else {

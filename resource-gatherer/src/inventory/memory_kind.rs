@@ -1,7 +1,6 @@
 //! What the memory of a node is made of.
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::tier::Kind;
 
 /// What the memory of a node is made of, as far as the kernel tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -16,17 +15,8 @@ pub enum MemoryKind {
     SpecificPurpose,
     /// Persistent memory used as ordinary memory.
     Persistent,
+    /// Memory of a GPU or another accelerator that the host sees as a node: never a tier.
+    Gpu,
     /// No CPUs, and no device that would tell more.
     CpuLess,
-}
-
-impl MemoryKind {
-    /// The kind of tier that such memory makes.
-    #[must_use]
-    pub fn tier_kind(self) -> Kind {
-        match self {
-            Self::Dram => Kind::MainMemory,
-            Self::Cxl | Self::SpecificPurpose | Self::Persistent | Self::CpuLess => Kind::CxlMemory,
-        }
-    }
 }

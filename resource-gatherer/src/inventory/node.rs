@@ -6,13 +6,13 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tierfeed_core::units::Bytes;
+use tierfeed_core::{tier::Kind, units::Bytes};
 
 pub use super::memory_kind::MemoryKind;
 use super::{
     attributes::{self, Rated},
     dax::{self, DaxDevice},
-    meminfo, number_list, zones,
+    gpu_memory, meminfo, number_list, zones,
 };
 use crate::sysroot::{
     ReadError, Sysroot, malformed, numbered_entries, optional, optional_number, parsed,
@@ -52,6 +52,26 @@ pub struct Node {
 }
 
 impl Node {
+    /// The kind of tier that its memory makes without a word of the user. `None` for memory of a GPU, and for
+    /// memory without CPUs of which neither a device nor the firmware says what it is.
+    #[must_use]
+    pub fn tier_kind(&self) -> Option<Kind> {
+        match self.kind {
+            MemoryKind::Dram => Some(Kind::MainMemory),
+            MemoryKind::Cxl | MemoryKind::SpecificPurpose | MemoryKind::Persistent => {
+                Some(Kind::CxlMemory)
+            }
+            MemoryKind::CpuLess => self.rated.as_ref().map(|_| Kind::CxlMemory),
+            MemoryKind::Gpu => None,
+        }
+    }
+
+    /// Whether its memory is that of a GPU or another accelerator.
+    #[must_use]
+    pub fn is_gpu(&self) -> bool {
+        self.kind == MemoryKind::Gpu
+    }
+
     /// How far `other` is from here, `None` where unknown or unreachable.
     #[must_use]
     pub fn distance_to(&self, other: u32) -> Option<u8> {
@@ -68,11 +88,14 @@ pub(crate) fn read_all(
     let online = parsed(&root.join("online"), "a list of nodes such as 0-1,3", number_list::parse)?;
     let ids = online.unwrap_or_else(|| numbered_entries(&root, "node"));
     let kinds = dax::kinds(devices);
+    let gpus = gpu_memory::of_devices(sysroot, devices);
     let movable = zones::movable_percent(sysroot);
     ids.iter()
         .map(|&id| {
             let mut node = read_one(&root.join(format!("node{id}")), id, &ids)?;
-            if node.cpus.is_empty() {
+            if gpus.contains(&id) {
+                node.kind = MemoryKind::Gpu;
+            } else if node.cpus.is_empty() {
                 node.kind = kinds.get(&id).copied().unwrap_or(MemoryKind::CpuLess);
             }
             node.movable_percent = movable.get(&id).copied();

@@ -38,23 +38,23 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// A memory node. `profile` is what the classification shall look at, `None` where the figures say
-    /// nothing of the memory; then it is placed by what the firmware rates it at.
+    /// A memory node; `None` if it makes no tier. `profile` is what the classification shall look at, `None`
+    /// where the figures say nothing of the memory; then it is placed by what the firmware rates it at.
     pub(crate) fn node(
         node: &Node,
         figures: &Figures,
         profile: Option<Profile>,
         remarks: Vec<String>,
         constraints: &Constraints<'_>,
-    ) -> Self {
-        let rated = rated_profile(node, constraints);
+    ) -> Option<Self> {
+        let rated = rated_profile(node, constraints)?;
         let basis = match (profile, rated.latency_ns.or(rated.read_bytes_per_s)) {
             (Some(_), _) => Basis::Measured,
             (None, Some(_)) => Basis::Rated,
             (None, None) => Basis::Kind,
         };
-        Self {
-            kind: constraints.kind(node),
+        Some(Self {
+            kind: rated.kind,
             numa_node: Some(node.id),
             path: None,
             capacity_bytes: Some(node.memory_total_bytes),
@@ -66,7 +66,7 @@ impl Candidate {
             profile: profile.unwrap_or(rated),
             class: Some(MemoryClass::of(node.kind)),
             basis,
-        }
+        })
     }
 
     /// A directory, with why it has no figures if it has none.
@@ -224,17 +224,17 @@ fn tier(members: &[&Candidate], slowest: &Candidate, constraints: &Constraints<'
     }
 }
 
-fn rated_profile(node: &Node, constraints: &Constraints<'_>) -> Profile {
+fn rated_profile(node: &Node, constraints: &Constraints<'_>) -> Option<Profile> {
     let rated = node.rated.clone().unwrap_or_default();
     let stated = |value: Option<u64>| value.map(|value| Estimate::stated(to_f64(value)));
-    Profile {
-        kind: constraints.kind(node),
+    Some(Profile {
+        kind: constraints.kind(node)?,
         grouping: constraints.grouping(node),
         before: constraints.before(node.id),
         latency_ns: stated(rated.read_latency_ns),
         read_bytes_per_s: stated(rated.read_bytes_per_s),
         copy_bytes_per_s: None,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -264,7 +264,7 @@ mod tests {
             latency_ns: figures.idle_latency_ns,
             read_bytes_per_s: figures.read_bytes_per_s,
             copy_bytes_per_s: figures.copy_bytes_per_s,
-            ..rated_profile(node, &Constraints::default())
+            ..rated_profile(node, &Constraints::default()).unwrap()
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
         };
         let node = unmeasured(id, kind);
         let profile = Some(node_profile(&node, &figures));
-        Candidate::node(&node, &figures, profile, Vec::new(), &Constraints::default())
+        Candidate::node(&node, &figures, profile, Vec::new(), &Constraints::default()).unwrap()
     }
 
     fn emulated(latency_ns: u64, bytes_per_s: u64, others: &[Candidate]) -> Candidate {
@@ -385,6 +385,7 @@ mod tests {
         let rated = inventory_node_with_rating();
         let place = |node: &Node| {
             Candidate::node(node, &Figures::default(), None, Vec::new(), &Constraints::default())
+                .unwrap()
                 .basis
         };
         assert_eq!(place(&rated), Basis::Rated);
@@ -428,7 +429,8 @@ mod tests {
             None,
             vec!["cache bound".to_owned()],
             &Constraints::default(),
-        );
+        )
+        .unwrap();
         assert_eq!((shown.profile.latency_ns, shown.basis), (None, Basis::Kind));
         assert!(shown.figures.idle_latency_ns.is_some() && shown.remarks == ["cache bound"]);
     }

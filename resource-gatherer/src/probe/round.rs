@@ -121,7 +121,7 @@ impl<'a> Round<'a> {
             }
         }
         let profiles = classify::host_profiles(self.inventory, &reports, &self.constraints);
-        let candidates = best.into_iter().map(|(node, outcome)| {
+        let candidates = best.into_iter().filter_map(|(node, outcome)| {
             let (figures, remarks) = outcome.unwrap_or_else(|why| (Figures::default(), vec![why]));
             let profile = profiles.get(&node.id).copied();
             Candidate::node(node, &figures, profile, remarks, &self.constraints)

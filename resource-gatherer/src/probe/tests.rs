@@ -9,6 +9,7 @@ use tierfeed_core::{
 
 use super::{estimate::Estimate, *};
 use crate::{
+    classify::Assignment,
     figures::whole,
     report::{self, Traffic},
     tests_support::FakeSysroot,
@@ -231,10 +232,11 @@ fn without_time_there_are_no_figures_and_everything_is_named() {
 fn a_quick_probe_says_what_it_leaves_out() {
     let machine = FakeSysroot::cxl_node();
     let inventory = Inventory::read(Sysroot(machine.path())).unwrap();
-    let skipped = skipped_by(Budget::Quick, &inventory);
+    let skipped_by = |budget| skipped_by(budget, &inventory, &Constraints::default());
+    let skipped = skipped_by(Budget::Quick);
     assert_eq!(skipped.iter().filter(|it| it.what.starts_with("memory of")).count(), 3);
     assert!(skipped.iter().all(|it| it.why.starts_with("quick: ")));
-    assert!(skipped_by(Budget::Full, &inventory).is_empty());
+    assert!(skipped_by(Budget::Full).is_empty());
 }
 
 #[test]
@@ -308,6 +310,40 @@ fn another_machines_memory_is_placed_by_its_ratings_and_has_no_figures() {
     assert_eq!(report.numa.nodes, [0, 1, 2]);
     assert_eq!(report.numa.latency_ns, vec![vec![None; 3]; 3]);
     report::tests_support::assert_valid(&report);
+}
+
+#[test]
+fn memory_of_a_gpu_is_neither_measured_nor_a_tier() {
+    let machine = FakeSysroot::machine("gh200");
+    let settings = ProbeSettings { sysroot: machine.path().to_owned(), ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    let tiers = |report: &Report| -> Vec<(Kind, Vec<u32>)> {
+        report.tiers.iter().map(|tier| (tier.kind, tier.numa_nodes.clone())).collect()
+    };
+    assert_eq!(tiers(&report), [(Kind::MainMemory, vec![0])]);
+    assert!(report.inventory.nodes[1].is_gpu());
+    let skipped = &report.skipped[0];
+    assert_eq!(skipped.what, "NUMA node 1 as a tier");
+    assert!(skipped.why.contains("memory of a GPU"), "{skipped:?}");
+    report::tests_support::assert_valid(&report);
+}
+
+#[test]
+fn memory_of_an_unknown_kind_is_a_tier_by_name() {
+    let machine = FakeSysroot::cxl_node();
+    for figure in ["read_latency", "write_latency", "read_bandwidth", "write_bandwidth"] {
+        for class in ["access0", "access1"] {
+            machine.remove(&format!("sys/devices/system/node/node2/{class}/initiators/{figure}"));
+        }
+    }
+    let settings = ProbeSettings { sysroot: machine.path().to_owned(), ..settings() };
+    let report = probe(&settings, &mut |_| ()).unwrap();
+    assert_eq!(names(&report), ["main-memory"]);
+    assert!(report.skipped[0].why.contains("name it in a job"), "{:?}", report.skipped);
+    let assignment = Assignment { kind: Kind::CxlMemory, numa_nodes: vec![2], path: None };
+    let report =
+        probe(&ProbeSettings { assignments: vec![assignment], ..settings }, &mut |_| ()).unwrap();
+    assert_eq!(names(&report), ["main-memory", "cxl-memory"]);
 }
 
 #[test]

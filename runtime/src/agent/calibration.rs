@@ -22,7 +22,7 @@ use std::{
 };
 
 use tierfeed_core::{
-    id::SampleId,
+    id::{NumaNode, SampleId},
     tier::{Kind, Locality},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -234,7 +234,11 @@ struct Lacking {
 
 impl Lacking {
     fn of(job: &Job, now: &Inventory, measured: &Measured) -> Self {
-        let nodes = now.memory_nodes().map(|node| node.id);
+        let is_named =
+            |node: u32| job.tiers.iter().any(|tier| tier.numa_nodes.contains(&NumaNode(node)));
+        let nodes = now.memory_nodes();
+        let nodes = nodes.filter(|node| node.tier_kind().is_some() || is_named(node.id));
+        let nodes = nodes.map(|node| node.id);
         let nodes = nodes.filter(|node| !measured.has(now, Measurable::NumaNode(*node)));
         let mut directories: Vec<(Kind, PathBuf)> = Vec::new();
         let is_measured = |tier: &&TierRequest| tier.speed.is_none();

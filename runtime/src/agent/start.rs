@@ -292,6 +292,14 @@ fn sockets(node: &Node, assignment: &Assignment) -> Sockets {
 /// Says which memory nodes the job has where there is a choice.
 fn log_memory_nodes(node: &Node) {
     let numbers = |nodes: &[NumaNode]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+    let unknown = node.unknown_nodes();
+    if !unknown.is_empty() {
+        tracing::info!(
+            unknown = ?numbers(&unknown),
+            "NUMA nodes without CPUs that are not used, because neither DAX, CXL nor HMAT says what their \
+             memory is; name them as tiers.cxl-memory.numa_nodes to use them"
+        );
+    }
     if !node.staging_nodes().is_empty() {
         let staging = numbers(node.staging_nodes());
         tracing::info!(?staging, "NUMA nodes of main memory for this job");

@@ -102,6 +102,10 @@ fn directory(request: &TierRequest, node: &Node) -> Result<(Pool, Backing), Layo
 /// The NUMA node of the files of a RAM disk, if it has one.
 fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>, LayoutError> {
     match node.ram_disk_locality(request) {
+        Some(Locality::Numa(numa)) if node.is_gpu(numa) => {
+            let (key, present) = ("tiers.scratch.numa_node", node.numa_names());
+            Err(LayoutError::GpuMemory { key, node: numa, present })
+        }
         Some(Locality::Numa(numa)) if !node.has(numa) => {
             Err(LayoutError::NoScratchNode { node: numa, present: node.numa_names() })
         }
@@ -113,6 +117,10 @@ fn ram_disk_node(request: &TierRequest, node: &Node) -> Result<Option<NumaNode>,
 fn cxl_nodes(request: &TierRequest, node: &Node) -> Result<Vec<NumaNode>, LayoutError> {
     if request.numa_nodes.is_empty() {
         return Ok(node.cxl_nodes().to_vec());
+    }
+    if let Some(gpu) = request.numa_nodes.iter().find(|it| node.is_gpu(**it)) {
+        let (key, present) = ("tiers.cxl-memory.numa_nodes", node.numa_names());
+        return Err(LayoutError::GpuMemory { key, node: *gpu, present });
     }
     match request.numa_nodes.iter().find(|it| !node.has(**it)) {
         None => Ok(request.numa_nodes.clone()),

@@ -1,10 +1,11 @@
 //! Which NUMA nodes of a host are main memory for a job, and which it uses as memory behind CXL.
 //!
-//! 1. Memory behind CXL is what the job names as `tiers.cxl-memory.numa_nodes`, else the nodes without CPUs.
+//! 1. Memory behind CXL is what the job names as `tiers.cxl-memory.numa_nodes`, else the nodes without CPUs of
+//!    which a device or the firmware says what they are. Others are used only by name, memory of a GPU never.
 //! 2. A job that names no tiers of memory, and whose processes may not run on the CPUs of a node, uses the
 //!    memory of that node as well: it is remote for all of them.
-//! 3. Main memory is every other node, so no memory is claimed twice. If no node is left, all of it is main
-//!    memory, and the tier draws on that.
+//! 3. Main memory is every other node with CPUs, so no memory is claimed twice. If none is left, all of them
+//!    are main memory, and the tier draws on that.
 //! 4. Where several nodes have CPUs, batches are staged in main memory of the nodes on whose CPUs the job's
 //!    processes may run. The ranks are spread over these nodes in blocks, as launchers bind them.
 
@@ -32,7 +33,8 @@ impl MemoryNodes {
     pub(super) fn of(inventory: &Inventory, tiers: &[TierRequest]) -> Self {
         let request = tiers.iter().find(|tier| tier.kind == Kind::CxlMemory);
         let named = request.map_or(&[][..], |request| &request.numa_nodes);
-        let cpuless = nodes(inventory, |node| node.kind.tier_kind() == Kind::CxlMemory);
+        let cpuless = nodes(inventory, |node| node.tier_kind() == Some(Kind::CxlMemory));
+        let unknown = nodes(inventory, |node| node.tier_kind().is_none());
         let remote = match request {
             Some(request) if request.presence == Presence::IfPresent => {
                 without_processes(inventory)
@@ -46,12 +48,12 @@ impl MemoryNodes {
         } else {
             named.to_vec()
         };
-        let mut apart = [cpuless.as_slice(), &behind_cxl].concat();
+        let mut apart = [cpuless.as_slice(), &unknown, &behind_cxl].concat();
         apart.sort_unstable();
         apart.dedup();
         let is_main = |node: &inventory::Node| !apart.contains(&NumaNode(node.id));
         if !inventory.memory_nodes().any(is_main) {
-            return Self { behind_cxl, ..Self::default() };
+            return Self { behind_cxl, apart: unknown, ..Self::default() };
         }
         let staging = staging(inventory, &nodes(inventory, is_main));
         Self { behind_cxl, remote, apart, staging }

@@ -358,6 +358,14 @@ impl Node {
         &self.memory_nodes.remote
     }
 
+    /// The NUMA nodes without CPUs that are not used, because nothing says what their memory is.
+    #[must_use]
+    pub fn unknown_nodes(&self) -> Vec<NumaNode> {
+        let unknown = self.inventory.memory_nodes().filter(|node| node.tier_kind().is_none());
+        let unknown = unknown.map(|node| NumaNode(node.id));
+        unknown.filter(|node| !self.cxl_nodes().contains(node)).collect()
+    }
+
     /// The NUMA nodes in whose memory batches are staged; empty if only one node has CPUs.
     #[must_use]
     pub fn staging_nodes(&self) -> &[NumaNode] {
@@ -386,6 +394,11 @@ impl Node {
 
     pub(super) fn has(&self, numa: NumaNode) -> bool {
         self.inventory.memory_nodes().any(|node| node.id == numa.0)
+    }
+
+    /// Whether the memory of a NUMA node is that of a GPU.
+    pub(super) fn is_gpu(&self, numa: NumaNode) -> bool {
+        self.inventory.nodes.iter().any(|node| node.id == numa.0 && node.is_gpu())
     }
 
     pub(super) fn is_cpuless(&self, numa: NumaNode) -> bool {

@@ -62,7 +62,7 @@ impl Node {
         let available = Available {
             host: Bytes(inventory.memory.available_bytes),
             cgroup: inventory.cgroup.as_ref().and_then(CgroupMemory::headroom_bytes).map(Bytes),
-            nodes_free: inventory.nodes.iter().map(free).collect(),
+            nodes_free: inventory.nodes.iter().filter(|node| !node.is_gpu()).map(free).collect(),
             pressure: None,
             load: None,
             disks: Vec::new(),

@@ -9,7 +9,7 @@ use tierfeed_core::{
 use tierfeed_resource_gatherer::{
     Available, Inventory, Report,
     inventory::{
-        Boot, CgroupMemory, Memory, Node as NumaInventory, cgroup::Version, node::MemoryKind,
+        Boot, CgroupMemory, Memory, Node as NumaInventory, Rated, cgroup::Version, node::MemoryKind,
     },
 };
 
@@ -37,8 +37,9 @@ fn host(nodes: Vec<NumaInventory>) -> Node {
 
 /// The same host, for a job with these tiers.
 fn host_for(nodes: Vec<NumaInventory>, tiers: &str) -> Node {
-    let nodes_free = nodes.iter().map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
-    let free = Bytes(10 * GIB * (nodes.len() as u64 + 1));
+    let of_host = nodes.iter().filter(|node| !node.is_gpu());
+    let nodes_free: Vec<_> = of_host.map(|node| (NumaNode(node.id), Bytes(10 * GIB))).collect();
+    let free = Bytes(10 * GIB * (nodes_free.len() as u64 + 1));
     let inventory = Inventory {
         host: "host".into(),
         boot: Some(Boot::default()),
@@ -610,6 +611,33 @@ fn a_job_without_tiers_gets_what_the_node_has() {
     assert_eq!((card.origin, card.share), (Origin::Real, Some(Percent::DEFAULT)));
     let both = fit_on(sockets(), "");
     assert_eq!(order_of(&both), [(Kind::MainMemory, 6144)], "a neighbour is main memory");
+}
+
+#[test]
+fn memory_that_says_nothing_of_itself_is_used_only_by_name_and_memory_of_a_gpu_never() {
+    let with = |kind| vec![numa(0, MemoryKind::Dram, vec![0, 1]), numa(2, kind, Vec::new())];
+    let [gpu, unknown] = [MemoryKind::Gpu, MemoryKind::CpuLess].map(with);
+    for nodes in [&gpu, &unknown] {
+        let layout = fit_on(nodes.clone(), "");
+        let main = order_of(&layout)[0];
+        assert_eq!(order_of(&layout), [(Kind::MainMemory, main.1)], "{nodes:?}");
+        assert_eq!(main.1, 4096, "a share of what is free on node 0 and of the page cache alone");
+    }
+    let named = "  main-memory: { size: 1 GiB }\n  cxl-memory: { numa_nodes: [2], size: 2 GiB }\n";
+    let layout = fit_on(unknown.clone(), named);
+    assert_eq!(order_of(&layout), [(Kind::MainMemory, 1024), (Kind::CxlMemory, 2048)]);
+    assert_eq!(layout.tiers[1].origin, Origin::Real);
+    let refused = |tiers| fit(tiers, &host_for(gpu.clone(), tiers)).unwrap_err();
+    let error = refused(named);
+    let message = "tiers.cxl-memory.numa_nodes: 2: this is memory of a GPU, which is never a tier; \
+                   name one of 0, or remove the key";
+    assert_eq!((error.to_string().as_str(), error.keys().len()), (message, 3));
+    let error =
+        refused("  main-memory: { size: 1 GiB }\n  scratch: { numa_node: 2, size: 1 GiB }\n");
+    assert!(error.to_string().starts_with("tiers.scratch.numa_node: 2: this is memory"), "{error}");
+    let mut rated = unknown.clone();
+    rated[1].rated = Some(Rated { read_latency_ns: Some(300), ..Rated::default() });
+    assert_eq!(order_of(&fit_on(rated, "")).len(), 2, "the firmware says what it is");
 }
 
 #[test]

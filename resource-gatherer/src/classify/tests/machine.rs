@@ -151,6 +151,8 @@ fn inventory(with_cpus: u32, is_cxl: bool) -> Inventory {
         fake.write(&format!("{device}/target_node"), &format!("{with_cpus}\n"));
         let from = device.replace("sys/", "../../../");
         fake.link("sys/bus/dax/devices/dax0.0", &from);
+    } else {
+        fake.rate(with_cpus, "access1", 0, [300, 20_480]);
     }
     Inventory::read(Sysroot(fake.path())).unwrap()
 }

@@ -2,6 +2,8 @@
 
 use std::{path::Path, process::Command};
 
+use tierfeed_core::tier::Kind;
+
 use crate::{
     inventory::{
         Allowed, Inventory, Node, Placement,
@@ -114,6 +116,48 @@ fn the_hmat_of_a_real_kernel_is_read() {
     assert_eq!((rated.read_latency_ns, rated.read_bytes_per_s), (Some(300), Some(20_480 << 20)));
     assert_eq!(rated.initiators, [0]);
     assert_eq!((far.kind, far.cpus.len()), (MemoryKind::CpuLess, 0));
+}
+
+#[test]
+fn memory_of_a_gpu_is_no_memory_of_the_host() {
+    let inventory = machine("gh200");
+    let kinds: Vec<_> = inventory.nodes.iter().map(|node| (node.id, node.kind)).collect();
+    assert_eq!(kinds[0], (0, MemoryKind::Dram));
+    assert_eq!(kinds[1..], [1, 2, 3, 4, 5, 6, 7, 8].map(|id| (id, MemoryKind::Gpu)));
+    let hbm = node(&inventory, 1);
+    assert_eq!((hbm.memory_total_bytes >> 30, hbm.tier_kind()), (96, None));
+    assert!(hbm.rated.is_some(), "the firmware rates it all the same");
+    let usable: Vec<u32> = inventory.memory_nodes().map(|node| node.id).collect();
+    assert_eq!(usable, [0]);
+    let grace = node(&inventory, 0);
+    let host = (inventory.memory.total_bytes, inventory.memory.free_bytes);
+    assert_eq!(host, (grace.memory_total_bytes, grace.memory_free_bytes));
+    let fake = FakeSysroot::machine("gh200");
+    let available = crate::Watch::new(Sysroot(fake.path())).unwrap().read().unwrap();
+    assert_eq!(available.host.0, inventory.memory.available_bytes);
+    assert!(available.host.0 < grace.memory_total_bytes);
+    assert_eq!(available.nodes_free.len(), 1);
+}
+
+#[test]
+fn a_node_without_cpus_makes_a_tier_only_where_something_says_what_it_is() {
+    let fake = FakeSysroot::cxl_node();
+    let far = |fake: &FakeSysroot| Inventory::read(Sysroot(fake.path())).unwrap().nodes[2].clone();
+    assert_eq!(
+        (far(&fake).kind, far(&fake).tier_kind()),
+        (MemoryKind::CpuLess, Some(Kind::CxlMemory))
+    );
+    for class in ["access0", "access1"] {
+        for figure in ["read_latency", "write_latency", "read_bandwidth", "write_bandwidth"] {
+            fake.remove(&format!("sys/devices/system/node/node2/{class}/initiators/{figure}"));
+        }
+    }
+    assert_eq!((far(&fake).kind, far(&fake).tier_kind()), (MemoryKind::CpuLess, None));
+    for name in ["qemu-cxl", "qemu-hmat", "epyc-9224-cxl", "asymmetric"] {
+        let inventory = machine(name);
+        let last = inventory.nodes.last().unwrap();
+        assert_eq!(last.tier_kind(), Some(Kind::CxlMemory), "{name}");
+    }
 }
 
 #[test]
@@ -253,7 +297,7 @@ fn without_secrets(mut inventory: Inventory) -> Inventory {
 
 #[test]
 fn the_capture_script_captures_all_that_is_read() {
-    for name in ["asymmetric", "container", "epyc-9224-cxl", "qemu-cxl-generic-port"] {
+    for name in ["asymmetric", "container", "epyc-9224-cxl", "gh200", "qemu-cxl-generic-port"] {
         let original = FakeSysroot::machine(name);
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/capture-sysroot.sh");
         let output = Command::new("sh").arg(script).arg(original.path()).output().unwrap();
