@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use nix::unistd::gethostname;
-use tierfeed_core::fleet::launch::{self, Identity, Launcher};
+use tierfeed_core::{
+    fleet::launch::{self, Identity, Launcher},
+    units::Bytes,
+};
 #[cfg(debug_assertions)]
 use tierfeed_numa_memory::drill;
 use tierfeed_runtime::{
@@ -59,6 +62,22 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 /// The directories in `PATH`.
 pub(crate) fn program_folders() -> Vec<PathBuf> {
     env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
+}
+
+/// The memory that Slurm gave the job of this process on this host, whether or not a control group holds it to
+/// that; `None` without a limit.
+pub(crate) fn job_memory() -> Option<Bytes> {
+    memory_of_slurm(&variable)
+}
+
+fn memory_of_slurm(lookup: &dyn Fn(&str) -> Option<String>) -> Option<Bytes> {
+    // In MiB; 0 is all memory of the host.
+    let number = |name| lookup(name)?.parse::<u64>().ok().filter(|number| *number > 0);
+    let times = |each, count| number(each)?.checked_mul(number(count)?);
+    let mebibytes = number("SLURM_MEM_PER_NODE")
+        .or_else(|| times("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"))
+        .or_else(|| times("SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"))?;
+    mebibytes.checked_mul(1 << 20).map(Bytes)
 }
 
 /// The GPUs that the driver of NVIDIA or AMD shows on this host.
@@ -445,4 +464,27 @@ pub(crate) fn log_filter() -> Option<String> {
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", since.as_secs(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slurm_gives_a_job_memory_by_node_by_cpu_or_by_gpu() {
+        let given = |variables: &[(&str, &str)]| {
+            let found = |name: &str| variables.iter().find(|(it, _)| *it == name);
+            memory_of_slurm(&|name| found(name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(given(&[]), None);
+        assert_eq!(given(&[("SLURM_MEM_PER_NODE", "300")]), Some(Bytes::mib(300)));
+        let by_cpu = [("SLURM_MEM_PER_CPU", "1500"), ("SLURM_CPUS_ON_NODE", "4")];
+        assert_eq!(given(&by_cpu), Some(Bytes::mib(6000)));
+        let by_gpu = [("SLURM_MEM_PER_GPU", "1024"), ("SLURM_GPUS_ON_NODE", "2")];
+        assert_eq!(given(&by_gpu), Some(Bytes::mib(2048)));
+        for none in ["0", "", "all", "-1"] {
+            assert_eq!(given(&[("SLURM_MEM_PER_NODE", none)]), None, "{none}");
+        }
+        assert_eq!(given(&by_cpu[..1]), None, "of an unknown number of CPUs");
+    }
 }

@@ -1,12 +1,14 @@
 //! Tells how much memory may be taken right now, and how busy the node is, cheaply enough to be asked
 //! all the time.
 //!
-//! Buffers shrink by this before the node swaps. Three things can be short and all count: the memory
-//! of the host, the limit of the control group, and the time that tasks already wait for memory (PSI).
+//! Buffers shrink by this before the node swaps. Several things can be short and all count: the memory of
+//! the host, the limit of the control group or of the batch system, and the time that tasks already wait for
+//! memory (PSI).
 //! A snapshot reads about fifteen files of `/proc` and `/sys`. With one node, two directories and a
 //! control group three levels deep its median was 173 us, on two virtual CPUs with a load of 11.
 
 pub mod disk;
+mod job_memory;
 pub mod load;
 pub mod pressure;
 
@@ -29,7 +31,7 @@ use crate::{
 pub struct Available {
     /// What a new program could take on the host without swapping, memory of GPUs apart.
     pub host: Bytes,
-    /// What the control group still allows, `None` without a limit.
+    /// What the control group or the batch system still allows, `None` without a limit.
     pub cgroup: Option<Bytes>,
     /// What is free, by node, in ascending order; page cache does not count as free here.
     pub nodes_free: Vec<(NumaNode, Bytes)>,
@@ -48,6 +50,10 @@ pub struct Watch {
     root: PathBuf,
     mounts: Vec<mount::Mount>,
     node_ids: Vec<u32>,
+    /// Nodes with memory of GPUs, which is no memory of the host.
+    gpu_nodes: Vec<u32>,
+    /// What the batch system gave the job on this host.
+    job_limit: Option<Bytes>,
 }
 
 impl Available {
@@ -73,22 +79,30 @@ impl Watch {
     ///
     /// The mounts of the process cannot be read.
     pub fn new(sysroot: Sysroot<'_>) -> Result<Self, ReadError> {
-        Ok(Self {
-            root: sysroot.0.to_owned(),
-            mounts: mount::lines(sysroot)?,
-            node_ids: numbered_entries(&sysroot.join("sys/devices/system/node"), "node"),
-        })
+        let gpu_nodes = gpu_memory::nodes(sysroot);
+        let mut node_ids = numbered_entries(&sysroot.join("sys/devices/system/node"), "node");
+        node_ids.retain(|id| !gpu_nodes.contains(id));
+        let (root, mounts) = (sysroot.0.to_owned(), mount::lines(sysroot)?);
+        Ok(Self { root, mounts, node_ids, gpu_nodes, job_limit: None })
     }
 
-    /// The limit of the control group that has the least left, `None` without one. It may be changed at any
-    /// time.
+    /// The same for a job that its batch system gave so much memory on this host, whether or not a control
+    /// group holds it to that.
+    #[must_use]
+    pub fn within(self, job_limit: Option<Bytes>) -> Self {
+        Self { job_limit, ..self }
+    }
+
+    /// The limit of the control group that has the least left, or that of the batch system if it is less; `None`
+    /// without either. It may be changed at any time.
     ///
     /// # Errors
     ///
     /// A limit is no number.
     pub fn group_limit(&self) -> Result<Option<Bytes>, ReadError> {
         let group = cgroup::read(Sysroot(&self.root), &self.mounts)?;
-        Ok(group.and_then(|group| group.limit_bytes).map(Bytes))
+        let limit = group.and_then(|group| group.limit_bytes).map(Bytes);
+        Ok(limit.into_iter().chain(self.job_limit).min())
     }
 
     /// What is left of memory now.
@@ -99,7 +113,8 @@ impl Watch {
     pub fn read(&self) -> Result<Available, ReadError> {
         let sysroot = Sysroot(&self.root);
         let cgroup = cgroup::read(sysroot, &self.mounts)?.and_then(|group| group.headroom_bytes());
-        let memory = meminfo::read(sysroot)?;
+        let of_job = self.job_limit.map(|limit| job_memory::left_of(limit, sysroot));
+        let memory = meminfo::read_without(sysroot, &self.gpu_nodes)?;
         let free = self.node_ids.iter().map(|&id| Ok((NumaNode(id), node::free(sysroot, id)?)));
         let mut nodes_free: Vec<(NumaNode, Bytes)> = free.collect::<Result<_, ReadError>>()?;
         if let [(_, free)] = &mut nodes_free[..] {
@@ -108,7 +123,7 @@ impl Watch {
         }
         Ok(Available {
             host: Bytes(memory.available_bytes),
-            cgroup: cgroup.map(Bytes),
+            cgroup: cgroup.map(Bytes).into_iter().chain(of_job).min(),
             nodes_free,
             pressure: pressure::memory(sysroot, &self.mounts),
             load: load::read(sysroot),

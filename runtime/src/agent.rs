@@ -51,7 +51,7 @@ use tierfeed_core::{
     fleet::{Applied, Assignment, Direction, schedule::Schedule},
     id::ConnectionId,
     session::{Command, Event as SessionEvent, Finished, Operation, Session},
-    units::Nanoseconds,
+    units::{Bytes, Nanoseconds},
 };
 use tierfeed_dataset::Catalog;
 use tierfeed_handoff::{Briefing, ClientEvent, Server};
@@ -116,6 +116,8 @@ pub struct Settings {
     pub calibration: Option<Calibration>,
     /// Metrics and trace.
     pub observe: ObserveSettings,
+    /// What a batch system gave the job of the memory of this host.
+    pub memory: Option<Bytes>,
     /// What is started to make rows of samples, if the job has a transform.
     pub transform_worker: Program,
     /// The sizes of images that earlier runs found.

@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
         tiers_report,
         calibration: None,
         observe,
+        memory: environment::job_memory(),
         transform_worker: environment::transform_worker()?,
         image_sizes: environment::image_sizes(),
         measured_transforms: environment::measured_transforms(),

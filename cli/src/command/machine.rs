@@ -80,7 +80,8 @@ impl Machine {
     }
 
     fn here(file: &JobFile) -> Result<Self, Failure> {
-        let node = Node::read(&file.job).map_err(|error| placed(file, error.into()))?;
+        let node = Node::read(&file.job, environment::job_memory())
+            .map_err(|error| placed(file, error.into()))?;
         let path = environment::tiers_report(None).ok();
         let measured = path.map(|path| Measured::saved(&path, node.host())).unwrap_or_default();
         Ok(Self { node, measured, transform: None, name: None })

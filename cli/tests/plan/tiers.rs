@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{JOB, folder, json, refused, text};
+use crate::{JOB, command, folder, json, refused, text};
 
 fn stall(case: &Value) -> f64 {
     case["verdict"]["stall_s"].as_f64().unwrap()
@@ -32,6 +32,29 @@ fn what_if_compares_the_node_with_a_changed_one() {
         assert!(table.contains(part), "{part} in\n{table}");
     }
     assert!(table.contains("nothing is known of the speed of storage"), "{table}");
+}
+
+#[test]
+fn a_job_under_slurm_plans_with_the_memory_that_slurm_gave_it() {
+    let main = "  main-memory: { size: 64 MiB }\n";
+    let share = folder(&JOB.replace(main, "  main-memory: { reserve: 50 % }\n"));
+    let planned = |variables: &[(&str, &str)]| {
+        let mut command = command(share.path(), &["--json"]);
+        command.env_remove("SLURM_MEM_PER_NODE").envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        found["tiers"][0]["cache_bytes"].as_u64().unwrap() >> 20
+    };
+    assert!(planned(&[("SLURM_MEM_PER_NODE", "0")]) > 150, "all memory of the host");
+    let limited = planned(&[("SLURM_MEM_PER_NODE", "300")]);
+    assert!((1..=150).contains(&limited), "{limited} MiB of half of 300");
+    let by_cpu = [("SLURM_MEM_PER_CPU", "150"), ("SLURM_CPUS_ON_NODE", "2")];
+    assert_eq!(planned(&by_cpu).abs_diff(limited), 0);
+    let too_large = folder(&JOB.replace(main, "  main-memory: { size: 400 MiB }\n"));
+    let output = command(too_large.path(), &[]).env("SLURM_MEM_PER_NODE", "300").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("400 MiB"), "{said}");
 }
 
 #[test]

@@ -126,3 +126,51 @@ fn this_machine_has_memory_left() {
     let available = Watch::new(Sysroot::live()).unwrap().read().unwrap();
     assert!(available.bytes() > Bytes(0));
 }
+
+/// A step of Slurm: its daemon, a script and a trainer; beside it a step of another job.
+fn step(machine: &FakeSysroot) {
+    for (pid, parent, name, resident) in [
+        (1, 0, "systemd", 1_000_000),
+        (100, 1, "slurmstepd", 9_000),
+        (110, 100, "bash", 1_000),
+        (111, 110, "python (x)", 200_000),
+        (112, 111, "tierfeed", 40_000),
+        (200, 1, "slurmstepd", 9_000),
+        (210, 200, "python", 700_000),
+    ] {
+        machine.write(&format!("proc/{pid}/stat"), &format!("{pid} ({name}) S {parent} 0 0\n"));
+        machine.write(&format!("proc/{pid}/status"), &format!("Name:\tx\nVmRSS:\t{resident} kB\n"));
+    }
+    machine.write("proc/self/stat", "112 (tierfeed) S 111 0 0\n");
+    machine
+        .write("proc/meminfo", "MemTotal: 8000000 kB\nMemFree: 9 kB\nMemAvailable: 6000000 kB\n");
+}
+
+#[test]
+fn a_job_has_left_what_its_step_does_not_hold_of_its_memory() {
+    let machine = FakeSysroot::single_node();
+    step(&machine);
+    let watch = Watch::new(Sysroot(machine.path())).unwrap();
+    assert_eq!(watch.read().unwrap().bytes(), Bytes(6_000_000 << 10));
+    let watch = watch.within(Some(Bytes(300_000 << 10)));
+    assert_eq!(watch.group_limit().unwrap(), Some(Bytes(300_000 << 10)));
+    assert_eq!(watch.read().unwrap().bytes(), Bytes((300_000 - 241_000) << 10));
+    machine.write("proc/111/status", "VmRSS: 900000 kB\n");
+    assert_eq!(watch.read().unwrap().bytes(), Bytes(0), "the trainer has grown");
+}
+
+#[test]
+fn the_tighter_of_group_and_batch_system_counts() {
+    let machine = FakeSysroot::single_node();
+    machine.write("proc/self/mountinfo", "1 0 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    machine.write("proc/self/cgroup", "0::/job\n");
+    machine.write("sys/fs/cgroup/job/memory.max", "1000000\n");
+    machine.write("sys/fs/cgroup/job/memory.current", "400000\n");
+    for (limit, expected, left) in
+        [(900_000, 900_000, 600_000), (500_000, 500_000, 500_000), (9_000_000, 1_000_000, 600_000)]
+    {
+        let watch = Watch::new(Sysroot(machine.path())).unwrap().within(Some(Bytes(limit)));
+        assert_eq!(watch.group_limit().unwrap(), Some(Bytes(expected)));
+        assert_eq!(watch.read().unwrap().bytes(), Bytes(left));
+    }
+}

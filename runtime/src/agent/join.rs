@@ -151,10 +151,12 @@ async fn read_locally(
     end_of_scan: Shutdown,
 ) -> Result<LocalJob, JoinError> {
     let (run_dir, tiers_report) = (settings.run_dir.clone(), settings.tiers_report.clone());
+    let memory = settings.memory;
     let (program, known) = (settings.transform_worker.clone(), settings.image_sizes.clone());
     let records = settings.measured_transforms.clone();
     let read = move || {
-        let local = read_job(&source, &identity, &run_dir, tiers_report.as_deref(), calibration)?;
+        let figures = (tiers_report.as_deref(), memory);
+        let local = read_job(&source, &identity, &run_dir, figures, calibration)?;
         let local = local.with_sample_time(&program).with_images(&known, &end_of_scan);
         let local = local.map_err(|error| no_prepared_lengths(source.text(), error))?;
         local.record(&records);

@@ -13,6 +13,7 @@ use tierfeed_core::{
     },
     id::NodeId,
     retention::form::Form,
+    units::Bytes,
 };
 use tierfeed_dataset::{Catalog, Index};
 use tierfeed_transform::worker_process::Program;
@@ -173,12 +174,13 @@ impl LocalJob {
     }
 }
 
-/// Reads the job and the index, and looks for its tiers on this node.
+/// Reads the job and the index, and looks for its tiers on this node, of which a batch system gave the job so much
+/// `memory`.
 pub(super) fn read_job(
     source: &JobSource,
     identity: &Identity,
     run_dir: &RunDir,
-    tiers_report: Option<&Path>,
+    (tiers_report, memory): (Option<&Path>, Option<Bytes>),
     calibration: Option<Calibration>,
 ) -> Result<LocalJob, JoinError> {
     let (text, job) = (source.text(), source.job()?);
@@ -197,7 +199,7 @@ pub(super) fn read_job(
     ram_disk::remove_leftovers();
     // Before free memory is looked at, of which the calibration takes some.
     let measured = calibration.finish(catalog.first(), run_dir.path());
-    let node = Node::read(&job).map_err(LayoutError::from).map_err(placed)?;
+    let node = Node::read(&job, memory).map_err(LayoutError::from).map_err(placed)?;
     let ram_disk = run_dir.path().join("scratch");
     let room = if job.has_own_ram_disk() { ram_disk::room_without_mount(&ram_disk) } else { None };
     let node = node.with_ram_disk(ram_disk, room);

@@ -61,7 +61,7 @@ pub(super) async fn agent(
     settings: Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
-    let Settings { run_dir, observe, transform_worker, .. } = settings;
+    let Settings { run_dir, observe, transform_worker, memory, .. } = settings;
     let Joined { job, job_file, catalog, prepared, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
     let published = publications(&run_dir, &assignment)?;
@@ -87,7 +87,7 @@ pub(super) async fn agent(
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
         limits: limits_of_tiers,
-        monitor: Monitor::new(Watch::new(Sysroot::live())?, directories(&layout), scratch),
+        monitor: monitor(&layout, memory, scratch)?,
         observer,
         footprint: footprint(&layout, &node),
         connections: std::collections::BTreeMap::new(),
@@ -287,6 +287,16 @@ fn first_briefing(
 fn sockets(node: &Node, assignment: &Assignment) -> Sockets {
     log_memory_nodes(node);
     Sockets::new(node, assignment.order.world, assignment.node)
+}
+
+/// Looks at what is free, within what a batch system gave the job.
+fn monitor(
+    layout: &Layout,
+    memory: Option<Bytes>,
+    scratch: Option<Scratch>,
+) -> Result<Monitor, AgentError> {
+    let watch = Watch::new(Sysroot::live())?.within(memory);
+    Ok(Monitor::new(watch, directories(layout), scratch))
 }
 
 /// Says which memory nodes the job has where there is a choice.

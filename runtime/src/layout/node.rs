@@ -138,25 +138,27 @@ pub struct Node {
     disks: Vec<Disk>,
     /// Free bytes at the start.
     pools: BTreeMap<Pool, Free>,
-    /// The last known memory limit of the control group.
+    /// The last known memory limit of the control group or the batch system.
     group_limit: Option<Bytes>,
     /// Whether it is known by its report only, and no path of it is one of this host.
     is_reported: bool,
 }
 
 impl Node {
-    /// Reads this host and the directories that `job` names.
+    /// Reads this host and the directories that `job` names. `memory` is what a batch system gave the job on
+    /// this host.
     ///
     /// # Errors
     ///
     /// [`NodeError`]
-    pub fn read(job: &Job) -> Result<Self, NodeError> {
+    pub fn read(job: &Job, memory: Option<Bytes>) -> Result<Self, NodeError> {
         let sysroot = Sysroot(Path::new("/"));
         let inventory = Inventory::read(sysroot)?;
-        let available = Watch::new(sysroot)?.read()?;
+        let watch = Watch::new(sysroot)?.within(memory);
+        let (available, limit) = (watch.read()?, watch.group_limit()?);
         let paths = job.tiers.iter().filter_map(|tier| tier.path.as_deref());
         let disks = paths.map(Disk::read).collect::<Result<_, _>>()?;
-        Ok(Self::new(inventory, &available, disks, &job.tiers))
+        Ok(Self::limited(inventory, &available, disks, &job.tiers, limit))
     }
 
     /// A host with this inventory and these disks, for a job with these tiers.
@@ -167,8 +169,18 @@ impl Node {
         disks: Vec<Disk>,
         tiers: &[TierRequest],
     ) -> Self {
+        let limit = inventory.cgroup.as_ref().and_then(|group| group.limit_bytes).map(Bytes);
+        Self::limited(inventory, available, disks, tiers, limit)
+    }
+
+    fn limited(
+        inventory: Inventory,
+        available: &Available,
+        disks: Vec<Disk>,
+        tiers: &[TierRequest],
+        group_limit: Option<Bytes>,
+    ) -> Self {
         let pools = BTreeMap::new();
-        let group_limit = inventory.cgroup.as_ref().and_then(|group| group.limit_bytes).map(Bytes);
         let memory_nodes = MemoryNodes::of(&inventory, tiers);
         let inventory = Box::new(inventory);
         let ram_disk = PathBuf::from("scratch");

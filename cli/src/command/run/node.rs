@@ -199,6 +199,7 @@ impl NodeRun<'_> {
             calibration: Some(calibration),
             observe: command::observe(&self.arguments.observe, control.token.as_ref(), &run_dir)?,
             run_dir,
+            memory: environment::job_memory(),
             transform_worker: environment::transform_worker()?,
             image_sizes: environment::image_sizes(),
             measured_transforms: environment::measured_transforms(),
