@@ -76,10 +76,10 @@ pub(crate) struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
-    /// Latency without load, and what the caches hold.
-    Latency,
     /// Bandwidth by one thread and by all.
     Bandwidth,
+    /// Latency without load, and what the caches hold.
+    Latency,
     /// Latency while others make traffic.
     LoadedLatency,
     /// The other numbers of threads and kinds of traffic.
@@ -89,7 +89,7 @@ pub enum Part {
 impl Part {
     /// All parts, in order.
     pub const ALL: [Self; 4] =
-        [Self::Latency, Self::Bandwidth, Self::LoadedLatency, Self::MoreBandwidth];
+        [Self::Bandwidth, Self::Latency, Self::LoadedLatency, Self::MoreBandwidth];
 }
 
 impl fmt::Display for Part {

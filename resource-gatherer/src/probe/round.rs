@@ -153,7 +153,7 @@ impl<'a> Round<'a> {
             self.on_thread(begins, || (), |begin| memory::measure(&task, begin))?
                 .map_err(not_measured)
         } else {
-            self.announce(Step::Memory { initiator, target, part: Part::Latency })?;
+            self.announce(Step::Memory { initiator, target, part: Part::Bandwidth })?;
             Err(not_measured(OTHER_MACHINE))
         };
         self.done = behind;

@@ -1,7 +1,7 @@
 //! Shows a report to people: the tiers first, then what is behind them, then what to be careful about.
 //!
-//! Rates are GB/s (10^9 bytes), times have their unit, `±` is half the width of the 95 % interval. `-`
-//! stands for what was not measured. No line of figures is longer than [`COLUMNS`] columns.
+//! Rates are GB/s (10^9 bytes), times have their unit, `±` is half the width of the 95 % interval, `±?` one
+//! that is wider than the value. `-` stands for what was not measured. No line of figures is longer than [`COLUMNS`] columns.
 
 mod figure;
 mod grid;

@@ -30,8 +30,12 @@ use crate::{
     },
 };
 
-/// How much of the time the buffers and chains for latency may get, and latency itself.
-const LATENCY_SHARE: (u64, u64) = (1, 4);
+/// How much of the time the bandwidth gets that a tier needs. It comes first: chains beyond large caches may take
+/// all of the time of a busy machine.
+const BANDWIDTH_SHARE: (u64, u64) = (1, 4);
+
+/// How much of what is left then the chains for latency may get, and latency itself.
+const LATENCY_SHARE: (u64, u64) = (1, 3);
 
 /// How much of that the chain may take to be made.
 const CHAIN_SHARE: f64 = 0.3;
@@ -48,8 +52,8 @@ const TRIAL: Bytes = Bytes::mib(32);
 /// How much of what is left then finding the caches may take.
 const CACHES_SHARE: (u64, u64) = (1, 5);
 
-/// How much of what is left then the arrays may take to be touched.
-const ARRAYS_SHARE: f64 = 0.25;
+/// How much of the time the arrays may take to be touched.
+const ARRAYS_SHARE: f64 = 0.2;
 
 /// The time of the curves beside that of the batches.
 const CURVES_WEIGHT: u64 = 4;
@@ -103,12 +107,20 @@ impl<'a, C: Clock> Measurement<'a, C> {
 
     /// Measures everything for which there is time. `begin` is told each part before it begins.
     pub(super) fn run(mut self, begin: &dyn Fn(Part)) -> Result<Outcome, MemoryError> {
-        begin(Part::Latency);
-        let mut chain = self.latencies()?;
         begin(Part::Bandwidth);
-        // The latencies are kept if the rest fails.
-        if let Err(error) = self.bandwidths(&mut chain, begin) {
-            self.skip("bandwidth and latency under load", &error.to_string());
+        self.settle_caches();
+        let allowed = self.allowed()?;
+        self.local_chain(whole_units(TRIAL.min(allowed)))?;
+        match self.with_arrays(begin) {
+            Ok(Ok(())) => {}
+            // What was measured is kept if the rest fails.
+            Ok(Err(error)) if self.pair.bandwidth.is_empty() => return Err(error),
+            Ok(Err(error)) => self.skip("latency", &error.to_string()),
+            Err(error) => {
+                self.skip("bandwidth and latency under load", &error.to_string());
+                begin(Part::Latency);
+                self.latencies()?;
+            }
         }
         Ok(self.outcome())
     }
@@ -161,7 +173,6 @@ impl<'a, C: Clock> Measurement<'a, C> {
         let (cache, side_cache) = (self.caches.one.0, self.side_cache());
         let times = |count: u64| buffer_of(Bytes((count * cache).max(side_cache)));
         let allowed = self.allowed()?;
-        self.local_chain(whole_units(TRIAL.min(allowed)))?;
         let least = self.task.limits.buffer_min.max(times(2));
         Ok(self.len_between(least, times(4), allowed, (allotment, CHAIN_SHARE)))
     }
@@ -240,44 +251,61 @@ impl<'a, C: Clock> Measurement<'a, C> {
                 Err(error) => self.skip("what the caches hold", &error.to_string()),
             }
         }
-        let stated = self.caches;
-        if let Some(knee) = self.knee {
-            self.caches = sizing::effective(stated, knee, is_guest(self.task.sysroot));
-            if knee.is_open {
-                self.note_bound(bound(footprint, footprint));
-            }
+        self.settle_caches();
+        if self.knee.is_some_and(|knee| knee.is_open) {
+            self.note_bound(bound(footprint, footprint));
         }
-        self.pair.cache_bytes = self.caches.all.0;
         self.note_bound(bound(footprint, self.caches.one));
     }
 
-    fn bandwidths(&mut self, chain: &mut Chain, begin: &dyn Fn(Part)) -> Result<(), MemoryError> {
+    /// What the caches hold, as far as it is known now.
+    fn settle_caches(&mut self) {
+        let stated = sizing::stated(self.task.inventory, self.task.pair.initiator);
+        self.caches = self
+            .knee
+            .map_or(stated, |knee| sizing::effective(stated, knee, is_guest(self.task.sysroot)));
+        self.pair.cache_bytes = self.caches.all.0;
+    }
+
+    /// The bandwidths, and between them the latencies. The outer error is one before anything was measured.
+    fn with_arrays(
+        &mut self,
+        begin: &dyn Fn(Part),
+    ) -> Result<Result<(), MemoryError>, MemoryError> {
         let len = self.array_len()?;
         let mut arrays = Arrays::allocate(self.place, len)?;
         self.add_huge(arrays.huge_page_bytes());
         self.pair.buffer_bytes = len.0;
-        self.note_bound(bound(len, self.caches.all));
         let (node, cores) = (NumaNode(self.task.pair.initiator.id), self.cores);
-        with_team(&mut arrays, node, cores, |team| self.with_team(team, chain, begin))
+        let measured = with_team(&mut arrays, node, cores, |team| self.with_team(team, begin))?;
+        self.note_bound(bound(len, self.caches.all));
+        Ok(measured)
     }
 
-    fn with_team(&mut self, team: &mut Team<'_>, chain: &mut Chain, begin: &dyn Fn(Part)) {
+    fn with_team(&mut self, team: &mut Team<'_>, begin: &dyn Fn(Part)) -> Result<(), MemoryError> {
         let batches = plan::batches(self.cores.len());
-        let mut weight = batches.iter().map(|batch| batch.weight).sum::<u64>() + CURVES_WEIGHT;
-        for (index, batch) in batches.iter().enumerate() {
+        let (first, rest) = batches.split_first().expect("a first batch is never empty");
+        let now = self.now();
+        let part = self.task.allotment.share(now, BANDWIDTH_SHARE.0, BANDWIDTH_SHARE.1);
+        self.batch(team, first, part);
+        begin(Part::Latency);
+        let mut chain = self.latencies();
+        begin(Part::LoadedLatency);
+        let mut weight = rest.iter().map(|batch| batch.weight).sum::<u64>() + CURVES_WEIGHT;
+        if let Ok(chain) = &mut chain {
+            let now = self.now();
+            let part = self.task.allotment.share(now, CURVES_WEIGHT, weight);
+            self.curves(team, chain, part);
+        }
+        weight -= CURVES_WEIGHT;
+        begin(Part::MoreBandwidth);
+        for batch in rest {
             let now = self.now();
             let part = self.task.allotment.share(now, batch.weight, weight);
             self.batch(team, batch, part);
             weight -= batch.weight;
-            if index == 0 {
-                begin(Part::LoadedLatency);
-                let now = self.now();
-                let part = self.task.allotment.share(now, CURVES_WEIGHT, weight);
-                self.curves(team, chain, part);
-                weight -= CURVES_WEIGHT;
-                begin(Part::MoreBandwidth);
-            }
         }
+        chain.map(drop)
     }
 
     fn batch(&mut self, team: &mut Team<'_>, batch: &Batch, allotment: Allotment<'_>) {

@@ -57,8 +57,27 @@ pub(super) fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Half the width of the interval, rounded up to whole percent; nothing for a value that was stated.
+/// Half the width of the interval, rounded up to whole percent; a question mark if it is wider than the value,
+/// and nothing for a value that was stated.
 fn confidence(estimate: Estimate) -> String {
     let percent = (relative_half_width(&estimate) * 100.0).ceil().max(1.0);
-    if estimate.samples == 0 { String::new() } else { format!(" ±{percent:.0}%") }
+    match estimate.samples {
+        0 => String::new(),
+        _ if percent > 100.0 => " ±?".to_owned(),
+        _ => format!(" ±{percent:.0}%"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_wider_than_the_value_is_no_percentage() {
+        let of = |low, high| Estimate { low, high, samples: 3, ..Estimate::stated(329.0) };
+        assert_eq!(operations(Some(of(300.0, 340.0))), "329 ±7%");
+        assert_eq!(operations(Some(of(0.0, 658.0))), "329 ±100%");
+        assert_eq!(operations(Some(of(1.0, 58_000.0))), "329 ±?");
+        assert_eq!(operations(Some(Estimate::stated(329.0))), "329");
+    }
 }

@@ -1,6 +1,9 @@
 //! A measurement on this machine: disturbed by script, and short of time.
 
-use std::{sync::atomic::AtomicBool, thread};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use tierfeed_numa_memory::affinity;
 
@@ -42,6 +45,11 @@ impl Clock for Halved {
 }
 
 fn measured(time: Nanoseconds) -> Result<Outcome, MemoryError> {
+    measured_until(time, None)
+}
+
+/// As with so much time, of which nothing is left once a part begins.
+fn measured_until(time: Nanoseconds, end: Option<Part>) -> Result<Outcome, MemoryError> {
     let inventory = Inventory::read(Sysroot::live()).unwrap();
     let pair = memory::pairs(&inventory, Pairs::BestInitiator)[0];
     let cores = cores::of_node(pair.initiator, Sysroot::live()).unwrap();
@@ -54,7 +62,8 @@ fn measured(time: Nanoseconds) -> Result<Outcome, MemoryError> {
     let run = || {
         let mut clock = Halved(SystemClock);
         affinity::pin_current_thread(&cores[..1]).unwrap();
-        Measurement::new(&task, &cores, place, &mut clock).run(&|_| ())
+        let begin = |part| stop.store(Some(part) == end, Ordering::Relaxed);
+        Measurement::new(&task, &cores, place, &mut clock).run(&begin)
     };
     thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
@@ -66,6 +75,19 @@ fn a_thread_that_gets_half_of_the_cpu_is_flagged_and_timed_by_what_it_got() {
     assert!(figures.idle_latency_ns.unwrap().contended && figures.quality().contended);
     let by_one = outcome.pair.bandwidth.iter().filter(|it| it.threads == 1);
     assert!(by_one.clone().count() >= 9 && by_one.clone().all(|it| it.bytes_per_s.contended));
+}
+
+#[test]
+fn the_bandwidth_that_a_tier_needs_is_measured_before_chains_take_the_time() {
+    let minute = Nanoseconds(60_000_000_000);
+    let outcome = measured_until(minute, Some(Part::Latency)).unwrap();
+    let figures = outcome.pair.figures();
+    for rate in [figures.read_bytes_per_s, figures.write_bytes_per_s, figures.copy_bytes_per_s] {
+        assert!(rate.is_some(), "{outcome:?}");
+    }
+    assert_eq!(figures.idle_latency_ns, None);
+    let first = &outcome.skipped[0];
+    assert!(first.what.starts_with("latency") && first.why == "out of time", "{first:?}");
 }
 
 #[test]
