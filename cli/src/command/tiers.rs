@@ -112,7 +112,8 @@ fn calibrated(path: &Path) -> Option<String> {
     }));
     lines.extend(known.cold_stores.iter().map(|store| {
         let place = format!("cold store {}", store.place);
-        line(place, store.latency_ns.median, store.read_bytes_per_s.median)
+        let doubt = store.doubt().map(|doubt| format!(" ({doubt})")).unwrap_or_default();
+        line(place, store.latency_ns.median, store.read_bytes_per_s.median) + &doubt
     }));
     Some(lines.join("\n"))
 }

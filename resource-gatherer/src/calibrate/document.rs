@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tierfeed_core::units::Bytes;
 
 use crate::{
     figures::estimate::Estimate,
@@ -93,7 +94,17 @@ impl Calibration {
     }
 }
 
+/// A cold store of which less was read has rough figures: caches and the first seek weigh too much.
+const SURE_BYTES: Bytes = Bytes::mib(32);
+
 impl ColdStore {
+    /// Why the figures are rough; `None` if they are not.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        let read = Bytes(self.read_bytes);
+        (read < SURE_BYTES).then(|| format!("rough, because only {read} were read"))
+    }
+
     /// Whether the figures, taken on the host as it was `then`, are those of the host `now`.
     ///
     /// # Errors

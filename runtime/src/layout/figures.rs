@@ -27,13 +27,25 @@ pub(super) fn of_tier(candidate: &Candidate<'_>, measured: &Measured, now: &Inve
     let kind = candidate.kind;
     if let Some(speed) = candidate.emulated {
         let player = measured.of_tier(now, Kind::MainMemory, Measurable::MainMemory).profile;
-        return stated(&Profile::emulated(kind, speed, player.as_ref()), "emulated".to_owned());
+        let profile = Profile::emulated(kind, speed, player.as_ref());
+        let from = emulated_from(&profile, speed.bandwidth);
+        return stated(&profile, from);
     }
     let Some(subject) = subject(candidate) else { return Figures::none() };
     let TierFigures { profile, from } = measured.of_tier(now, kind, subject);
     match (profile, subject) {
         (None, Measurable::RamDisk(node)) => below_ram_disk(node, from, measured, now),
         _ => stated(&profile.unwrap_or(Profile::unmeasured(kind)), from),
+    }
+}
+
+/// The source of the figures of an emulated tier. One that is slower than it was `asked` to be says why.
+fn emulated_from(profile: &Profile, asked: BytesPerSecond) -> String {
+    match profile.bytes_per_s().map(whole) {
+        Some(given) if given < asked.0 => {
+            format!("emulated; {asked} asked, main memory gives {}", BytesPerSecond(given))
+        }
+        _ => "emulated".to_owned(),
     }
 }
 
@@ -160,8 +172,11 @@ mod tests {
         let found = figures(&PLAYED, Some(speed(2)), None);
         let expected = (Some(Nanoseconds(350)), Some(gb_per_s(2)), "emulated");
         assert_eq!((found.latency, found.bandwidth, found.from.as_str()), expected);
-        let slower = figures(&PLAYED, Some(speed(9_000)), Some(&saved(1.0))).bandwidth;
-        assert!(slower < Some(gb_per_s(9_000)), "main memory plays it: {slower:?}");
+        let slower = figures(&PLAYED, Some(speed(9_000)), Some(&saved(1.0)));
+        let given = slower.bandwidth.filter(|rate| *rate < gb_per_s(9_000));
+        let given = given.expect("main memory plays it");
+        let words = format!("emulated; {} asked, main memory gives {given}", gb_per_s(9_000));
+        assert_eq!(slower.from, words);
     }
 
     #[test]

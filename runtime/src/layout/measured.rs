@@ -163,6 +163,7 @@ impl Measured {
             let Some(store) = calibration.cold(place) else { continue };
             match store.fresh(&calibration.inventory, now) {
                 Ok(()) => {
+                    stale.splice(..0, store.doubt());
                     return Figures {
                         latency: Some(Nanoseconds(whole(store.latency_ns.median))),
                         bandwidth: Some(BytesPerSecond(whole(store.read_bytes_per_s.median))),

@@ -73,7 +73,7 @@ fn calibration(then: Inventory, place: &str) -> Calibration {
         place: place.to_owned(),
         latency_ns: Estimate::stated(2e6),
         read_bytes_per_s: Estimate::stated(3e8),
-        read_bytes: 1,
+        read_bytes: 64 << 20,
     }];
     known
 }
@@ -147,6 +147,11 @@ fn a_cold_store_has_the_figures_of_its_own_server() {
     assert_eq!(figures.bandwidth, Some(BytesPerSecond(300_000_000)));
     assert_eq!(figures.latency, Some(Nanoseconds(2_000_000)));
     assert_eq!(figures.from, "calibration at this start");
+    let mut little = calibration(host(16), &here);
+    little.cold_stores[0].read_bytes = 400 << 10;
+    let rough = Measured::default().with_own(little, Vec::new()).cold_at(&host(16), &here);
+    let words = "calibration at this start; rough, because only 400 KiB were read";
+    assert_eq!((rough.from.as_str(), rough.bandwidth), (words, figures.bandwidth));
     for other in [bucket(None), bucket(Some("http://127.0.0.1:9001"))] {
         let figures = known.cold_at(&host(16), &other);
         assert_eq!((figures.bandwidth, figures.from.as_str()), (None, "none"), "{other}");
