@@ -87,7 +87,7 @@ pub use progress::{
 };
 pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings, SkipShare};
-pub use stall::{StallBreakdown, StallCause};
+pub use stall::{LoopLoad, StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
 pub use transform::{Handed, Row, Transform, TransformCount};
 pub use transform_times::{ObservedTransforms, SHARES, TransformTimes};
@@ -144,6 +144,8 @@ pub struct Session {
     skipped: Skipped,
     horizon: Horizon,
     phases: Phases,
+    /// Of the loop that calls the session.
+    load: LoopLoad,
     /// Other nodes that answer requests for what they hold.
     peers: BTreeSet<NodeId>,
     /// Batches staged ahead of each rank now.
@@ -191,6 +193,7 @@ impl Session {
             skipped: Skipped::default(),
             horizon: Horizon::new(&settings),
             phases: Phases::default(),
+            load: LoopLoad::default(),
             peers: BTreeSet::new(),
             depth: settings.staged_batches,
             earlier: VecDeque::from([Links::unused(settings.tiers.len())]),
@@ -451,7 +454,7 @@ impl Session {
             ready: staged.timeline.ready(),
             at: wait.until,
             waited: wait.len(),
-            causes: staged.timeline.delivered(wait),
+            causes: staged.timeline.delivered(wait).under(self.load),
         };
         let rank = taken.batch.rank;
         self.phases.delivered(rank, wait, len);
@@ -540,6 +543,12 @@ impl Session {
         if let Some((_, runnable)) = self.operations.remove(loan) {
             self.start(runnable);
         }
+    }
+
+    /// Notes whether the loop that calls the session keeps up. It decides nothing but for what batches are said
+    /// to have waited.
+    pub fn note_load(&mut self, load: LoopLoad) {
+        self.load = load;
     }
 
     /// What was done so far.

@@ -45,7 +45,9 @@ pub use calibration::Calibration;
 pub use error::{AgentError, ImagesError, JoinError, NoPreparedLengths};
 pub use observer::Settings as ObserveSettings;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, future::poll_fn, path::PathBuf, pin::pin, sync::Arc, time::Duration,
+};
 
 use tierfeed_core::{
     fleet::{Applied, Assignment, Direction, schedule::Schedule},
@@ -84,7 +86,12 @@ use crate::{
     clock::Clock,
     dataset::{image_sizes::ImageSizeCache, measured_transforms::MeasuredTransforms},
     layout::{Layout, Node},
-    observe::{footprint::Footprint, metrics::Request, pauses::Pauses, report::Report},
+    observe::{
+        footprint::Footprint,
+        metrics::Request,
+        pauses::{Arrival, Pauses, TakenEvent},
+        report::Report,
+    },
     rpc::{JobText, client::Address},
     run_dir::{RunDir, RunDirLock},
     shutdown::Shutdown,
@@ -249,11 +256,13 @@ impl Agent {
     pub async fn serve(&mut self) {
         self.carry_out();
         while self.phase != Phase::Over {
-            let event = next_event(self, Instant::now()).await;
+            let (event, arrival) = observed(next_event(self, Instant::now())).await;
             drill::pass("loop");
             let (name, stopwatch) = (event.name(), self.clock.stopwatch());
             self.apply(event);
-            self.pauses.note(name, stopwatch.elapsed());
+            let taken = TakenEvent { name, at: stopwatch.begun(), arrival };
+            let load = self.pauses.note(taken, stopwatch.elapsed());
+            load.into_iter().for_each(|load| self.session.note_load(load));
         }
     }
 
@@ -389,7 +398,7 @@ impl Agent {
         }
         let progress = outcome::summary(
             self.session.progress(),
-            &self.layout,
+            self.limits.rooms(),
             self.began,
             self.cold.page_cache_figures(),
             transforms::progress(self.plane.transform_counts(), self.training.span),
@@ -427,6 +436,21 @@ async fn next_event(events: &mut impl Events, now: Instant) -> Event {
         Some(event) => event,
         None => events.select().await,
     }
+}
+
+/// An event, and whether it was waited for.
+async fn observed<T>(event: impl Future<Output = T>) -> (T, Arrival) {
+    let mut event = pin!(event);
+    let mut arrival = Arrival::Waiting;
+    let event = poll_fn(|context| {
+        let polled = event.as_mut().poll(context);
+        if polled.is_pending() {
+            arrival = Arrival::Awaited;
+        }
+        polled
+    })
+    .await;
+    (event, arrival)
 }
 
 impl Events for Agent {

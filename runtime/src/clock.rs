@@ -66,6 +66,12 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// When it was started.
+    #[must_use]
+    pub fn begun(&self) -> Nanoseconds {
+        self.begun
+    }
+
     /// Since the start of the stop-watch, on the same thread.
     #[must_use]
     pub fn elapsed(&self) -> Elapsed {

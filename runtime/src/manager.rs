@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf, sync::Arc, time::Duratio
 use tierfeed_core::{
     fleet::{
         self, Applied, Assignment, Direction, Fleet, Notice, Refusal, Registration,
-        schedule::Schedule,
+        schedule::{Role, Schedule},
         training::{Patience, Stage, Training},
     },
     id::NodeId,
@@ -149,6 +149,8 @@ pub struct Manager {
     memberships: MembershipWriter,
     /// The latest generation of its schedule that each node applied.
     applied: BTreeMap<NodeId, Option<u32>>,
+    /// What the caches of each node might hold when it told last, in bytes.
+    rooms: BTreeMap<NodeId, Vec<u64>>,
     fleet: Fleet,
     terms: Terms,
     /// By which nodes prove to each other that they belong to the job.
@@ -199,6 +201,7 @@ impl Manager {
             log: ScheduleLog::start(settings.schedule_log),
             memberships: MembershipWriter::start(settings.memberships, begun, known.clone()),
             applied: BTreeMap::new(),
+            rooms: BTreeMap::new(),
             fleet: Fleet::new(settings.fleet).resume(known),
             terms,
             peer_secret: None,
@@ -322,11 +325,11 @@ impl Manager {
                 answer(reply, self.register(*registration, now));
             }
             Request::Report { node, incarnation, progress, available, observed, reply } => {
-                let applied = progress.applied.clone();
+                let told = progress.clone();
                 let direction = self.fleet.handle_progress(node, incarnation, progress, now);
                 let schedule = match (direction, observed) {
                     (Direction::Continue, Some((observed, generation))) => {
-                        self.note_applied(node, &applied);
+                        self.note_told(node, &told);
                         self.observe(node, generation, *observed)
                     }
                     _ => None,
@@ -337,9 +340,9 @@ impl Manager {
                 answer(reply, (direction, schedule));
             }
             Request::Drained { node, incarnation, progress, reply } => {
-                let applied = progress.applied.clone();
+                let told = progress.clone();
                 self.fleet.handle_drained(node, incarnation, progress);
-                self.note_applied(node, &applied);
+                self.note_told(node, &told);
                 self.forget_ended(node);
                 answer(reply, (fleet::Direction::Drain, None));
             }
@@ -404,8 +407,16 @@ impl Manager {
         self.fleet.handle_observed(id, generation, observed)
     }
 
-    /// Records the generations of its schedule that a node applied since it told last.
-    fn note_applied(&mut self, id: NodeId, applied: &[Applied]) {
+    /// Records the generations of its schedule that a node applied since it told last, and what its caches may hold
+    /// if that has changed.
+    fn note_told(&mut self, id: NodeId, told: &fleet::Progress) {
+        let rooms: Vec<u64> = told.tier_room.iter().map(|(_, room)| room.0).collect();
+        if self.rooms.get(&id).is_some_and(|noted| *noted != rooms) {
+            let (batches, cache_bytes) = (told.batches, rooms.clone());
+            self.log.append(&ScheduleRecord::Resized { node: id.0, batches, cache_bytes });
+        }
+        self.rooms.insert(id, rooms);
+        let applied = &told.applied;
         let noted = self.applied.entry(id).or_default();
         for it in applied.iter().filter(|it| noted.is_none_or(|noted| it.generation > noted)) {
             let Applied { generation, epoch } = *it;
@@ -423,6 +434,10 @@ impl Manager {
             tracing::debug!(node = id.0, tier = kind, "use" = tier.role.name(), place, "scheduled");
         }
         let observed = node.observed.as_ref();
+        if observed.is_none() {
+            let used = node.schedule.tiers.iter().filter(|tier| tier.role != Role::LeftOut);
+            self.rooms.insert(id, used.map(|tier| tier.cache.0).collect());
+        }
         self.log.append(&ScheduleRecord::Scheduled {
             node: id.0,
             process: node.generation,

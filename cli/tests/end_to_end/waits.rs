@@ -95,3 +95,40 @@ fn a_training_that_is_fed_in_time_hardly_waited() {
     let watched = watched(&fixture, &mut fixture.run(30_000));
     assert_agrees(&fixture.report(), &watched);
 }
+
+/// 20,000 samples of 2 KiB, all of which main memory keeps.
+fn small_samples(fixture: &Fixture) {
+    let data = fixture.path("small");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("samples.bin"), vec![7_u8; 20_000 * 2048]).unwrap();
+    let job = format!(
+        "name: small\n\
+         dataset: {{ source: file://{}, format: raw, record_bytes: 2 KiB }}\n\
+         order: {{ shuffle: torch-distributed, seed: 42, epochs: 3 }}\n\
+         batch_size: 256\n\
+         world: {{ nodes: 1, ranks_per_node: {RANKS} }}\n\
+         tiers: {{ main-memory: {{ size: 256 MiB }} }}\n",
+        data.display()
+    );
+    fs::write(fixture.job(), job).unwrap();
+}
+
+#[test]
+fn small_samples_are_said_to_wait_for_the_agent_and_not_for_a_device() {
+    let fixture = Fixture::new();
+    small_samples(&fixture);
+    assert_ended(&fixture.run(0).output().unwrap(), 0);
+    let report = fixture.report();
+    assert_eq!(report["self_read_batches"], 0);
+    let pauses = &report["loop_pauses"];
+    let share = |key: &str| pauses[key].as_f64().unwrap();
+    assert!(share("busy_share") > 0.5 && share("busy_share") <= 1.0, "{pauses:#}");
+    assert!(share("ran_share") > 0.0, "{pauses:#}");
+    let causes = report["stall_for_s"].as_object().unwrap();
+    let longest = causes.iter().max_by(|a, b| a.1.as_f64().partial_cmp(&b.1.as_f64()).unwrap());
+    assert_eq!(longest.unwrap().0, "agent", "{causes:#?}");
+    let advice = report["advice"].as_array().unwrap();
+    let is_given = |change: &str| advice.iter().any(|it| it["change"] == change);
+    assert!(is_given("larger-samples") || is_given("processors"), "{advice:#?}");
+    assert!(!is_given("faster-tier") && !is_given("cold-bandwidth"), "{advice:#?}");
+}

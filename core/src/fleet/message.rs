@@ -121,6 +121,8 @@ pub struct Progress {
     pub page_cache_read: Bytes,
     /// Bytes read from each tier that is used, fastest first.
     pub tier_read: Vec<(tier::Kind, Bytes)>,
+    /// What the cache of each of these tiers may hold now.
+    pub tier_room: Vec<(tier::Kind, Bytes)>,
     /// Time for which trainers waited for batches, summed over the ranks.
     pub stall: Nanoseconds,
     /// Number of operations that failed.

@@ -7,6 +7,9 @@
 //! last the hand-off to the trainer. So a cause hides those that follow it in this list: the part of a tier is what
 //! would be left if the cold store were infinitely fast.
 //!
+//! Where the loop that calls the session has no idle time left ([`LoopLoad`]), no device is what is waited for,
+//! however late its bytes were asked for: the whole wait then counts for the agent.
+//!
 //! What a trainer does itself before it can use a batch (waiting for an answer that brings none, reading
 //! the batch, decoding it) it measures itself and tells in a [`Tally`](super::Tally).
 //!
@@ -47,6 +50,8 @@ pub struct StallBreakdown {
     /// All of the batch was there, and it was on its way: the agent had not looked at the request yet, or
     /// the trainer not at the answer.
     pub hand_off: Nanoseconds,
+    /// The loop of the agent, which had no idle time left: everything above but the start was later for it.
+    pub agent: Nanoseconds,
     /// The agent answered without a batch, or not at all.
     pub unanswered: Nanoseconds,
     /// The trainer read the batch from the cold store itself.
@@ -84,6 +89,7 @@ impl StallBreakdown {
             (StallCause::Keep, self.keep),
             (StallCause::Turn, self.turn),
             (StallCause::HandOff, self.hand_off),
+            (StallCause::Agent, self.agent),
             (StallCause::Unanswered, self.unanswered),
             (StallCause::SelfRead, self.self_read),
             (StallCause::Decoding, self.decoding),
@@ -96,6 +102,19 @@ impl StallBreakdown {
         self.tiers.resize(self.tiers.len().max(other.tiers.len()), Nanoseconds(0));
         for (cause, part) in other.parts() {
             self.note(cause, part);
+        }
+    }
+
+    /// The same wait in front of an agent whose loop has this load.
+    pub(super) fn under(self, load: LoopLoad) -> Self {
+        match load {
+            LoopLoad::Light => self,
+            LoopLoad::Full => {
+                let Self { start, transforming, .. } = self;
+                let agent = self.total().0 - start.0 - transforming.0;
+                let none = Self::none(self.tiers.len());
+                Self { start, transforming, agent: Nanoseconds(agent), ..none }
+            }
         }
     }
 
@@ -135,6 +154,7 @@ impl StallBreakdown {
             StallCause::Keep => &mut self.keep,
             StallCause::Turn => &mut self.turn,
             StallCause::HandOff => &mut self.hand_off,
+            StallCause::Agent => &mut self.agent,
             StallCause::Unanswered => &mut self.unanswered,
             StallCause::SelfRead => &mut self.self_read,
             StallCause::Decoding => &mut self.decoding,
@@ -166,12 +186,24 @@ pub enum StallCause {
     Turn,
     /// Counted in [`StallBreakdown::hand_off`].
     HandOff,
+    /// Counted in [`StallBreakdown::agent`].
+    Agent,
     /// Counted in [`StallBreakdown::unanswered`].
     Unanswered,
     /// Counted in [`StallBreakdown::self_read`].
     SelfRead,
     /// Counted in [`StallBreakdown::decoding`].
     Decoding,
+}
+
+/// Whether the loop that calls the session keeps up with what there is to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LoopLoad {
+    /// It has idle time.
+    #[default]
+    Light,
+    /// It has none, so that whatever a batch needs is asked for late.
+    Full,
 }
 
 /// When each thing that a batch needed was there.
@@ -325,12 +357,20 @@ mod tests {
     #[test]
     fn each_part_of_a_wait_is_for_the_slowest_thing_that_is_missing() {
         // Start, room, cold, other nodes, tier 1 (which was done before the cold store), tier 0, transforms, chunk,
-        // copies, turn, hand-off, and what a trainer does itself.
-        assert_eq!(parts(83), [10, 10, 30, 0, 0, 10, 2, 3, 5, 10, 3, 0, 0, 0]);
-        assert_eq!(parts(38), [0, 0, 5, 0, 0, 10, 2, 3, 5, 10, 3, 0, 0, 0]);
-        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-        assert_eq!(parts(0), [0; 14]);
+        // copies, turn, hand-off, the agent, and what a trainer does itself.
+        assert_eq!(parts(83), [10, 10, 30, 0, 0, 10, 2, 3, 5, 10, 3, 0, 0, 0, 0]);
+        assert_eq!(parts(38), [0, 0, 5, 0, 0, 10, 2, 3, 5, 10, 3, 0, 0, 0, 0]);
+        assert_eq!(parts(2), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]);
+        assert_eq!(parts(0), [0; 15]);
         assert_eq!(timeline().ready(), Nanoseconds(70));
+    }
+
+    #[test]
+    fn behind_a_loop_without_idle_time_no_device_is_waited_for() {
+        let causes = || timeline().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
+        assert_eq!(causes().under(LoopLoad::Light), causes());
+        let full: Vec<u64> = causes().under(LoopLoad::Full).parts().map(|it| it.1.0).collect();
+        assert_eq!(full, [10, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 71, 0, 0, 0], "invariant 1 holds");
     }
 
     #[test]
@@ -347,7 +387,7 @@ mod tests {
         let causes = timeline().delivered(Wait::ending(Nanoseconds(83), Nanoseconds(83)));
         let scaled: Vec<u64> = causes.scaled(Nanoseconds(161)).parts().map(|it| it.1.0).collect();
         // 80 ns without the hand-off; the odd one goes to the longest part.
-        assert_eq!(scaled, [20, 20, 61, 0, 0, 20, 4, 6, 10, 20, 0, 0, 0, 0]);
+        assert_eq!(scaled, [20, 20, 61, 0, 0, 20, 4, 6, 10, 20, 0, 0, 0, 0, 0]);
         let nothing = StallBreakdown::none(1).scaled(Nanoseconds(7));
         assert_eq!(nothing.hand_off, Nanoseconds(7));
     }

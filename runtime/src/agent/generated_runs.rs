@@ -330,6 +330,8 @@ impl Run {
             tiers: vec![TierEntry {
                 name: "main-memory",
                 cache_bytes: 8192,
+                cache_least_bytes: 8192,
+                cache_most_bytes: 8192,
                 ..TierEntry::default()
             }],
             staging: StagingEntry::default(),

@@ -7,7 +7,9 @@ use tierfeed_core::{
     tier::Kind,
     units::Bytes,
 };
-use tierfeed_prefetcher::budget::{Change, Holdings, Percent, Reading, StagingLimit, TierLimit};
+use tierfeed_prefetcher::budget::{
+    Change, Holdings, Percent, Reading, StagingLimit, Step, TierLimit,
+};
 
 use crate::layout::{self, Layout, TierLayout};
 
@@ -16,6 +18,16 @@ use crate::layout::{self, Layout, TierLayout};
 pub(super) struct Limits {
     tiers: Vec<TierLayout>,
     holdings: Holdings,
+    chunk: Bytes,
+    /// By tier, the least and the most that its cache might hold so far.
+    ranges: Vec<CacheRange>,
+}
+
+/// The least and the most that the cache of a tier might hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CacheRange {
+    pub(super) least: Bytes,
+    pub(super) most: Bytes,
 }
 
 impl Limits {
@@ -46,7 +58,23 @@ impl Limits {
             batch: Bytes(layout.arena.0.saturating_mul(ranks) / u64::from(batches)),
         };
         let holdings = Holdings::new(layout.chunk, staging, &tiers);
-        Self { tiers: layout.tiers.clone(), holdings }
+        let range = |tier: &TierLayout| CacheRange { least: tier.cache, most: tier.cache };
+        let ranges = layout.tiers.iter().map(range).collect();
+        Self { tiers: layout.tiers.clone(), holdings, chunk: layout.chunk, ranges }
+    }
+
+    /// By tier, what its cache might hold at least and at most so far.
+    pub(super) fn ranges(&self) -> &[CacheRange] {
+        &self.ranges
+    }
+
+    /// What the cache of each tier may hold now, in the order of the tiers.
+    pub(super) fn rooms(&self) -> Vec<(Kind, Bytes)> {
+        let room = |(at, tier): (u8, &TierLayout)| {
+            let chunks = u64::from(self.budget_chunks(TierId(at)));
+            (tier.settings.kind, Bytes(chunks.saturating_mul(self.chunk.0)))
+        };
+        (0..=u8::MAX).zip(&self.tiers).map(room).collect()
     }
 
     /// The first CXL tier, from which memory is lent.
@@ -78,12 +106,27 @@ impl Limits {
 
     /// Sets the number of lent chunks of a tier.
     pub(super) fn lend(&mut self, tier: TierId, chunks: u32) -> Option<Change> {
-        self.holdings.lend(tier, chunks)
+        let change = self.holdings.lend(tier, chunks);
+        self.note(change.as_slice());
+        change
     }
 
     /// Adapts all limits to the free memory of `reading`.
     pub(super) fn read(&mut self, reading: &Reading) -> Vec<Change> {
-        self.holdings.read(reading)
+        let changes = self.holdings.read(reading);
+        self.note(&changes);
+        changes
+    }
+
+    fn note(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Step::Cache { tier, to, .. } = change.step else { continue };
+            let room = Bytes(u64::from(to).saturating_mul(self.chunk.0));
+            if let Some(range) = self.ranges.get_mut(usize::from(tier.0)) {
+                range.least = range.least.min(room);
+                range.most = range.most.max(room);
+            }
+        }
     }
 }
 
@@ -108,7 +151,7 @@ mod tests {
         units::Nanoseconds,
     };
     use tierfeed_prefetcher::{
-        budget::{Free, Pool, Step, TierReading},
+        budget::{Free, Pool, TierReading},
         tier::{Backing, TierSettings},
     };
 
@@ -231,6 +274,27 @@ mod tests {
             }
             assert_eq!(chunks, most);
         }
+    }
+
+    #[test]
+    fn what_a_cache_might_hold_at_least_and_at_most_is_noted() {
+        let mut limits = limits(vec![place(Kind::MainMemory, 10, None)], &[]);
+        let mib = |range: &CacheRange| (range.least.0 >> 20, range.most.0 >> 20);
+        assert_eq!(limits.ranges().iter().map(mib).collect::<Vec<_>>(), [(10, 10)]);
+        limits.read(&reading(1, &[10], 97));
+        let (kind, room) = limits.rooms()[0];
+        assert_eq!(
+            (kind, room),
+            (Kind::MainMemory, Bytes::mib(7)),
+            "3 MiB short of what stays free"
+        );
+        let mut held = 7;
+        for second in 7..20 {
+            limits.read(&reading(second, &[held], 5_000));
+            held = u64::from(limits.budget_chunks(TierId(0)));
+        }
+        assert_eq!(limits.rooms()[0].1, Bytes::mib(10), "it was given back");
+        assert_eq!(limits.ranges().iter().map(mib).collect::<Vec<_>>(), [(7, 10)]);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use tierfeed_workload_analyzer::Job;
 use tokio::time::timeout;
 
 use super::{
-    Agent, AgentError, fetcher::Cold, monitor::Monitor, peers::Peers, ranks::Ranks,
-    readers::Readers, schedules::Schedules, sockets::Sockets, starvation::Starvation,
+    Agent, AgentError, fetcher::Cold, limits::CacheRange, monitor::Monitor, peers::Peers,
+    ranks::Ranks, readers::Readers, schedules::Schedules, sockets::Sockets, starvation::Starvation,
     trainers::TrainingSpan, transforms,
 };
 use crate::{
@@ -61,7 +61,8 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     let cached = agent.cold.page_cache_figures();
     let counts = used.as_ref().and_then(|used| used.transforms);
     let transforms = transforms::progress(counts, agent.training.span);
-    manager.end(&summary(progress, &agent.layout, agent.began, cached, transforms)).await;
+    let rooms = agent.limits.rooms();
+    manager.end(&summary(progress, rooms, agent.began, cached, transforms)).await;
     if agent.is_superseded {
         return Ok(None);
     }
@@ -84,6 +85,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         peers: agent.peers.as_ref(),
         training: agent.training.span,
         pauses: &agent.pauses,
+        ranges: agent.limits.ranges(),
         copyouts,
         memory: footprint,
         order_digest: order_digest(&order, &progress.handed, &published, is_in_time),
@@ -117,6 +119,7 @@ struct Known<'a> {
     peers: Option<&'a Peers>,
     training: Option<TrainingSpan>,
     pauses: &'a Pauses,
+    ranges: &'a [CacheRange],
     copyouts: u64,
     memory: Footprint,
     order_digest: Option<u64>,
@@ -146,6 +149,7 @@ impl Agent {
             peers: self.peers.as_ref(),
             training: self.training.span,
             pauses: &self.pauses,
+            ranges: self.limits.ranges(),
             copyouts: self.observer.copyouts,
             memory: self.footprint.clone(),
             order_digest: None,
@@ -185,7 +189,7 @@ impl Known<'_> {
             cycle: session.cycle(),
             chunk: layout.chunk,
             session_tiers: &kinds,
-            tiers: tiers(job, layout, progress, self.used),
+            tiers: tiers(job, layout, (progress, self.ranges), self.used),
             staging: staging(layout, order, self.sockets, self.used),
             cold: speed.map_or(BytesPerSecond(0), |speed| speed.bandwidth),
             cold_store_emulated: speed.is_some(),
@@ -305,11 +309,22 @@ fn staging(layout: &Layout, order: Spec, sockets: &Sockets, used: Option<&Used>)
 }
 
 /// Each tier as it was set up, with its use if that is known.
-fn tiers(job: &Job, layout: &Layout, progress: &Progress, used: Option<&Used>) -> Vec<TierEntry> {
+fn tiers(
+    job: &Job,
+    layout: &Layout,
+    (progress, ranges): (&Progress, &[CacheRange]),
+    used: Option<&Used>,
+) -> Vec<TierEntry> {
     let most =
         |at: usize| progress.epochs.iter().filter_map(|it| it.written.get(at)).max().copied();
     let entry = |(at, tier): (usize, &TierLayout)| {
         let planned = planned(tier, layout::writes_per_epoch(job, tier.settings.kind));
+        let planned = match ranges.get(at) {
+            Some(CacheRange { least, most }) => {
+                TierEntry { cache_least_bytes: least.0, cache_most_bytes: most.0, ..planned }
+            }
+            None => planned,
+        };
         match used
             .and_then(|used| Some((*used.write_modes.tiers.get(at)?, used.counters.tiers.get(at)?)))
         {
@@ -342,6 +357,8 @@ fn planned(tier: &TierLayout, writes_per_epoch: Option<Bytes>) -> TierEntry {
         name: tier.settings.kind.name(),
         budget_bytes: tier.budget.0,
         cache_bytes: tier.cache.0,
+        cache_least_bytes: tier.cache.0,
+        cache_most_bytes: tier.cache.0,
         adapts: tier.share.is_some(),
         emulated: tier.origin == Origin::Emulated,
         copy_threads: tier.settings.copy_threads.get() as u64,
@@ -368,16 +385,16 @@ fn standing_at(entry: TierEntry, standing: &Standing) -> TierEntry {
 /// The progress that the manager gets.
 pub(super) fn summary(
     progress: &Progress,
-    layout: &Layout,
+    rooms: Vec<(Kind, Bytes)>,
     began: Applied,
     cached: Option<PageCacheFigures>,
     transforms: Option<TransformProgress>,
 ) -> fleet::Progress {
     let epochs = &progress.epochs;
     let sum = |of: fn(&tierfeed_core::session::EpochProgress) -> u64| epochs.iter().map(of).sum();
-    let tier_read = |(at, tier): (usize, &TierLayout)| {
+    let tier_read = |(at, (kind, _)): (usize, &(Kind, Bytes))| {
         let bytes = epochs.iter().filter_map(|epoch| epoch.from_tier.get(at));
-        (tier.settings.kind, Bytes(bytes.map(|bytes| bytes.0).sum()))
+        (*kind, Bytes(bytes.map(|bytes| bytes.0).sum()))
     };
     fleet::Progress {
         batches: sum(|epoch| epoch.batches),
@@ -385,7 +402,8 @@ pub(super) fn summary(
         handed_over: Bytes(sum(|epoch| epoch.demand.0)),
         cold_read: Bytes(sum(|epoch| epoch.cold.0)),
         page_cache_read: cached.unwrap_or_default().served,
-        tier_read: layout.tiers.iter().enumerate().map(tier_read).collect(),
+        tier_read: rooms.iter().enumerate().map(tier_read).collect(),
+        tier_room: rooms,
         stall: Nanoseconds(sum(|epoch| epoch.stall.0)),
         faults: progress.fault_count + progress.tier_faults,
         applied: applied(progress, began),

@@ -232,6 +232,9 @@ impl Agent {
         let read = || epochs.iter().map(|epoch| epoch.cold.0).sum();
         let transformed = || epochs.iter().flat_map(|it| &it.transforms).map(|it| it.time.0).sum();
         let Training { since, span } = &mut self.training;
+        if span.is_none() {
+            self.pauses.begin();
+        }
         let span = span.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,

@@ -1,21 +1,70 @@
-//! The pauses of the agent's loop: how long it did not take events.
+//! The pauses of the agent's loop: how long it did not take events, and how busy it was.
 //!
 //! A pause lasts from taking an event to waiting for the next one. All ranks of the node wait meanwhile, so
 //! the longest pause is part of every bound of their waits. On a busy node the scheduler causes most of a
 //! long pause, so the CPU time of the loop is reported beside it.
+//!
+//! The loop is busy but for the time in which it waits for an event that is not there yet. A loop that is busy all
+//! the time is what batches wait for: it is one thread, and each sample costs it a little.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tierfeed_core::{session::Waits, units::Nanoseconds};
+use tierfeed_core::{
+    session::{LoopLoad, Waits},
+    units::Nanoseconds,
+};
 
 use crate::clock::Elapsed;
+
+/// The load of a loop is judged over at least this long.
+const WINDOW: Nanoseconds = Nanoseconds(50_000_000);
+
+/// From this share of a window on, in per cent, a loop is busy all the time: the rest is what its own waiting for
+/// events costs.
+const FULL_PERCENT: u64 = 90;
 
 /// The pauses of one loop.
 #[derive(Debug, Clone, Default)]
 pub struct Pauses {
     durations: Waits,
     by_event: BTreeMap<&'static str, ByEvent>,
+    /// Since [`Pauses::begin`].
+    busy: Spent,
+    window: Spent,
+    /// The end of the last pause.
+    last: Nanoseconds,
+}
+
+/// Time of the loop.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// All of it.
+    wall: u64,
+    /// In which it waited for events.
+    idle: u64,
+    /// In which it had a processor and handled events.
+    ran: u64,
+}
+
+/// An event as the loop took it.
+#[derive(Debug, Clone, Copy)]
+pub struct TakenEvent {
+    /// The name of the event.
+    pub name: &'static str,
+    /// When it was taken.
+    pub at: Nanoseconds,
+    /// Whether the loop had to wait for it.
+    pub arrival: Arrival,
+}
+
+/// How the loop found an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// It was there.
+    Waiting,
+    /// The loop waited for it.
+    Awaited,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +89,10 @@ pub struct PauseEntry {
     pub ran_max_s: f64,
     /// The event that took the most CPU time.
     pub ran_max_after: &'static str,
+    /// The share of the training in which the loop did not wait for events; from 0.9 on, batches wait for it.
+    pub busy_share: f64,
+    /// The share of the training in which the loop ran on a processor: that of one core.
+    pub ran_share: f64,
     /// The same for each kind of event.
     pub by_event: BTreeMap<&'static str, EventEntry>,
 }
@@ -56,13 +109,28 @@ pub struct EventEntry {
 }
 
 impl Pauses {
-    /// Records a pause after an event of this name.
-    pub fn note(&mut self, event: &'static str, pause: Elapsed) {
+    /// Records the pause after an event. Returns the load of the loop where enough time has passed to judge it.
+    pub fn note(&mut self, event: TakenEvent, pause: Elapsed) -> Option<LoopLoad> {
+        let TakenEvent { name, at, arrival } = event;
         self.durations.record(pause.wall);
-        let ByEvent { events, longest } = self.by_event.entry(event).or_default();
+        let ByEvent { events, longest } = self.by_event.entry(name).or_default();
         *events += 1;
         longest.wall = longest.wall.max(pause.wall);
         longest.cpu = longest.cpu.max(pause.cpu);
+        let before = at.0.saturating_sub(self.last.0);
+        let idle = if arrival == Arrival::Awaited { before } else { 0 };
+        self.last = Nanoseconds(at.0.saturating_add(pause.wall.0));
+        for spent in [&mut self.busy, &mut self.window] {
+            spent.wall += before + pause.wall.0;
+            spent.idle += idle;
+            spent.ran += pause.cpu.0;
+        }
+        (self.window.wall >= WINDOW.0).then(|| std::mem::take(&mut self.window).load())
+    }
+
+    /// The training begins: from now on the loop's time counts.
+    pub fn begin(&mut self) {
+        self.busy = Spent::default();
     }
 
     /// The distribution of pauses.
@@ -83,6 +151,22 @@ impl Pauses {
     }
 }
 
+impl Spent {
+    fn load(self) -> LoopLoad {
+        let busy = self.wall.saturating_sub(self.idle);
+        let is_full = busy.saturating_mul(100) >= self.wall.saturating_mul(FULL_PERCENT);
+        if is_full { LoopLoad::Full } else { LoopLoad::Light }
+    }
+
+    fn share(self, time: u64) -> f64 {
+        if self.wall == 0 {
+            0.0
+        } else {
+            seconds(Nanoseconds(time)) / seconds(Nanoseconds(self.wall))
+        }
+    }
+}
+
 impl From<&Pauses> for PauseEntry {
     fn from(pauses: &Pauses) -> Self {
         let (longest_after, _) = pauses.highest(|longest| longest.wall);
@@ -99,6 +183,8 @@ impl From<&Pauses> for PauseEntry {
             longest_after,
             ran_max_s: seconds(ran_max),
             ran_max_after,
+            busy_share: pauses.busy.share(pauses.busy.wall.saturating_sub(pauses.busy.idle)),
+            ran_share: pauses.busy.share(pauses.busy.ran).min(1.0),
             by_event: pauses.by_event.iter().map(|(event, it)| (*event, entry(it))).collect(),
         }
     }
@@ -110,8 +196,11 @@ impl PauseEntry {
     pub fn line(&self) -> String {
         let ms = |seconds: f64| seconds * 1e3;
         format!(
-            "agent: its loop paused for at most {:.1} ms (after {}) and ran for at most {:.1} ms of a pause \
-             (after {}); 99 of 100 pauses were under {:.2} ms",
+            "agent: its loop was busy for {:.0} % of the training ({:.0} % of a core), paused for at most \
+             {:.1} ms (after {}) and ran for at most {:.1} ms of a pause (after {}); 99 of 100 pauses were \
+             under {:.2} ms",
+            self.busy_share * 100.0,
+            self.ran_share * 100.0,
             ms(self.longest_s),
             self.longest_after,
             ms(self.ran_max_s),
@@ -134,8 +223,9 @@ mod tests {
         let mut pauses = Pauses::default();
         let noted =
             [("tick", 30, 20), ("request", 4_200, 15), ("tick", 20, 20), ("a loan", 50, 45)];
-        for (event, wall, cpu) in noted {
+        for (name, wall, cpu) in noted {
             let [wall, cpu] = [wall, cpu].map(|micros| Nanoseconds(micros * 1_000));
+            let event = TakenEvent { name, at: pauses.last, arrival: Arrival::Waiting };
             pauses.note(event, Elapsed { wall, cpu });
         }
         let entry = PauseEntry::from(&pauses);
@@ -147,5 +237,35 @@ mod tests {
         assert!((entry.ran_max_s - 45e-6).abs() < 1e-9, "{entry:?}");
         assert_eq!(entry.by_event["tick"].events, 2);
         assert!(entry.line().contains("4.2 ms (after request)"), "{}", entry.line());
+    }
+
+    /// Events of 8 us each, `gap` us after the one before, for 60 ms.
+    fn load_after(gap: u64, arrival: Arrival, pauses: &mut Pauses) -> Vec<LoopLoad> {
+        let pause = Elapsed { wall: Nanoseconds(8_000), cpu: Nanoseconds(6_000) };
+        let turns = 60_000 / (8 + gap);
+        let event = |at| TakenEvent { name: "completions", at, arrival };
+        let next = |pauses: &Pauses| Nanoseconds(pauses.last.0 + gap * 1_000);
+        (0..turns).filter_map(|_| pauses.note(event(next(pauses)), pause)).collect()
+    }
+
+    #[test]
+    fn a_loop_that_never_waits_for_an_event_is_full() {
+        let mut pauses = Pauses::default();
+        assert_eq!(load_after(2, Arrival::Waiting, &mut pauses), [LoopLoad::Full]);
+        let entry = PauseEntry::from(&pauses);
+        assert!(
+            (entry.busy_share - 1.0).abs() < 1e-9,
+            "what selecting an event costs is no idle time"
+        );
+        assert!((entry.ran_share - 0.6).abs() < 1e-6, "{entry:?}");
+        let mut pauses = Pauses::default();
+        assert_eq!(load_after(2, Arrival::Awaited, &mut pauses), [LoopLoad::Light]);
+        pauses.begin();
+        assert_eq!(load_after(12, Arrival::Awaited, &mut pauses).len(), 1);
+        let entry = PauseEntry::from(&pauses);
+        assert!(
+            (entry.busy_share - 0.4).abs() < 1e-6,
+            "before the training nothing counts: {entry:?}"
+        );
     }
 }

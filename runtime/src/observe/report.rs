@@ -94,7 +94,7 @@ pub struct Report {
     /// How long a reader waited, from requesting a batch to having it decoded; the mean over readers.
     pub stall_s: f64,
     /// The same by what they waited for: `start`, `staging-room`, `cold-store`, `peers`, the tiers, `chunk`,
-    /// `keep`, `turn`, `hand-off`, `unanswered`, `self-read` and `decoding`.
+    /// `keep`, `turn`, `hand-off`, `agent`, `unanswered`, `self-read` and `decoding`.
     pub stall_for_s: BTreeMap<&'static str, f64>,
     /// The part of it that was for the first batch of each rank.
     pub first_stall_s: f64,

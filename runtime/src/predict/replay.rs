@@ -106,7 +106,8 @@ impl Recorded {
                     let applied = Applied { generation, epoch: Epoch(epoch) };
                     recorded.iter_mut().for_each(|recorded| recorded.applied.push(applied));
                 }
-                ScheduleRecord::Applied { .. } => (),
+                // When within an epoch it came decides what it dropped, and that is not known.
+                ScheduleRecord::Applied { .. } | ScheduleRecord::Resized { .. } => (),
             }
         }
         known.sort_unstable();

@@ -44,6 +44,16 @@ pub enum ScheduleRecord {
         /// The first epoch in which it was applied.
         epoch: u32,
     },
+    /// The caches of a node may hold more or less than before, because free memory changed, memory was lent, or an
+    /// allocation was refused.
+    Resized {
+        /// The number of the node.
+        node: u32,
+        /// The batches that it had handed over when it told so.
+        batches: u64,
+        /// What each cache may hold now, in bytes, in the order of the tiers of the schedule.
+        cache_bytes: Vec<u64>,
+    },
 }
 
 /// Writes the log.
@@ -100,7 +110,7 @@ pub(crate) fn held_form(path: &Path) -> Option<Form> {
     let scheduled =
         lines.map_while(Result::ok).filter_map(|line| match serde_json::from_str(&line).ok()? {
             ScheduleRecord::Scheduled { schedule, .. } => schedule.transform?.transforming(),
-            ScheduleRecord::Applied { .. } => None,
+            ScheduleRecord::Applied { .. } | ScheduleRecord::Resized { .. } => None,
         });
     scheduled.last().map(|transforming| transforming.form)
 }
@@ -128,12 +138,14 @@ mod tests {
         let schedule = Box::new(ScheduleEntry::of(&schedule, &offer));
         let scheduled = ScheduleRecord::Scheduled { node: 3, process: 0, schedule, observed: None };
         let applied = ScheduleRecord::Applied { node: 3, generation: 0, epoch: 7 };
-        for record in [&scheduled, &applied] {
+        let cache_bytes = vec![33 << 20, 0];
+        let resized = ScheduleRecord::Resized { node: 3, batches: 12, cache_bytes };
+        for record in [&scheduled, &applied, &resized] {
             let mut log = ScheduleLog::start(path.clone());
             log.append(record);
             log.end().await;
         }
-        assert_eq!(read(&path).unwrap(), [scheduled, applied]);
+        assert_eq!(read(&path).unwrap(), [scheduled, applied, resized]);
         std::fs::write(&path, "{}\n").unwrap();
         assert_eq!(read(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }

@@ -22,7 +22,10 @@ use tierfeed_prefetcher::{
 use super::*;
 use crate::{
     clock::Elapsed,
-    observe::{footprint::Footprint, pauses::Pauses},
+    observe::{
+        footprint::Footprint,
+        pauses::{Arrival, Pauses, TakenEvent},
+    },
 };
 
 fn progress() -> Progress {
@@ -121,8 +124,10 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     let progress = progress();
     let mut pauses = Pauses::default();
     let pause = |lasted, ran| Elapsed { wall: Nanoseconds(lasted), cpu: Nanoseconds(ran) };
-    pauses.note("tick", pause(40_000, 30_000));
-    pauses.note("request", pause(3_000_000, 25_000));
+    for (name, pause) in [("tick", pause(40_000, 30_000)), ("request", pause(3_000_000, 25_000))] {
+        let event = TakenEvent { name, at: Nanoseconds(0), arrival: Arrival::Waiting };
+        pauses.note(event, pause);
+    }
     let view = View {
         progress: &progress,
         counters: &counters,

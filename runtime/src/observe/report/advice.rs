@@ -17,7 +17,7 @@ use tierfeed_core::{
     units::{Bytes, BytesPerSecond},
 };
 
-pub(super) use self::figures::RunFigures;
+pub(super) use self::figures::{RunFigures, Shrunk};
 use self::{
     check::{Candidate, Premise},
     figures::{number, per_second, rate, whole},
@@ -41,7 +41,8 @@ const MARGIN: f64 = 1.1;
 pub struct Advice {
     /// The kind of change: `cold-bandwidth`, `cache`, `policy`, `batches-ahead`, `look-ahead`, `look-ahead-room`,
     /// `faster-tier`, `staging-room`, `start-earlier`, `fixed-sizes`, `processors`, `decode-threads`,
-    /// `cheaper-decoding`, `transform-threads`, `cheaper-transform` or `order`.
+    /// `cheaper-decoding`, `transform-threads`, `cheaper-transform`, `larger-samples`, `memory` or
+    /// `order`.
     pub change: &'static str,
     /// A sentence with the reason.
     pub text: String,
@@ -98,7 +99,9 @@ impl Advice {
 impl RunFigures<'_> {
     fn against(&self, cause: StallCause) -> Vec<Candidate> {
         match cause {
-            StallCause::Cold => self.against_cold(),
+            StallCause::Cold => {
+                self.against_cold().into_iter().chain(self.against_shrinking()).collect()
+            }
             StallCause::Tier(tier) => self.against_tier(tier).into_iter().collect(),
             StallCause::Keep => self.against_keeping().into_iter().collect(),
             StallCause::Room => vec![self.more_room(StallCause::Room)],
@@ -109,6 +112,7 @@ impl RunFigures<'_> {
             StallCause::Chunk => vec![self.fixed_sizes()],
             StallCause::Transforming => self.against_transforming().into_iter().collect(),
             StallCause::Peers | StallCause::Turn | StallCause::Unanswered => Vec::new(),
+            StallCause::Agent => vec![self.against_the_agent()],
             StallCause::HandOff => vec![Candidate::new(
                 Advice::new(
                     "processors",
@@ -151,6 +155,19 @@ impl RunFigures<'_> {
         advice.extend(self.better_policy(epoch, given));
         advice.extend(self.more_cache(epoch, given, computing));
         advice
+    }
+
+    /// A cache that other memory of the node made smaller than it was to be reads the rest again.
+    fn against_shrinking(&self) -> Option<Candidate> {
+        let Shrunk { tier, cache, least } = self.shrunk?;
+        let more = Bytes(cache.0 - least.0);
+        let text = format!(
+            "{tier} had room for {least} of the {cache} that it was to cache at times, because too little memory \
+             was free beside it: give the job {more} more (its `--mem`, or the limit of its control group), or the \
+             tier a smaller `size`"
+        );
+        let advice = Advice { more_bytes: Some(more.0), ..Advice::new("memory", text) };
+        Some(Candidate::new(advice, Premise::Waited(StallCause::Cold)))
     }
 
     fn faster_cold(&self, given: BytesPerSecond, needed: BytesPerSecond) -> Candidate {
@@ -281,6 +298,34 @@ impl RunFigures<'_> {
             busy.min(1.0) * 100.0
         );
         Some(Candidate::new(Advice::new("faster-tier", text), Premise::Busy { busy }))
+    }
+
+    /// The loop of the agent is one thread, and each sample costs it a little: no device is slow.
+    fn against_the_agent(&self) -> Candidate {
+        let samples: u64 = self.progress.epochs.iter().map(|epoch| epoch.samples).sum();
+        let bytes: u64 = self.progress.epochs.iter().map(|epoch| epoch.demand.0).sum();
+        let mean = Bytes(bytes / samples.max(1));
+        let rate = number(samples) / self.waiting.wall_s.max(1e-9);
+        let busy = format!(
+            "batches waited for the agent's own loop, which handled {rate:.0} samples/s of {mean} and was \
+             busy for {:.0} % of the training",
+            self.loop_busy_share * 100.0
+        );
+        if self.loop_ran_share < self.loop_busy_share / 2.0 {
+            let text = format!(
+                "{busy}, but had a processor for {:.0} % only: leave the agent a core, with fewer workers or \
+                 threads in the trainer",
+                self.loop_ran_share * 100.0
+            );
+            let advice = Advice::new("processors", text);
+            return Candidate::new(advice, Premise::Waited(StallCause::Agent));
+        }
+        let text = format!(
+            "{busy} ({:.0} % of a core): put several of these into one larger sample (a record, a row group), \
+             or spread the ranks over more nodes; no device would help",
+            self.loop_ran_share * 100.0
+        );
+        Candidate::new(Advice::new("larger-samples", text), Premise::Waited(StallCause::Agent))
     }
 
     fn more_room(&self, waited_for: StallCause) -> Candidate {

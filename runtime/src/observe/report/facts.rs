@@ -14,7 +14,7 @@ use tierfeed_prefetcher::fetcher::ObjectFigures;
 use super::{
     ColdStoreEntry, EpochEntry, PageCacheEntry, PeerEntry, RanksEntry, ScratchEntry, StagingEntry,
     TierEntry, TransformEntry, TransformFacts,
-    advice::RunFigures,
+    advice::{RunFigures, Shrunk},
     seconds,
     verdict::{self, Batches, ReaderStats, StallSummary},
 };
@@ -201,6 +201,9 @@ impl Facts<'_> {
             kinds: self.session_tiers,
             adapting: self.tiers.iter().filter(|it| it.adapts).map(|it| it.name).collect(),
             processors: self.processors,
+            shrunk: self.shrunk(),
+            loop_busy_share: self.pauses.busy_share,
+            loop_ran_share: self.pauses.ran_share,
             transform: self.transform_entry(),
             ranks: self.order.world.ranks_per_node,
             policy: self.policy,
@@ -211,6 +214,14 @@ impl Facts<'_> {
             cached: Bytes(self.tiers.iter().map(|tier| tier.cache_bytes).sum()),
             minimal_cold: Bytes(last.map_or(0, |epoch| epoch.minimal_cold_bytes)),
         }
+    }
+
+    fn shrunk(&self) -> Option<Shrunk> {
+        let lost = |tier: &&TierEntry| tier.cache_bytes.saturating_sub(tier.cache_least_bytes);
+        let in_memory = self.tiers.iter().filter(|tier| tier.name != Kind::Storage.name());
+        let most = in_memory.max_by_key(lost).filter(|tier| lost(tier) > 0)?;
+        let (cache, least) = (Bytes(most.cache_bytes), Bytes(most.cache_least_bytes));
+        Some(Shrunk { tier: most.name, cache, least })
     }
 
     pub(super) fn transform_entry(&self) -> Option<TransformEntry> {

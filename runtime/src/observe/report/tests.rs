@@ -91,7 +91,8 @@ fn progress() -> Progress {
 
 fn tier(kind: Kind, cache: u64, emulated: bool) -> TierEntry {
     let (name, budget_bytes, cache_bytes) = (kind.name(), cache, cache);
-    TierEntry { name, budget_bytes, cache_bytes, emulated, ..TierEntry::default() }
+    let entry = TierEntry { name, budget_bytes, cache_bytes, emulated, ..TierEntry::default() };
+    TierEntry { cache_least_bytes: cache, cache_most_bytes: cache, ..entry }
 }
 
 const TWO: ReaderStats =
@@ -338,6 +339,22 @@ fn a_policy_that_reads_more_than_it_must_is_named_before_more_cache() {
 }
 
 #[test]
+fn a_cache_that_lost_room_to_other_memory_is_named_with_what_it_lacked() {
+    let progress = waited(&cold(10 * S), 20 * S);
+    let whole = tier(Kind::MainMemory, 1_500_000_000, false);
+    let with = |cache_least_bytes| {
+        let tiers = vec![TierEntry { cache_least_bytes, ..whole.clone() }];
+        report(Facts { wall: Nanoseconds(20 * S), tiers, ..facts(&progress, &TIERS) })
+    };
+    let shrunk = with(1_200_000_000);
+    assert_eq!(changes(&shrunk), ["cold-bandwidth", "cache", "memory"]);
+    let advice = &shrunk.advice[2];
+    assert_eq!(advice.more_bytes, Some(300_000_000));
+    assert!(advice.text.starts_with("main-memory had room for"), "{advice:?}");
+    assert_eq!(changes(&with(1_500_000_000)), ["cold-bandwidth", "cache"]);
+}
+
+#[test]
 fn a_cold_store_that_stands_idle_wants_to_be_asked_earlier() {
     let report = judged(&waited(&cold(10 * S), 8 * S), "gap");
     assert_eq!(changes(&report), ["batches-ahead"]);
@@ -356,6 +373,31 @@ fn each_cause_has_its_advice_and_no_wait_has_none() {
     assert_eq!(of(&StallBreakdown { start: part, ..StallBreakdown::none(2) }), ["start-earlier"]);
     assert_eq!(of(&StallBreakdown { hand_off: part, ..StallBreakdown::none(2) }), ["processors"]);
     assert_eq!(of(&cold(S / 1000)), [""; 0]);
+}
+
+#[test]
+fn a_busy_loop_of_the_agent_is_named_and_no_device_is_asked_for() {
+    let agent = Nanoseconds(10 * S);
+    let progress = waited(&StallBreakdown { agent, ..StallBreakdown::none(2) }, 8 * S);
+    let with = |busy_share, ran_share| {
+        let pauses = crate::observe::pauses::PauseEntry {
+            events: 9,
+            busy_share,
+            ran_share,
+            ..Default::default()
+        };
+        let wall = Nanoseconds(20 * S);
+        report(Facts { wall, pauses, ..facts(&progress, &TIERS) })
+    };
+    let busy = with(0.98, 0.95);
+    assert_eq!(changes(&busy), ["larger-samples"]);
+    let text = &busy.advice[0].text;
+    assert!(text.contains("busy for 98 % of the training (95 % of a core)"), "{text}");
+    assert!(busy.verdict.contains("100 % for the agent's own loop"), "{}", busy.verdict);
+    assert!(busy.stall_for_s["agent"] > 0.0 && busy.choices().iter().any(|it| it.contains("98 %")));
+    let starved = with(0.98, 0.2);
+    assert_eq!(changes(&starved), ["processors"]);
+    assert!(starved.advice[0].text.contains("leave the agent a core"), "{:?}", starved.advice);
 }
 
 #[test]

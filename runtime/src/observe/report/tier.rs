@@ -14,8 +14,12 @@ pub struct TierEntry {
     pub name: &'static str,
     /// Its initial budget.
     pub budget_bytes: u64,
-    /// The part of the budget that cached samples; the rest was staging memory.
+    /// The part of the budget that was to cache samples at first; the rest was staging memory.
     pub cache_bytes: u64,
+    /// The least that its cache might hold, after what free memory and loans left of it.
+    pub cache_least_bytes: u64,
+    /// The most that its cache might hold.
+    pub cache_most_bytes: u64,
     /// Whether the job gives it a share of free memory, which adapts; else it has a fixed size.
     pub adapts: bool,
     /// Whether another kind of memory emulates it, or its speed is imposed.

@@ -294,7 +294,7 @@ prop_compose! {
     fn any_progress()(
         (batches, samples, handed_over, cold_read) in any::<(u64, u64, u64, u64)>(),
         (stall, faults, page_cache_read) in any::<(u64, u64, u64)>(),
-        tier_read in prop::collection::vec((0_usize..4, any::<u64>()), 0..5),
+        [tier_read, tier_room] in [(); 2].map(|()| prop::collection::vec((0_usize..4, any::<u64>()), 0..5)),
         applied in prop::collection::vec(any::<(u32, u32)>(), 0..4),
         transforms in prop::option::of(any::<((u32, u32), [u64; 5])>()),
     ) -> Progress {
@@ -306,6 +306,7 @@ prop_compose! {
             cold_read: Bytes(cold_read),
             page_cache_read: Bytes(page_cache_read),
             tier_read: tier_read.into_iter().map(read).collect(),
+            tier_room: tier_room.into_iter().map(read).collect(),
             stall: Nanoseconds(stall),
             faults,
             applied: applied

@@ -29,8 +29,24 @@ pub(in crate::observe::report) struct RunFigures<'a> {
     pub(in crate::observe::report) minimal_cold: Bytes,
     /// Processors of this node, which trainers and agent share.
     pub(in crate::observe::report) processors: u64,
+    /// The memory tier that lost most of its room while the job ran, if one did.
+    pub(in crate::observe::report) shrunk: Option<Shrunk>,
+    /// The share of the training in which the loop of the agent did not wait for events.
+    pub(in crate::observe::report) loop_busy_share: f64,
+    /// The share of the training in which it ran on a processor.
+    pub(in crate::observe::report) loop_ran_share: f64,
     /// The transform of the job, if it has one.
     pub(in crate::observe::report) transform: Option<TransformEntry>,
+}
+
+/// A memory tier that had less room than it was to have.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::observe::report) struct Shrunk {
+    pub(in crate::observe::report) tier: &'static str,
+    /// What it was to cache.
+    pub(in crate::observe::report) cache: Bytes,
+    /// The least that it had room for.
+    pub(in crate::observe::report) least: Bytes,
 }
 
 impl RunFigures<'_> {

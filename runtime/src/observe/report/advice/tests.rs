@@ -115,6 +115,9 @@ impl Case {
             cached: Bytes(self.settings.tiers.iter().map(|tier| tier.capacity(CHUNK).0).sum()),
             minimal_cold: last.minimal_cold,
             processors: 8,
+            shrunk: None,
+            loop_busy_share: 0.1,
+            loop_ran_share: 0.1,
             transform: None,
         })
     }
