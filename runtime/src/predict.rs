@@ -173,7 +173,7 @@ impl Prediction {
             settings.order.start = Position { epoch: part.played, samples: 0 };
         }
         let mut epochs: Vec<(Sums, EvennessSums)> = Vec::new();
-        let mut digests = Vec::new();
+        let (mut total, mut digests) = (Sums::default(), Vec::new());
         for node in nodes.ids() {
             let settings = session::Settings { policy, node, ..settings.clone() };
             let evenness = vec![EvennessSums::default(); settings.order.epochs as usize];
@@ -184,11 +184,14 @@ impl Prediction {
             digests.push(digest);
             let limits = bound::limits(&settings, &outcomes);
             let here = outcomes.iter().zip(&limits).map(|(it, limit)| Sums::of(it, *limit, model));
-            add_node(&mut epochs, here.zip(watch.evenness).skip(part.first.0 as usize));
+            let here = here.zip(watch.evenness).skip(part.first.0 as usize);
+            let here: Vec<_> = here.collect();
+            let mut of_node = Sums::default();
+            here.iter().for_each(|(sums, _)| of_node.add_epoch(sums));
+            total.add_node(&of_node);
+            add_node(&mut epochs, here.into_iter());
         }
         let kinds: Vec<_> = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
-        let mut total = Sums::default();
-        epochs.iter().for_each(|(sums, _)| total.add_epoch(sums));
         let epoch = |(epoch, (sums, evenness)): (u32, &(Sums, EvennessSums))| Epoch {
             epoch,
             figures: sums.figures(&kinds),

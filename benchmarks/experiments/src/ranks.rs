@@ -202,9 +202,9 @@ impl Nodes<'_> {
             cold: self.rate,
             step_s,
             transform_s: transforms.map(|of_nodes| mean(of_nodes.into_iter())),
-            cold_burst: (nodes != Some("--whole-job")).then_some(AHEAD),
-            // Of no matter after the first epoch.
-            head_start_s: None,
+            cold_burst: Some(AHEAD),
+            // What is read ahead into tiers carries it into later epochs.
+            head_start_s: Some(mean(ran.reports.iter().map(|report| report.run.head_start_s()))),
             nodes,
         };
         let epochs = simulation.epochs(&self.settings.tierfeed);

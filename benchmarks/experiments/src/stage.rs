@@ -33,7 +33,7 @@ const MORE_THAN_STAGED: Bytes = Bytes::mib(64);
 /// Tiers have whole chunks.
 const CHUNK: Bytes = Bytes::mib(1);
 /// Room beside what was measured, for kernel memory and what varies. Page cache may fill the rest of it.
-pub(crate) const SPARE: Bytes = Bytes::mib(16);
+pub(crate) const SPARE: Bytes = Bytes::mib(32);
 
 /// A step in which loaders fill what they buffer, in seconds.
 const SLOW_STEP_S: f64 = 0.03;

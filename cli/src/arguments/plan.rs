@@ -139,11 +139,11 @@ pub(crate) struct Plan {
     pub(crate) transform_time: Option<Nanoseconds>,
     /// How long the agent reads before the training begins, which loads its framework meanwhile; a report says it
     /// of a run [default: none].
-    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "whole_job", "cost"])]
+    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "cost"])]
     pub(crate) head_start: Option<Nanoseconds>,
     /// How far the cold store may be ahead of its rate after it was idle, as disks with a limit and volumes with
     /// credits are [default: not at all].
-    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "whole_job", "cost"])]
+    #[arg(long, value_name = "TIME", requires = "simulate", conflicts_with_all = ["replay", "cost"])]
     pub(crate) cold_burst: Option<Nanoseconds>,
     #[command(flatten)]
     pub(crate) machine: MachineReports,

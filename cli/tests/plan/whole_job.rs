@@ -19,6 +19,20 @@ fn sum(epochs: &Value, key: &str) -> Vec<u64> {
 }
 
 #[test]
+fn a_head_start_and_a_burst_count_for_all_nodes_together_too() {
+    let folder = folder(&job());
+    let first_s = |more: &[&str]| {
+        let plan = json(folder.path(), &[&["--simulate", "--whole-job"], more].concat());
+        plan["epochs"][0]["duration_s"].as_f64().unwrap()
+    };
+    let plain = first_s(&[]);
+    for more in [["--head-start", "500 ms"], ["--cold-burst", "50 ms"]] {
+        let less = first_s(&more);
+        assert!(less < plain, "{more:?}: {less} s of {plain} s");
+    }
+}
+
+#[test]
 fn all_nodes_together_read_what_each_reads_alone() {
     let folder = folder(&job());
     let whole = json(folder.path(), &["--simulate", "--whole-job"]);

@@ -109,7 +109,8 @@ impl Sums {
         self.lower_bound = self.lower_bound.saturating_add(next.lower_bound);
     }
 
-    /// Adds another node at the same time: training is as slow as the slowest.
+    /// Adds another node at the same time: training is as slow as the slowest. So is a whole run: who is ahead in
+    /// one epoch has its batches for the next, so the whole is less than the slowest of each epoch.
     pub(super) fn add_node(&mut self, other: &Self) {
         self.add_reads(other);
         self.steps = self.steps.max(other.steps);

@@ -147,6 +147,12 @@ fn all_nodes_together_read_what_each_does_and_take_as_long_as_the_slowest() {
         assert_eq!(epoch.evenness.step_cold.unwrap().max_bytes, most.max().unwrap());
     }
     assert!(apart.iter().all(|it| it.digest != all.digest));
+    let slowest =
+        |of: fn(&Figures) -> f64| apart.iter().map(|it| of(&it.total)).fold(0.0, f64::max);
+    assert!((all.total.duration_s - slowest(|it| it.duration_s)).abs() < 1e-9);
+    assert!((all.total.stall_s - slowest(|it| it.stall_s)).abs() < 1e-9);
+    let by_epoch: f64 = all.epochs.iter().map(|it| it.figures.duration_s).sum();
+    assert!(all.total.duration_s < by_epoch, "a node ahead in one epoch is ahead in the next");
 }
 
 #[test]

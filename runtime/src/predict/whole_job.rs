@@ -234,11 +234,13 @@ fn setting(
         links: Links {
             cold: model.cold,
             cold_threads: model.cold_threads,
+            cold_burst: model.cold_burst,
             store: links.store,
             network: links.network,
         },
         step_time: model.step_time,
         pause: model.pause,
+        head_start: model.head_start,
         transforming: transform.map(|(transform, costs)| Transforming {
             cached: transform.cached,
             stored: transform.stored.clone(),

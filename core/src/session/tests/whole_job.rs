@@ -71,8 +71,15 @@ impl Case {
             sizes: self.settings.sizes.clone(),
             tiers: self.settings.tiers.iter().map(tier).collect(),
             depth: NonZeroU32::new(self.settings.staged_batches).unwrap(),
-            links: Links { cold: ALL, cold_threads: None, store: BytesPerSecond(0), network: ALL },
+            links: Links {
+                cold: ALL,
+                cold_threads: None,
+                cold_burst: Nanoseconds(0),
+                store: BytesPerSecond(0),
+                network: ALL,
+            },
             step_time: Nanoseconds(0),
+            head_start: Nanoseconds(0),
             pause: None,
             transforming: self.settings.transform.as_ref().map(|it| Transforming {
                 cached: it.cached,

@@ -4,7 +4,9 @@
 //! A node begins to read a batch when the step ended that used its staging memory before, `depth` steps earlier.
 //! A link moves what the batches of one step need after what those before needed, at its rate, and no faster than
 //! its threads get answers. Threads that transform are a link, too, which works at a sample for as long as it costs on
-//! average. What another node sends takes time on its link and in its tier as well. No link knows
+//! average. What another node sends takes time on its link and in its tier as well. A cold store that was idle may be
+//! ahead of its rate by its burst, and nodes read before the first step for as long as their agents have a head
+//! start. No link knows
 //! of the order within a step, so a step is as long as its busiest link, which is exact where all ranks wait for
 //! each other.
 
@@ -70,14 +72,20 @@ struct Load {
 struct Rate {
     speed: Speed,
     threads: Option<NonZeroU32>,
+    /// How far it may be ahead of its rate after it was idle.
+    burst: u64,
 }
 
 impl Rate {
-    fn time_for(&self, load: Load) -> u64 {
-        let transfer = self.speed.bandwidth.time_for(Bytes(load.bytes)).0;
-        let Some(threads) = self.threads else { return transfer };
+    fn transfer(&self, load: Load) -> u64 {
+        self.speed.bandwidth.time_for(Bytes(load.bytes)).0
+    }
+
+    /// For how long its threads are busy.
+    fn answers(&self, load: Load) -> u64 {
+        let Some(threads) = self.threads else { return 0 };
         let answers = load.reads.saturating_mul(self.speed.latency.0).saturating_add(load.work);
-        transfer.max(answers / u64::from(threads.get()))
+        answers / u64::from(threads.get())
     }
 }
 
@@ -110,12 +118,13 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(setting: &Setting) -> Self {
         let links = &setting.links;
-        let rate = |speed| Rate { speed, threads: None };
-        let cold = Rate { speed: links.cold, threads: links.cold_threads };
+        let rate = |speed| Rate { speed, threads: None, burst: 0 };
+        let burst = links.cold_burst.0;
+        let cold = Rate { speed: links.cold, threads: links.cold_threads, burst };
         let tiers = setting.tiers.iter().map(|tier| rate(tier.speed));
         let at_once = Speed { latency: Nanoseconds(0), bandwidth: BytesPerSecond(0) };
         let threads = setting.transforming.as_ref().map(|it| it.threads);
-        let transforms = Rate { speed: at_once, threads };
+        let transforms = Rate { speed: at_once, threads, burst: 0 };
         let others = [cold, rate(links.network), rate(links.network), transforms];
         let rates: Vec<_> = others.into_iter().chain(tiers).collect();
         let all = rates.len() * setting.order.world.nodes as usize;
@@ -127,7 +136,7 @@ impl Pace {
             stalls: vec![0; all + 1],
             ends: VecDeque::new(),
             depth: setting.depth.get() as usize,
-            now: 0,
+            now: setting.head_start.0,
             times: Times::default(),
             rates,
         }
@@ -176,9 +185,11 @@ impl Pace {
             cold += if link == COLD { load.bytes } else { 0 };
             let is_late = [COLD, TRANSFORMS].contains(&link) && reads_late(node);
             let begin = if is_late { self.now } else { ahead };
-            let free_at = begin.max(self.free_at[at]).saturating_add(rate.time_for(load));
+            let (transfer, answers) = (rate.transfer(load), rate.answers(load));
+            let free_at = begin.max(self.free_at[at]).saturating_add(transfer.max(answers));
             self.free_at[at] = free_at;
-            let arrival = free_at.saturating_add(rate.speed.latency.0);
+            let moved = free_at.saturating_sub(rate.burst).max(begin.saturating_add(answers));
+            let arrival = moved.saturating_add(rate.speed.latency.0);
             if arrival > ready {
                 (ready, last) = (arrival, Some(at));
             }

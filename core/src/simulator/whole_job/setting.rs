@@ -34,6 +34,8 @@ pub struct Setting {
     pub pause: Option<Pause>,
     /// What becomes of samples before they are handed out; `None` for nothing.
     pub transforming: Option<Transforming>,
+    /// How long the agents read before the training begins.
+    pub head_start: Nanoseconds,
     /// Nodes that are lost and come back.
     pub changes: Vec<Change>,
 }
@@ -69,6 +71,8 @@ pub struct Links {
     pub cold: Speed,
     /// The reads of the cold store that a node has in flight at most; `None` for no limit.
     pub cold_threads: Option<NonZeroU32>,
+    /// How far the cold store may be ahead of its rate towards a node after it was idle.
+    pub cold_burst: Nanoseconds,
     /// What the cold store gives to all nodes together.
     pub store: BytesPerSecond,
     /// The network of each node, in each direction.

@@ -49,12 +49,14 @@ fn setting(nodes: u32, mib: u64) -> Setting {
         links: Links {
             cold: rate(50_000_000),
             cold_threads: None,
+            cold_burst: Nanoseconds(0),
             store: BytesPerSecond(0),
             network: UNLIMITED,
         },
         step_time: Nanoseconds(10_000_000),
         pause: None,
         transforming: None,
+        head_start: Nanoseconds(0),
         changes: Vec::new(),
     }
 }
@@ -145,7 +147,7 @@ fn sessions(setting: &Setting) -> Vec<u64> {
         };
         let member = Member { room, process: 1 };
         let machine = Machine {
-            cold: link(setting.links.cold),
+            cold: LinkModel { burst: setting.links.cold_burst, ..link(setting.links.cold) },
             tiers: vec![setting.tiers[0].speed.into()],
             peers: Some(Peers {
                 link: setting.links.network.into(),
@@ -154,7 +156,7 @@ fn sessions(setting: &Setting) -> Vec<u64> {
             transforms: None,
             step_time: LatencyQuantiles::constant(setting.step_time),
             pause: setting.pause,
-            head_start: Nanoseconds(0),
+            head_start: setting.head_start,
             seed: 0,
         };
         for (slowest, epoch) in slowest.iter_mut().zip(simulate_on(&settings, &machine).epochs) {
@@ -176,9 +178,12 @@ fn times_are_near_those_of_the_slowest_session() {
             8,
         ),
         ("network", Links { network: rate(30_000_000), ..setting(2, 40).links }, 40),
+        ("burst", Links { cold_burst: Nanoseconds(60_000_000), ..setting(2, 8).links }, 8),
+        ("head start", setting(2, 8).links, 8),
     ];
     for (what, links, mib) in cases {
-        let setting = Setting { links, ..setting(2, mib) };
+        let head_start = Nanoseconds(if what == "head start" { 300_000_000 } else { 0 });
+        let setting = Setting { links, head_start, ..setting(2, mib) };
         let of_sessions = sessions(&setting);
         for (reads, session) in played(&setting).iter().zip(of_sessions) {
             let (whole, epoch) = (reads.times.duration.0, reads.epoch.0);
@@ -188,6 +193,17 @@ fn times_are_near_those_of_the_slowest_session() {
             assert!(is_near, "{what}, epoch {epoch}: {whole} ns, of sessions {session} ns");
         }
     }
+}
+
+#[test]
+fn a_head_start_and_a_burst_shorten_the_first_epoch() {
+    let first = |setting: &Setting| played(setting)[0].times.duration.0;
+    let plain = setting(2, 8);
+    let ahead = Setting { head_start: Nanoseconds(300_000_000), ..plain.clone() };
+    let links = Links { cold_burst: Nanoseconds(60_000_000), ..plain.links };
+    let burst = Setting { links, ..plain.clone() };
+    let (plain, ahead, burst) = (first(&plain), first(&ahead), first(&burst));
+    assert!(ahead < plain && burst < plain, "{plain} ns, {ahead} ns, {burst} ns");
 }
 
 #[test]
