@@ -75,6 +75,14 @@ pub enum HogError {
     /// The kernel's files do not tell how much memory there is.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The place has no more than what shall be left.
+    #[error("cannot leave {left}: there are {total} in all, so nothing would be held; leave less")]
+    LeavesAll {
+        /// What it was told to leave.
+        left: Bytes,
+        /// What the place has.
+        total: Bytes,
+    },
     /// No machine of this size can hold so much.
     #[error(
         "cannot hold {wanted}: of {total} at least {floor} stay with others; take at most {most}"
@@ -114,8 +122,8 @@ impl Hog {
     ///
     /// # Errors
     ///
-    /// [`HogError::TooMuch`] if a step of the profile could not even be held alone; the node is not
-    /// there, or the kernel does not say how much memory is free.
+    /// [`HogError::TooMuch`] if a step of the profile could not even be held alone, [`HogError::LeavesAll`] if it
+    /// would hold nothing; the node is not there, or the kernel does not say how much memory is free.
     pub fn new(settings: Settings) -> Result<Self, HogError> {
         Self::within(Sysroot::live(), settings)
     }
@@ -128,10 +136,14 @@ impl Hog {
         for step in profile.steps() {
             let floor = control::floor(step.goal, total);
             let most = Bytes(total.0.saturating_sub(floor.0));
-            if let Goal::Take(wanted) = step.goal
-                && wanted > most
-            {
-                return Err(HogError::TooMuch { wanted, total, floor, most });
+            match step.goal {
+                Goal::Take(wanted) if wanted > most => {
+                    return Err(HogError::TooMuch { wanted, total, floor, most });
+                }
+                Goal::Leave(left) if left >= total => {
+                    return Err(HogError::LeavesAll { left, total });
+                }
+                Goal::Take(_) | Goal::Leave(_) => {}
             }
         }
         let last_goal = profile.steps().last().expect("a profile has a step").goal;
@@ -347,5 +359,12 @@ mod tests {
         let refused = Hog::new(settings(Goal::Take(Bytes(1 << 60)))).unwrap_err();
         assert!(matches!(refused, HogError::TooMuch { wanted: Bytes(wanted), .. }
             if wanted == 1 << 60));
+        let machine = machine(900);
+        let leave = |mib| {
+            Hog::within(Sysroot(machine.path()), settings(Goal::Leave(Bytes::mib(mib)))).map(drop)
+        };
+        let refused = leave(1024).unwrap_err();
+        assert!(refused.to_string().contains("there are 1 GiB in all"), "{refused}");
+        assert!(leave(1023).is_ok());
     }
 }

@@ -107,7 +107,10 @@ fn settings(arguments: &Hog) -> Settings {
 
 fn refused(error: HogError) -> Failure {
     match error {
-        HogError::TooMuch { .. } | HogError::AbsentNode { .. } => Failure::input(error),
+        HogError::TooMuch { .. }
+        | HogError::LeavesAll { .. }
+        | HogError::AbsentNode { .. }
+        | HogError::GpuNode { .. } => Failure::input(error),
         _ => Failure::work(error),
     }
 }
