@@ -278,7 +278,8 @@ class Loader:
         batch = begun.batch
         made = self._make(begun)
         ready_ns = time.monotonic_ns()
-        self.feed.note_decoding(batch.epoch, ready_ns - there_ns, self._decode_threads())
+        if self._decoder is not None:
+            self.feed.note_decoding(batch.epoch, ready_ns - there_ns, self._decode_threads())
         self._waits.add(
             (ready_ns - wanted_ns) / 1e9,
             decoding_s=(ready_ns - there_ns) / 1e9,

@@ -16,12 +16,13 @@ use tierfeed_core::{
     tier::{Buffer, Kind},
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
+use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_handoff::Role;
 
 use super::readers::Readers;
 use crate::observe::{
     footprint::Footprint,
-    report::{ColdStoreEntry, Facts, RanksEntry, Report, StagingEntry, TierEntry},
+    report::{ColdStoreEntry, Facts, PageCacheEntry, RanksEntry, Report, StagingEntry, TierEntry},
 };
 
 const RANKS: u32 = 2;
@@ -306,6 +307,8 @@ impl Run {
 
     fn report(&self) -> Report {
         let kinds = [Kind::MainMemory];
+        let served = Bytes(self.shape.seed % (u64::from(EPOCHS * SAMPLES) * 2 * SAMPLE.0));
+        let page_cache = PageCacheFigures { served, ..PageCacheFigures::default() };
         let facts = Facts {
             transform: None,
             reasons: BTreeMap::new(),
@@ -341,7 +344,8 @@ impl Run {
             cold_engine: "chance",
             cold_reads_at_a_time: 1,
             peers: Vec::new(),
-            page_cache: None,
+            // What was read for batches that were dropped meanwhile counts there, too.
+            page_cache: Some(PageCacheEntry::of("auto", Some(page_cache))),
             requests: None,
             copyouts: 0,
             step_time: None,
@@ -425,12 +429,34 @@ fn assert_agrees(report: &Report, watches: &[StopWatch]) -> Result<(), TestCaseE
     let waits = report.batch_wait_s;
     prop_assert!(waits.p50 <= waits.p99 && waits.p99 <= waits.max && waits.max <= whole);
     assert_sentence(report)?;
+    assert_shares(report)?;
     for advice in &report.advice {
         prop_assert!(advice.to_count.is_none_or(|to| to > 0), "{advice:?}");
         prop_assert!(advice.more_bytes.is_none_or(|more| more > 0), "{advice:?}");
         let of_decoding = ["decode-threads", "cheaper-decoding"].contains(&advice.change);
         prop_assert!(of_decoding || advice.to_count.is_none_or(|to| to > 4), "{advice:?}");
     }
+    Ok(())
+}
+
+/// No part of anything is larger than the whole.
+fn assert_shares(report: &Report) -> Result<(), TestCaseError> {
+    let from_tiers: u64 = report.tier_read_bytes.values().sum();
+    let of_page_cache = report.page_cache.map_or(0, |it| it.read_bytes);
+    let ahead: u64 = report.epochs.iter().map(|it| it.ahead_bytes).sum();
+    for (part, whole) in [
+        (of_page_cache, report.cold_read_bytes),
+        (ahead, report.cold_read_bytes),
+        (report.direct_samples, report.tier_hits.values().sum()),
+        (report.direct_bytes, from_tiers),
+        (report.wasted_bytes, report.cold_read_bytes + from_tiers),
+        (report.steps, report.used_batches),
+        (report.self_read_batches, report.used_batches),
+    ] {
+        prop_assert!(part <= whole, "{part} of {whole}: {report:#?}");
+    }
+    let reads = report.cold_read_bytes + from_tiers;
+    prop_assert!(report.bytes <= reads, "{} handed over of {reads} read", report.bytes);
     Ok(())
 }
 

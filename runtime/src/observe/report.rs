@@ -386,7 +386,7 @@ impl Report {
             cold_store: facts.cold_store,
             cold_engine: facts.cold_engine.to_owned(),
             cold_reads_at_a_time: facts.cold_reads_at_a_time,
-            page_cache: facts.page_cache,
+            page_cache: facts.page_cache.map(|it| it.within(Bytes(sum(|it| it.cold_read_bytes)))),
             object_requests: facts.requests.map(RequestsEntry::from),
             lease_copyouts: facts.copyouts,
             peers: facts.peers,

@@ -71,7 +71,11 @@ pub(super) fn advise(figures: &RunFigures<'_>) -> Vec<Advice> {
         return advice;
     }
     let causes = waiting.by_cause.iter().map(|(cause, _)| *cause);
-    let worth_it = causes.filter(|cause| waiting.share_of(*cause) >= WORTH_IT);
+    let is_noticed = |cause: StallCause| {
+        waiting.seconds_for(cause) >= NOTICEABLE * waiting.wall_s || cause == StallCause::SelfRead
+    };
+    let worth_it =
+        causes.filter(|cause| waiting.share_of(*cause) >= WORTH_IT && is_noticed(*cause));
     let candidates = worth_it.flat_map(|cause| figures.against(cause));
     for candidate in candidates.filter(|candidate| figures.is_supported(candidate)) {
         if advice.iter().all(|given| given.change != candidate.advice.change) {
@@ -411,6 +415,11 @@ impl RunFigures<'_> {
 
     /// Advises as many threads as decode the demand while the training computes, at most one per processor.
     fn against_decoding(&self) -> Vec<Candidate> {
+        if self.transform.is_some() {
+            // Training gets tensors: its own decode is what makes a batch of them, and takes no threads.
+            return Vec::new();
+        }
+        let processors = (self.processors / u64::from(self.ranks.max(1))).max(1);
         let (decoding, computing) =
             (self.waiting.seconds_for(StallCause::Decoding), self.computing());
         let threads = u64::from(self.progress.decode_threads_max());
@@ -420,7 +429,7 @@ impl RunFigures<'_> {
             threads => number(threads) * (computing + decoding),
         };
         let wanted = whole((MARGIN * work / computing.max(1e-9)).ceil());
-        let count = wanted.clamp(threads + 1, self.processors.max(threads + 1));
+        let count = wanted.clamp(threads + 1, processors.max(threads + 1));
         let text = format!(
             "training waited {} of {} for samples to be decoded, by {}: `decode_threads={count}` of \
              TierLoader, or `decode_threads=\"auto\"`, with which it finds their number itself (or \
@@ -435,15 +444,14 @@ impl RunFigures<'_> {
             }
         );
         let advice = Advice { to_count: Some(count), ..Advice::new("decode-threads", text) };
-        let more =
-            Candidate::new(advice, Premise::Threads { now: threads, processors: self.processors });
+        let more = Candidate::new(advice, Premise::Threads { now: threads, processors });
         let text = format!(
             "decoding takes all {} processors of this node: decode less (smaller images, a cheaper \
              transform), or use more processors",
             self.processors
         );
         let cheaper = Advice::new("cheaper-decoding", text);
-        let all = Premise::AllThreads { now: threads, processors: self.processors };
+        let all = Premise::AllThreads { now: threads, processors };
         vec![more, Candidate::new(cheaper, all)]
     }
 }

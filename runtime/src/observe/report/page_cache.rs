@@ -33,6 +33,12 @@ impl PageCacheEntry {
         }
     }
 
+    /// The same within what was read cold: reads whose batch was dropped meanwhile are counted here, and not there.
+    pub(super) fn within(self, cold: Bytes) -> Self {
+        let read_bytes = self.read_bytes.min(cold.0);
+        Self { read_bytes, ..self }
+    }
+
     /// A line of text; `None` if the job has no page cache.
     pub(super) fn line(self, cold: Bytes) -> Option<String> {
         (self.mode == "auto").then(|| {

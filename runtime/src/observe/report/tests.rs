@@ -9,6 +9,7 @@ use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond},
 };
+use tierfeed_dataset::read::page_cache::PageCacheFigures;
 use tierfeed_prefetcher::transforms::Counts;
 
 use super::*;
@@ -489,8 +490,39 @@ fn decoding_on_the_training_s_own_thread_wants_threads_and_all_threads_less_deco
     let text = &alone.advice[0].text;
     assert!(["=4`", "=\"auto\"`"].iter().all(|it| text.contains(it)), "{text}");
     // Two threads decode for the whole time what training takes in a quarter of it.
-    assert_eq!(of(2).advice[0].to_count, Some(8), "as many processors as there are");
-    assert_eq!(changes(&of(8)), ["cheaper-decoding"]);
+    assert_eq!(of(2).advice[0].to_count, Some(4), "half of the processors, for one of two ranks");
+    assert_eq!(changes(&of(4)), ["cheaper-decoding"]);
+}
+
+#[test]
+fn a_cause_of_less_than_half_a_percent_of_the_time_gets_no_advice_beside_a_longer_one() {
+    let causes = StallBreakdown {
+        decoding: Nanoseconds(S / 10),
+        peers: Nanoseconds(4 * S / 10),
+        ..StallBreakdown::none(2)
+    };
+    let progress = waited(&causes, 8 * S);
+    let of = |wall| report(Facts { wall: Nanoseconds(wall), ..facts(&progress, &TIERS) });
+    assert_eq!(changes(&of(5 * S)), ["decode-threads"], "2 % of the time");
+    assert_eq!(changes(&of(40 * S)), [""; 0], "0.25 % of the time");
+}
+
+#[test]
+fn a_training_that_gets_tensors_is_not_told_to_decode_by_more_threads() {
+    let causes = StallBreakdown { decoding: Nanoseconds(30 * S), ..StallBreakdown::none(2) };
+    let progress = waited(&causes, 8 * S);
+    let wall = Nanoseconds(40 * S);
+    let facts = Facts { wall, transform: Some(transform()), ..facts(&progress, &TIERS) };
+    assert_eq!(changes(&report(facts)), [""; 0]);
+}
+
+#[test]
+fn the_page_cache_gives_no_more_than_was_read_cold() {
+    let progress = progress();
+    let figures = PageCacheFigures { served: Bytes(u64::MAX), ..PageCacheFigures::default() };
+    let page_cache = Some(PageCacheEntry::of("auto", Some(figures)));
+    let report = report(Facts { page_cache, ..facts(&progress, &TIERS) });
+    assert_eq!(report.page_cache.unwrap().read_bytes, report.cold_read_bytes);
 }
 
 #[test]
