@@ -45,7 +45,7 @@ pub(crate) const RUN_DIR: &str = "TIERFEED_RUN_DIR";
 
 /// The token of a job, which trainers need not know.
 pub(crate) const TOKEN: &str = "TIERFEED_TOKEN";
-const RUNS: &str = ".tierfeed/runs";
+pub(crate) const RUNS: &str = ".tierfeed/runs";
 const AGENT: &str = ".tierfeed/agent";
 const NODE: &str = ".tierfeed/node-";
 const INDEXES: &str = ".tierfeed/indexes";
@@ -373,8 +373,18 @@ pub(crate) fn running_run_dir(given: Option<&Path>) -> Result<RunDir, Failure> {
     if let Some(job) = slurm_job() {
         agents.push(run_dir::in_tmp(&slurm_dirs(&job, &identity)).map_err(Failure::input)?);
     }
-    if let Some(live) = history::newest_live(runs, &agents).map_err(Failure::input)? {
-        return Ok(live);
+    let mut live = history::live(runs, &agents).map_err(Failure::input)?.into_iter();
+    if let Some(newest) = live.next() {
+        let others: Vec<_> = live.map(|it| it.path().display().to_string()).collect();
+        if !others.is_empty() {
+            tracing::warn!(
+                "{} runs are live; this is the newest, {}; --run-dir names another: {}",
+                others.len() + 1,
+                newest.path().display(),
+                others.join(", ")
+            );
+        }
+        return Ok(newest);
     }
     Err(Failure::Input(match history::newest(runs).map_err(Failure::input)? {
         None => anyhow!("there is no run in {RUNS}; name its directory with --run-dir"),

@@ -50,7 +50,7 @@ pub(crate) struct Agent {
 }
 
 /// How to reach the manager of a job.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Reach {
     /// Where the manager is, as HOST:PORT or unix:PATH [default: as the run directory says].
     #[arg(long, value_name = "ADDRESS", env = "TIERFEED_MANAGER")]

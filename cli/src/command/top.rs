@@ -18,6 +18,7 @@ use tierfeed_runtime::{
         top::{History, Snapshot},
     },
     rpc::client::Client,
+    run_dir::RunDir,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -26,7 +27,12 @@ use tokio::{
 };
 
 use super::status;
-use crate::{arguments::Top, environment, failure::Failure, observed};
+use crate::{
+    arguments::{Reach, Top},
+    environment,
+    failure::Failure,
+    observed,
+};
 
 /// At a shorter interval the snapshots themselves would dominate.
 const INTERVAL_MIN: Nanoseconds = Nanoseconds(100_000_000);
@@ -62,7 +68,7 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
     let screen = Screen::open()?;
     let clock = Clock::start();
     let mut history = History::default();
-    let mut frames = 0_u64;
+    let (mut frames, mut is_begun) = (0_u64, false);
     loop {
         let now = match signals.unless(sources.snapshot(&clock)).await {
             Outcome::Done(now) => now,
@@ -77,12 +83,18 @@ async fn watch(arguments: &Top) -> Result<(), Failure> {
             eprintln!("the job is over");
             return Ok(());
         }
-        if screen.show(&history.frame(now))?.is_break() {
-            return Ok(());
-        }
-        frames += 1;
-        if arguments.frames.is_some_and(|most| frames >= most) {
-            return Ok(());
+        let frame = history.frame(now);
+        // Rates need two snapshots; a screen shows what it knows at once.
+        let is_base = frames == 0 && !is_begun && matches!(screen, Screen::Lines);
+        is_begun = true;
+        if !is_base {
+            if screen.show(&frame)?.is_break() {
+                return Ok(());
+            }
+            frames += 1;
+            if arguments.frames.is_some_and(|most| frames >= most) {
+                return Ok(());
+            }
         }
         match signals.unless(sleep(Duration::from_nanos(arguments.interval.0))).await {
             Outcome::Done(()) => (),
@@ -99,9 +111,11 @@ impl Sources {
             (Some(_), None) => None,
             (_, given) => Some(environment::running_run_dir(given.as_deref())?),
         };
-        let socket = run_dir.map(|run_dir| run_dir.agent_metrics_socket());
+        let socket = run_dir.as_ref().map(RunDir::agent_metrics_socket);
         let agent = socket.filter(|socket| socket.exists());
-        let manager = match status::reach(reach).await {
+        let found = run_dir.as_ref().map(|run_dir| run_dir.path().to_owned());
+        let reach = Reach { run_dir: found, ..reach.clone() };
+        let manager = match status::reach(&reach).await {
             Ok(client) => Some(client),
             // The manager of this agent is on another host.
             Err(_) if agent.is_some() => None,

@@ -115,6 +115,10 @@ impl Acceptor {
         match outcome {
             // The queue has room for every connection. Without a server the loop ends anyway.
             Ok(accepted) => drop(self.server.try_send(Ok(accepted))),
+            // Who has several addresses of a manager tries them all, and hangs up where another one answered first.
+            Err(refusal) if refusal.is_hung_up() => {
+                tracing::debug!(%refusal, "a peer hung up");
+            }
             Err(refusal) => self.warnings.add(&format_args!("a peer was turned away: {refusal}")),
         }
     }
@@ -237,6 +241,19 @@ enum RefusalReason {
 struct Refusal {
     from: Option<SocketAddr>,
     reason: RefusalReason,
+}
+
+impl Refusal {
+    /// Whether the peer ended the connection before it said anything.
+    fn is_hung_up(&self) -> bool {
+        let (RefusalReason::Lost(error) | RefusalReason::Handshake(HandshakeError::Lost(error))) =
+            &self.reason
+        else {
+            return false;
+        };
+        let ends = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+        ends.contains(&error.kind())
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -9,6 +9,7 @@
 //! 2. Of those that have ended, the newest stay.
 
 use std::{
+    cmp::Reverse,
     fs::{self, File},
     io,
     os::unix::net::UnixStream,
@@ -47,17 +48,19 @@ impl RunDir {
     }
 }
 
-/// The run directory below `runs`, or among `others`, that was locked last of those where a process answers.
+/// The run directories below `runs`, and of `others`, in which a process answers; the one that was locked last first.
 ///
 /// # Errors
 ///
 /// If `runs` exists and cannot be listed.
-pub fn newest_live(runs: &Path, others: &[PathBuf]) -> Result<Option<RunDir>, RunDirError> {
+pub fn live(runs: &Path, others: &[PathBuf]) -> Result<Vec<RunDir>, RunDirError> {
     let listed = below(runs)?.into_iter().chain(others.iter().cloned());
     let opened = listed.filter_map(|path| RunDir::open(&path).ok());
     let live = opened.filter(RunDir::answers);
     let begun = live.filter_map(|run_dir| Some((run_dir.locked_at()?, run_dir)));
-    Ok(begun.max_by_key(|(time, _)| *time).map(|(_, run_dir)| run_dir))
+    let mut begun: Vec<_> = begun.collect();
+    begun.sort_by_key(|(time, _)| Reverse(*time));
+    Ok(begun.into_iter().map(|(_, run_dir)| run_dir).collect())
 }
 
 /// The run directory below `runs` that was locked last.
@@ -180,18 +183,18 @@ mod tests {
     fn a_run_that_answers_is_found_although_another_ended_later() {
         let folder = tempfile::tempdir().unwrap();
         let runs = folder.path();
-        assert_eq!(newest_live(runs, &[]).unwrap(), None);
-        let live = ended(runs, "live", 1);
-        let _listens = UnixListener::bind(live.manager_metrics_socket()).unwrap();
+        assert_eq!(live(runs, &[]).unwrap(), []);
+        let lives = ended(runs, "live", 1);
+        let _listens = UnixListener::bind(lives.manager_metrics_socket()).unwrap();
         let dead = ended(runs, "dead", 2);
         // What a killed process leaves.
         drop(UnixListener::bind(dead.manager_metrics_socket()).unwrap());
-        assert_eq!(newest_live(runs, &[]).unwrap(), Some(live.clone()));
+        assert_eq!(live(runs, &[]).unwrap(), [lives.clone()]);
         assert_eq!(newest(runs).unwrap(), Some(dead));
         let beside = folder.path().join("beside");
         let agent = ended(&beside, "agent", 3);
         let _also = UnixListener::bind(agent.agent_metrics_socket()).unwrap();
         let others = [agent.path().to_owned()];
-        assert_eq!(newest_live(runs, &others).unwrap(), Some(agent));
+        assert_eq!(live(runs, &others).unwrap(), [agent, lives], "the newest first");
     }
 }
