@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal, Write},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -28,11 +29,46 @@ pub(crate) fn start_logging(format: LogFormat) {
         .with_env_filter(EnvFilter::new(filter))
         .with_target(false)
         .with_ansi(is_colourful(io::stderr().is_terminal(), &environment::terminal()))
-        .with_writer(io::stderr);
+        .with_writer(|| LogLine);
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),
     }
+}
+
+/// The number of this node, which each line of a log names if the job has several.
+static NODE: OnceLock<u32> = OnceLock::new();
+
+/// Lets each line of the log name this node.
+pub(crate) fn name_node(node: u32) {
+    // A process is one node from its start to its end.
+    let _ = NODE.set(node);
+}
+
+/// A line of the log, on standard error.
+struct LogLine;
+
+impl Write for LogLine {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match NODE.get() {
+            None => io::stderr().write_all(line)?,
+            Some(node) => io::stderr().write_all(&named(line, *node))?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// A line with the number of a node: behind a text, as the first key of a document.
+fn named(line: &[u8], node: u32) -> Vec<u8> {
+    if let Some(rest) = line.strip_prefix(b"{") {
+        return [format!("{{\"node\":{node},").as_bytes(), rest].concat();
+    }
+    let (text, end) = line.strip_suffix(b"\n").map_or((line, &b""[..]), |text| (text, b"\n"));
+    [text, format!(" node={node}").as_bytes(), end].concat()
 }
 
 /// Whether colours are shown; <https://no-color.org> is respected.
@@ -156,6 +192,13 @@ mod tests {
     use tierfeed_core::units::Nanoseconds;
 
     use super::*;
+
+    #[test]
+    fn a_line_of_the_log_names_its_node_in_either_form() {
+        assert_eq!(named(b"INFO it began at=3\n", 2), b"INFO it began at=3 node=2\n");
+        let named = named(b"{\"level\":\"INFO\"}\n", 2);
+        assert_eq!(named, b"{\"node\":2,\"level\":\"INFO\"}\n");
+    }
 
     #[test]
     fn the_bars_can_be_drawn() {

@@ -44,6 +44,9 @@ pub(crate) struct Run {
     /// Runs manager and agent for the process that starts this one and starts the command.
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
+    /// Ends with one line; of `embed`.
+    #[arg(skip)]
+    pub(crate) brief: bool,
     /// The training and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -58,6 +61,9 @@ impl Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Embed {
+    /// Ends with one line, as a notebook needs it.
+    #[arg(long)]
+    pub(crate) brief: bool,
     /// The directory in which the run has one of its own, named after the job.
     #[arg(long, value_name = "DIR", env = "TIERFEED_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,

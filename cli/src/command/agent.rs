@@ -6,7 +6,7 @@ use tierfeed_runtime::{
     shutdown,
 };
 
-use super::run::{of_agent, summarize};
+use super::run::{Told, of_agent, summarize};
 use crate::{arguments, deadline, environment, failure::Failure, panics};
 
 pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: arguments::Agent) -> Result<(), Failure> {
         outcome.map_err(of_agent)
     })?;
     if let Some(report) = report {
-        summarize(&report, &report_path);
+        summarize(&report, &report_path, Told::Lines);
     }
     Ok(())
 }

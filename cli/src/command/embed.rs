@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
     let caller = Caller::hear()?;
-    let Embed { run_dir, loader, again, place, observe } = arguments;
+    let Embed { run_dir, loader, again, place, observe, brief } = arguments;
     let below = Place::Below { runs: run_dir, number: loader };
     let works_in = again.map_or(below, Place::Again);
     let run = Run {
@@ -28,6 +28,7 @@ pub(crate) fn run(arguments: Embed) -> Result<(), Failure> {
         expand_memory: None,
         grace: None,
         supervised: false,
+        brief,
         command: Vec::new(),
     };
     run::embedded(&run, works_in, &caller).map_err(|failure| caller.refuse(failure))

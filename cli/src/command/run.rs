@@ -23,7 +23,6 @@ use tierfeed_core::{
         training::Cause,
     },
     id::NodeId,
-    units::Bytes,
 };
 use tierfeed_resource_gatherer::hog::oom_score;
 use tierfeed_runtime::{
@@ -137,6 +136,9 @@ fn train(
     if file.job.world.nodes > 1 || seat.task != Task::Node {
         launch.insert(NODE_ARGUMENT.to_owned(), seat.node.0.to_string());
     }
+    if file.job.world.nodes > 1 {
+        output::name_node(seat.node.0);
+    }
     // The process that has started this one came with the others of its launcher.
     let began = environment::age_of(parent_id()).unwrap_or_default();
     let dirs = Dirs::create(arguments, place, &file.job, &identity, seat, began)?;
@@ -165,8 +167,10 @@ fn train(
         report.expanded_memory = Some(expansion.into());
         report.write(&dirs.node.report()).map_err(Failure::work)?;
     }
-    show(arguments, ranks, &dirs, seat.node, (job_report.as_ref(), report.as_ref()))?;
-    if seat.node == FIRST && matches!((&ending, of_job), (Ending::Done, None)) {
+    let is_good = matches!((&ending, of_job), (Ending::Done, None));
+    let told = if is_good && !arguments.brief { Told::Lines } else { Told::Line };
+    show(arguments, ranks, &dirs, seat.node, told, (job_report.as_ref(), report.as_ref()))?;
+    if seat.node == FIRST && is_good {
         ended(&dirs.job)?;
     }
     exit(ending, of_job, report.as_ref())
@@ -207,17 +211,18 @@ fn show(
     ranks: Ranks<'_>,
     dirs: &Dirs,
     node: NodeId,
+    told: Told,
     reports: (Option<&JobReport>, Option<&Report>),
 ) -> Result<(), Failure> {
     match reports {
         (Some(report), _) => {
             print(arguments, ranks, report)?;
-            eprint!("{}", report.text());
-            eprintln!("report: {}", dirs.job.report().display());
+            eprintln!("{}", report.head());
+            eprintln!("report: {}", dirs.job.report().with_extension("txt").display());
         }
         (None, Some(report)) if node == FIRST => {
             print(arguments, ranks, report)?;
-            summarize(report, &dirs.node.report());
+            summarize(report, &dirs.node.report(), told);
         }
         _ => tracing::info!(report = %dirs.node.report().display(), "this node has ended"),
     }
@@ -330,40 +335,36 @@ async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// Prints the most important figures on standard error; the report has all.
-pub(crate) fn summarize(report: &Report, path: &Path) {
-    let hits: Vec<_> = report
-        .tiers
-        .iter()
-        .map(|tier| {
-            let mark = if tier.emulated { " (emulated)" } else { "" };
-            let samples = report.tier_hits.get(tier.name).copied().unwrap_or(0);
-            format!("{} {samples}{mark}", tier.name)
-        })
-        .collect();
+/// How much is printed of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The verdict, what would help most, and where the report is.
+    Lines,
+    /// The verdict and where the report is: after a failure, whose own words matter more, and in a notebook.
+    Line,
+}
+
+/// Prints the end of a run on standard error; the report has all.
+pub(crate) fn summarize(report: &Report, path: &Path, told: Told) {
+    let page = path.with_file_name("report.html");
+    if told == Told::Line {
+        eprintln!("{}: {}; report: {}", report.job, report.verdict, page.display());
+        return;
+    }
     eprintln!("{}: {}", report.job, report.verdict);
     for complaint in report.ranks.complaints() {
         eprintln!("  {complaint}");
     }
-    for advice in &report.advice {
-        eprintln!("  would help: {}", advice.text);
-    }
-    eprintln!(
-        "{}: {} batches, {} in {:.2} s, stall {:.3} s, cold {}, hits: {}",
-        report.job,
-        report.steps,
-        Bytes(report.bytes),
-        report.wall_s,
-        report.stall_s,
-        Bytes(report.cold_read_bytes),
-        hits.join(", ")
-    );
-    for choice in report.choices() {
-        eprintln!("  {choice}");
-    }
     if report.fault_count > 0 {
-        eprintln!("{} faults; the report names them", report.fault_count);
+        eprintln!("  {} faults; the report names them", report.fault_count);
     }
-    eprintln!("report: {}", path.display());
-    eprintln!("as a page: {}", path.with_file_name("report.html").display());
+    if let [first, others @ ..] = report.advice.as_slice() {
+        let more = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" ({} more in the report)", others.len())
+        };
+        eprintln!("  would help: {}{more}", first.text);
+    }
+    eprintln!("report: {}, and report.json beside it", page.display());
 }

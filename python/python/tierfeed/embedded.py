@@ -218,7 +218,7 @@ def _spawn(*options: str) -> subprocess.Popen[bytes]:
         # In a session of its own: an interrupt from the terminal is for the training, whose end is also
         # that of the agent.
         return subprocess.Popen(
-            [executable, "embed", *options],
+            [executable, "embed", *options, *(["--brief"] if _is_interactive() else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

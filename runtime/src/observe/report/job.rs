@@ -173,6 +173,22 @@ impl JobReport {
         }
     }
 
+    /// The verdict, complaints, and what would help the node that waited longest.
+    #[must_use]
+    pub fn head(&self) -> String {
+        let mut lines = vec![format!("{}: {}", self.job, self.verdict)];
+        for it in &self.nodes {
+            lines.extend(it.complaints.iter().map(|what| format!("  node {}: {what}", it.node)));
+        }
+        let advised = self.nodes.iter().filter(|it| it.advice.is_some());
+        let slowest = advised.max_by(|one, other| one.stall_s.total_cmp(&other.stall_s));
+        lines.extend(slowest.and_then(|it| {
+            let advice = it.advice.as_ref()?;
+            Some(format!("  would help on node {}: {advice}", it.node))
+        }));
+        lines.join("\n")
+    }
+
     /// The report as text: a sentence, then a line for each node.
     #[must_use]
     pub fn text(&self) -> String {
@@ -287,6 +303,7 @@ mod tests {
         );
         assert_eq!((report.used_batches, report.nodes[2].node), (150, 2));
         assert!(report.text().contains("node 2 (n2): 50 batches, stall 12.500 s of 100.00 s"));
+        assert_eq!(report.head(), format!("small: {}", report.verdict));
     }
 
     #[test]
