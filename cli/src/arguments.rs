@@ -18,7 +18,7 @@ pub(crate) use self::{
     hog::Hog,
     init::{Init, ProbeTiers},
     node::{Agent, Manager, Metrics, Observe, Reach},
-    plan::{Analyze, Cold, MachineReports, Plan},
+    plan::{Analyze, Cold, MachineReports, Plan, Steps},
     run::{Embed, Exec, ExpandMemory, Launch, NodePlace, Run},
     tiers::{Buckets, Probe, Show, Tiers},
     watch::{Status, Top, Trace, TraceCommand},

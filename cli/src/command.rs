@@ -21,6 +21,7 @@ pub(crate) mod read;
 pub(crate) mod run;
 mod script_analysis;
 pub(crate) mod status;
+mod step_time;
 pub(crate) mod tiers;
 pub(crate) mod top;
 pub(crate) mod trace;

@@ -128,6 +128,40 @@ fn an_earlier_run_tells_how_long_a_step_takes() {
     assert!(said.contains("report.json: the report of the job `large`, not of `small`"), "{said}");
 }
 
+#[test]
+fn the_newest_report_of_the_job_tells_how_long_a_step_takes_where_nothing_else_does() {
+    let folder = folder();
+    let job = JOB.replace("step_time: 30 ms\n", "");
+    fs::write(folder.path().join("job.yaml"), job).unwrap();
+    let output = tierfeed(folder.path(), &["analyze", "job.yaml"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("unknown without the time of a step: run an epoch"), "{said}");
+    assert_eq!(said.matches("unknown").count(), 1, "said once: {said}");
+    for (run, name) in [("small-1", "small"), ("other-2", "other")] {
+        let run = folder.path().join(".tierfeed/runs").join(run);
+        fs::create_dir_all(&run).unwrap();
+        let report = format!(
+            "{{\"job\": \"{name}\", \"steps\": 100, \"wall_s\": 6.0, \"stall_s\": 1.0, \
+             \"batch_wait_s\": {{\"p50\": 0.0, \"p99\": 0.1, \"max\": 0.2}}}}"
+        );
+        fs::write(run.join("report.json"), report).unwrap();
+    }
+    let step_time = |arguments: &[&str]| {
+        let found = json(folder.path(), &[&["analyze", "job.yaml", "--json"], arguments].concat());
+        found["demand"]["step_time_ns"].as_u64().unwrap()
+    };
+    assert_eq!(step_time(&[]), 100_000_000);
+    assert_eq!(step_time(&["--step-time", "5 ms"]), 5_000_000);
+    let report = ".tierfeed/runs/small-1/report.json";
+    let plan = ["plan", "job.yaml", "--simulate", "--observed", report];
+    let output = tierfeed(folder.path(), &plan);
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(
+        output.status.success() && said.contains("observed: 100 ms between two batches"),
+        "{said}"
+    );
+}
+
 /// No machine has a petabyte free beside its tiers.
 #[test]
 fn memory_that_the_job_needs_itself_is_no_cache() {

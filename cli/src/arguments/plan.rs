@@ -25,11 +25,11 @@ pub(crate) struct Analyze {
     pub(crate) job: Option<PathBuf>,
     /// A training script: says what its source tells, without running it; may be given several times.
     /// With a job file, says where the two contradict each other.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["tiers", "cold_bandwidth", "cold_latency"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tiers", "cold_bandwidth", "cold_latency",
+          "step_time", "observed"])]
     pub(crate) script: Vec<PathBuf>,
-    /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
-    #[arg(long, value_name = "FILE", conflicts_with = "script")]
-    pub(crate) observed: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) steps: Steps,
     #[command(flatten)]
     pub(crate) machine: MachineReports,
     #[command(flatten)]
@@ -37,6 +37,18 @@ pub(crate) struct Analyze {
     /// Prints the analysis as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How long a training step computes.
+#[derive(Debug, Args)]
+pub(crate) struct Steps {
+    /// How long a training step computes [default: as the job file says, else as the newest run below
+    /// .tierfeed/runs observed it].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) step_time: Option<Nanoseconds>,
+    /// The report.json of an earlier run of the job: its step time is taken instead of the job's.
+    #[arg(long, value_name = "FILE", conflicts_with = "step_time")]
+    pub(crate) observed: Option<PathBuf>,
 }
 
 /// The machines that a job is planned for, if not this one.
@@ -130,9 +142,8 @@ pub(crate) struct Plan {
     pub(crate) peers: bool,
     #[command(flatten)]
     pub(crate) fleet: Fleet,
-    /// How long a training step computes, where the job file does not say.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) step_time: Option<Nanoseconds>,
+    #[command(flatten)]
+    pub(crate) steps: Steps,
     /// How long a thread of an agent needs to transform a sample, where the job has a transform; else what was
     /// measured counts.
     #[arg(long, value_name = "TIME")]

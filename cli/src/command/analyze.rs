@@ -1,12 +1,7 @@
 //! `tierfeed analyze`.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
-use anyhow::Context;
 use serde::Serialize;
 use tierfeed_core::{
     fleet::schedule::Figures,
@@ -27,6 +22,7 @@ use tierfeed_workload_analyzer::{
 use super::{
     machine::{Machine, MachineName},
     script_analysis,
+    step_time::StepTime,
 };
 use crate::{
     arguments::{Analyze, Cold},
@@ -34,9 +30,6 @@ use crate::{
     jobs::{self, SizedJob},
     output,
 };
-
-/// The size limit of a report.
-const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -68,8 +61,9 @@ pub(crate) fn run(arguments: &Analyze) -> Result<(), Failure> {
 fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
     let SizedJob { file, sums, demand, .. } = jobs::sized(path)?;
     let job = &*file.job;
-    let observed = observed(arguments.observed.as_deref(), job)?;
-    let demand = match observed.and_then(|it| it.step_time) {
+    let step_time = StepTime::of(&arguments.steps, job)?;
+    let observed = step_time.observed.as_ref().map(|(observed, _)| *observed);
+    let demand = match step_time.time {
         Some(step) => Demand::at(job, &sums, Some(step)).map_err(Failure::input)?,
         None => demand,
     };
@@ -94,7 +88,7 @@ fn run_job(arguments: &Analyze, path: &Path) -> Result<(), Failure> {
             all => output::json(&all),
         };
     }
-    cases.iter().try_for_each(|case| case.print(job, &demand, observed))
+    cases.iter().try_for_each(|case| case.print(job, &demand, &step_time))
 }
 
 /// A job on one kind of machine.
@@ -128,7 +122,7 @@ impl Case<'_> {
         }
     }
 
-    fn print(&self, job: &Job, demand: &Demand, observed: Option<Observed>) -> Result<(), Failure> {
+    fn print(&self, job: &Job, demand: &Demand, step_time: &StepTime) -> Result<(), Failure> {
         let Self { machine, layout, analysis, verdict, advice, cold } = self;
         if let Some(name) = &machine.name {
             output::lines(&format!("{:<20}{}", "machine", name.text()))?;
@@ -140,7 +134,7 @@ impl Case<'_> {
             .try_for_each(|it| output::lines(&format!("{:<20}{it}", "warning")))?;
         output::lines(&analysis::table(analysis))?;
         output::lines(&demand::table(demand, verdict))?;
-        if let Some(observed) = observed {
+        if let Some(observed) = step_time.note() {
             output::lines(&format!("{:<20}{observed}", "observed"))?;
         }
         if job.described.is_some() {
@@ -154,17 +148,6 @@ impl Case<'_> {
             names => output::lines(&format!("{:<20}{}", "emulated", names.join(", "))),
         }
     }
-}
-
-fn observed(report: Option<&Path>, job: &Job) -> Result<Option<Observed>, Failure> {
-    let Some(path) = report else { return Ok(None) };
-    let read = || -> anyhow::Result<Observed> {
-        let mut text = String::new();
-        File::open(path)?.take(REPORT_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(Observed::parse(&text, job)?)
-    };
-    let observed = read().with_context(|| PathBuf::from(path).display().to_string());
-    observed.map(Some).map_err(Failure::Input)
 }
 
 /// The supply of the tiers: speeds imposed by the job, else measured; main memory without what the job itself

@@ -33,6 +33,7 @@ use tierfeed_workload_analyzer::demand::Demand;
 use super::{
     analyze::{cold_speed, emulated, measured_cold},
     machine::{Machine, MachineName},
+    step_time::StepTime,
 };
 use crate::{
     arguments::Plan,
@@ -129,7 +130,7 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
 struct PlanInputs {
     sized: SizedJob,
     /// How long a step computes, if it is known.
-    step_time: Option<Nanoseconds>,
+    step_time: StepTime,
     /// How long the agent reads before the training begins.
     head_start: Nanoseconds,
     /// How far the cold store may be ahead of its rate.
@@ -158,8 +159,9 @@ impl PlanInputs {
                 anyhow!("--transform-time is for a job with a transform, and this one has none");
             return Err(Failure::input(unused));
         }
-        let step_time = arguments.step_time.or(sized.job().step_time);
-        let demand = Demand::at(sized.job(), &sized.sums, step_time).map_err(Failure::input)?;
+        let step_time = StepTime::of(&arguments.steps, sized.job())?;
+        let demand =
+            Demand::at(sized.job(), &sized.sums, step_time.time).map_err(Failure::input)?;
         let measured = machine.measured().cloned();
         let cold = cold_speed(sized.job(), &arguments.cold, &layout.cold);
         let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
@@ -194,7 +196,7 @@ impl PlanInputs {
             pause: pause.map(|pause| pause.in_steps(steps)),
             head_start: self.head_start,
             cold_burst: self.cold_burst,
-            ..site.model(self.step_time.unwrap_or_default())
+            ..site.model(self.step_time.time.unwrap_or_default())
         }
     }
 
@@ -213,8 +215,10 @@ impl PlanInputs {
             let note = "the cold store is taken as unlimited: --cold-bandwidth says what it is";
             notes.push(note.to_owned());
         }
-        if self.step_time.is_none() {
-            let note = "steps are taken to compute nothing: --step-time says how long they do";
+        notes.extend(self.step_time.note().map(|note| format!("observed: {note}")));
+        if self.step_time.time.is_none() {
+            let note = "steps are taken to compute nothing: run an epoch, whose report is found by itself, or say \
+                        how long they do with --step-time";
             notes.push(note.to_owned());
         }
         if self.sized.job().transform.is_some() && self.site.transform_costs().is_none() {

@@ -33,7 +33,14 @@ pub fn summary(demand: &Demand, verdict: &Verdict, advice: &[Advice]) -> String 
     text
 }
 
+/// What is not known without the time of a step is said once, by the verdict.
 fn rows(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
+    let mut rows = every_row(demand, verdict);
+    rows.retain(|(_, text)| *text != unknown());
+    rows
+}
+
+fn every_row(demand: &Demand, verdict: &Verdict) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("dataset", format!("{} samples, {}", demand.samples, demand.total)),
         ("ranks", format!("{} on {} nodes", demand.nodes * demand.ranks_per_node, demand.nodes)),
@@ -119,7 +126,9 @@ fn sentence(demand: &Demand, verdict: &Verdict) -> String {
     let (Some(stall), Some(first), Some(job)) =
         (verdict.stall, verdict.first_epoch_stall, verdict.job_stall)
     else {
-        return unknown();
+        return "unknown without the time of a step: run an epoch, whose report is found by itself, or give \
+                --step-time"
+            .to_owned();
     };
     if job == Nanoseconds(0) {
         let condition = match verdict.cold_rate.0 {

@@ -80,7 +80,11 @@ fn without_a_step_time_there_is_a_size_and_no_rate() {
     let verdict = verdict(&demand, &supply(&[], cold(1_000_000)));
     assert_eq!((verdict.stall, verdict.compute), (None, None));
     assert_eq!(verdict.lower_bound, Nanoseconds(1_000_000_000));
-    assert!(table(&demand, &verdict).contains("unknown without `step_time`"));
+    assert!(!table(&demand, &verdict).contains("demand per rank"), "said once, by the verdict");
+    assert!(
+        summary(&demand, &verdict, &[])
+            .contains("unknown without the time of a step: run an epoch")
+    );
 }
 
 #[test]

@@ -37,8 +37,7 @@ impl Draft<'_> {
     pub(super) fn text(&self, order: &Order) -> String {
         let mut lines =
             vec!["# Written by `tierfeed init`. docs/job-file.md has every key.".to_owned()];
-        lines
-            .extend(self.warnings.iter().map(|it| format!("# Warning: {}", one_line(it))));
+        lines.extend(self.warnings.iter().map(|it| format!("# Warning: {}", one_line(it))));
         lines.extend([format!("name: {}", self.name), "dataset:".to_owned()]);
         if let Some(contents) = &self.contents {
             lines.push(format!("  # {contents}"));
