@@ -68,7 +68,8 @@ def make_world(
     extra: str = "",
 ) -> World:
     """An image folder of `samples` files with lengths within `sizes`, or with `contents` by number, and
-    a job over it: of `ranks` in all, the same number on each of its `nodes`."""
+    a job over it: of `ranks` in all, the same number on each of its `nodes`. With `skip` it goes without
+    any number of samples."""
     generator = random.Random(samples)
     for number in range(samples):
         path = root / "data" / f"class{number % 3}" / f"{number:05}.jpg"
@@ -76,6 +77,7 @@ def make_world(
         given = None if contents is None else contents(number)
         path.write_bytes(given or generator.randbytes(generator.randint(*sizes)))
     job = root / "job.yaml"
+    on_error = "{ skip: 100 % }" if on_error == "skip" else on_error
     job.write_text(
         f"""\
 name: test

@@ -58,7 +58,7 @@ class SampleDecoder:
             return self._decode(sample, sample.label, rng)
         except Exception as error:
             if feed.on_error == "skip":
-                feed.leave_out(sample.id, f"{type(error).__name__}: {error}")
+                feed.leave_out(sample.id, f"{type(error).__name__}: {error}", epoch)
                 return LEFT_OUT
             error.add_note(f"while decoding sample {sample.id}, {_file_of(feed, sample)}")
             raise

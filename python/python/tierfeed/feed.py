@@ -360,7 +360,7 @@ class Feed:
         begin_ns = time.monotonic_ns()
         ids = [int(sample) for sample in samples]
         batch = self._cold_reader().read(0, 0, self._rank, ids, drawn_for=epoch)
-        self._note_unreadable(batch)
+        self._note_unreadable(batch, epoch)
         self._count_read(epoch, batch, begin_ns, begin_ns)
         return batch
 
@@ -378,18 +378,28 @@ class Feed:
             self._agent, epoch, Tally(decoding_ns=decoding_ns, decode_threads=threads)
         )
 
-    def leave_out(self, sample: int, reason: str) -> None:
-        """Counts a sample that training goes on without, and warns of the first one."""
-        self._skipped.add(sample, reason, self.file_of)
+    def leave_out(self, sample: int, reason: str, epoch: int) -> None:
+        """Counts a sample that training goes on without in an epoch, and warns of the first ones.
 
-    def _note_unreadable(self, batch: Batch) -> None:
+        Raises `SampleError` if they are more than the job says.
+        """
+        skipped = self._skipped.add(sample, reason, epoch, self.file_of)
+        most = self._cold_reader().skipped_most(self.samples, self.world)
+        if skipped > most:
+            why = (
+                f"{skipped} samples of this rank's epoch {epoch} cannot be used, and on_error: skip leaves"
+                f" out {most} at most; of the last one: {reason}"
+            )
+            raise self._cold_reader().sample_error(sample, "too-many-skipped", why)
+
+    def _note_unreadable(self, batch: Batch, epoch: int) -> None:
         if not batch.skipped:
             return
         # The table of a batch tells which samples are missing, not why.
         reasons = batch.skip_reasons or self._explained(batch.skipped)
         unknown = "unreadable" if self.transform is None else "unreadable or untransformable"
         for sample in batch.skipped:
-            self.leave_out(sample, reasons.get(sample, unknown))
+            self.leave_out(sample, reasons.get(sample, unknown), epoch)
 
     def _explained(self, samples: list[int]) -> dict[int, str]:
         """Why the agent did not hand over samples, as far as it still knows and answers."""
@@ -541,7 +551,7 @@ class Feed:
             skipped = len(batch.skipped)
             self._count_read(place[0], batch, asked_ns, answered_ns)
         if skipped:
-            self._note_unreadable(batch)
+            self._note_unreadable(batch, place[0])
         if (
             agent is not None
             and not self._is_lost

@@ -33,9 +33,20 @@ class SkippedSamples:
         self.count = 0
         self.listed: list[Skipped] = []
         self._before_epoch = 0
+        # The epoch that is counted, and the samples that it lacks.
+        self._epoch: int | None = None
+        self._of_epoch: set[int] = set()
 
-    def add(self, sample: int, reason: str, file_of: Callable[[int], str]) -> None:
-        """Counts a sample; `file_of` returns the file that holds it."""
+    def add(self, sample: int, reason: str, epoch: int, file_of: Callable[[int], str]) -> int:
+        """Counts a sample; `file_of` returns the file that holds it. Returns how many of them the epoch
+        lacks, each counted once."""
+        if epoch != self._epoch:
+            self._epoch, self._of_epoch = epoch, set()
+        self._of_epoch.add(sample)
+        self._note(sample, reason, file_of)
+        return len(self._of_epoch)
+
+    def _note(self, sample: int, reason: str, file_of: Callable[[int], str]) -> None:
         self.count += 1
         if len(self.listed) == SKIPPED_MAX:
             return
@@ -46,7 +57,7 @@ class SkippedSamples:
         self.listed.append(Skipped(sample, name, reason))
         if self.count in WARNED_AT:
             many = "" if self.count == 1 else f", the {self.count:,}th"
-            _warn(f"sample {sample}, {name}, is left out ({reason}){many}", stacklevel=4)
+            _warn(f"sample {sample}, {name}, is left out ({reason}){many}", stacklevel=5)
 
     def end_epoch(self, epoch: int) -> None:
         """Says how many samples were left out since the epoch before, if any."""

@@ -2,18 +2,17 @@
 //! agent runs; a bucket is read by a child process ([`Reader`]).
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tierfeed_core::{
     batch::Stored,
     id::{BatchId, Epoch, SampleId},
     order::{EpochOrder, Spec},
-    session::Fault,
+    outage::{Failures, Next, Outage},
+    session::{Fault, Refusal},
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -24,7 +23,8 @@ use tierfeed_dataset::{
     throttle::Throttle,
 };
 use tierfeed_handoff::{
-    Briefing, Bucket, LeasedBatch, NamedDataset, OnError, Row as LeasedRow, monotonic_now,
+    Briefing, Bucket, Explained, LeasedBatch, NamedDataset, OnError, Row as LeasedRow,
+    monotonic_now,
 };
 use tierfeed_transform::{
     BlockingWorkers, Pipeline,
@@ -59,8 +59,9 @@ pub(crate) struct ColdReader {
     /// What is handed out beside the rows.
     fields: Fields,
     on_error: OnError,
-    /// Samples that were left out.
-    left_out: AtomicU64,
+    /// What reads met of the store.
+    outage: Mutex<Outage>,
+    left_out: Mutex<LeftOut>,
     /// The epoch that was read last.
     order: Mutex<Option<(Epoch, Arc<EpochOrder>)>>,
     /// Emulates a slower cold store.
@@ -68,6 +69,22 @@ pub(crate) struct ColdReader {
     dataset: NamedDataset,
     /// The order of the dataset by itself.
     spec: Spec,
+}
+
+/// The samples that training went on without.
+#[derive(Default)]
+struct LeftOut {
+    all: u64,
+    /// Those of one epoch that were read here; the agent counts those of its batches.
+    of_epoch: (u32, BTreeSet<SampleId>),
+}
+
+/// How long reads wait for a store that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    OfTheJob,
+    /// The agent has waited already.
+    None,
 }
 
 enum Source {
@@ -118,7 +135,8 @@ impl ColdReader {
             workers: pipeline.map(|it| BlockingWorkers::new(Program::tierfeed(exe), it, seed)),
             fields: Fields::new(pipeline.and_then(Pipeline::container), fields),
             on_error: briefing.on_error,
-            left_out: AtomicU64::new(0),
+            outage: Mutex::new(Outage::new(briefing.patience())),
+            left_out: Mutex::default(),
             order: Mutex::default(),
             throttle,
             dataset,
@@ -147,11 +165,12 @@ impl ColdReader {
         &self,
         form: Form,
         batch: BatchId,
+        patience: Patience,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<Staged, Failure> {
         let order = self.order_of(batch)?;
         let samples: Vec<_> = order.batch(batch.rank, batch.step).collect();
-        self.read_samples(form, batch.epoch, &samples, is_wanted)
+        self.read_samples(form, batch.epoch, &samples, (patience, is_wanted))
     }
 
     /// Why a sample that the agent refused is not read here either: one that cannot be transformed may crash workers or
@@ -185,7 +204,7 @@ impl ColdReader {
         form: Form,
         epoch: Epoch,
         samples: &[SampleId],
-        is_wanted: &dyn Fn() -> bool,
+        (patience, is_wanted): (Patience, &dyn Fn() -> bool),
     ) -> Result<Staged, Failure> {
         let (mut stored, mut fields) = (Vec::new(), Vec::new());
         let wanted = samples.iter().map(|sample| Wanted {
@@ -200,7 +219,7 @@ impl ColdReader {
             }
             let len = self.index.size(samples[at]);
             self.pause(len, is_wanted)?;
-            let outcome = match &self.workers {
+            let outcome = self.patiently(patience, is_wanted, || match &self.workers {
                 None => self.read_into(&samples[at..], target, is_wanted),
                 Some(workers) => {
                     stored.resize(to_usize(len), 0);
@@ -212,7 +231,7 @@ impl ColdReader {
                     };
                     read.and_then(|()| transform(workers, &sample, target, is_wanted))
                 }
-            };
+            });
             match outcome {
                 Ok(()) => {
                     fields.extend(self.fields_of_sample(samples[at], &stored)?);
@@ -222,7 +241,7 @@ impl ColdReader {
                     if self.on_error != OnError::Fail && fault.is_of_sample() =>
                 {
                     self.leave_out(samples[at], || message);
-                    Ok(false)
+                    self.check_share(epoch, samples[at], fault).map(|()| false)
                 }
                 Err(Stop::Unreadable(fault, message)) => {
                     Err(self.failure(samples[at], fault, &message))
@@ -233,14 +252,84 @@ impl ColdReader {
         Ok(Staged { fields: fields.into(), ..staged })
     }
 
+    /// Makes a read again while its store cannot be read, for as long as the job says, and tells the user of it.
+    fn patiently(
+        &self,
+        patience: Patience,
+        is_wanted: &dyn Fn() -> bool,
+        mut read: impl FnMut() -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let outage = || self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = Failures::default();
+        loop {
+            let begun = monotonic_now();
+            let (fault, message) = match read() {
+                Ok(()) => {
+                    if let Some(time) = outage().succeeded(begun, monotonic_now()) {
+                        let seconds = time.0 / 1_000_000_000;
+                        warn(&format!("the cold store can be read again, after {seconds} s"));
+                    }
+                    return Ok(());
+                }
+                Err(Stop::Unreadable(fault, message)) if patience == Patience::OfTheJob => {
+                    (fault, message)
+                }
+                Err(other) => return Err(other),
+            };
+            let now = monotonic_now();
+            let next = outage().failed(&mut failures, fault, now);
+            let Next::Again { pause, is_said } = next else {
+                return Err(Stop::Unreadable(fault, message));
+            };
+            if is_said {
+                warn(&format!(
+                    "the cold store cannot be read, and training waits for it: {message}"
+                ));
+            }
+            let until = Nanoseconds(now.0.saturating_add(pause.0));
+            wait_until(until, is_wanted).map_err(Stop::NoReader)?;
+        }
+    }
+
     /// Counts a sample that training goes on without, and warns of the first ones.
     fn leave_out(&self, sample: SampleId, reason: impl FnOnce() -> String) {
-        let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+        let count = {
+            let mut left_out = self.left_out();
+            left_out.all += 1;
+            left_out.all
+        };
         if WARNED_AT.contains(&count) {
             let (SampleId(id), object, reason) = (sample, self.index.object_name(sample), reason());
             let many = if count == 1 { String::new() } else { format!(", the {count}th") };
             warn(&format!("on_error is skip: sample {id}, {object}, is left out ({reason}){many}"));
         }
+    }
+
+    /// Ends the training with the sample that is one too many in an epoch.
+    fn check_share(
+        &self,
+        Epoch(epoch): Epoch,
+        sample: SampleId,
+        fault: Fault,
+    ) -> Result<(), Failure> {
+        let most = self.on_error.skipped_most(self.spec.samples, self.spec.world.ranks());
+        let mut left_out = self.left_out();
+        if left_out.of_epoch.0 != epoch {
+            left_out.of_epoch = (epoch, BTreeSet::new());
+        }
+        left_out.of_epoch.1.insert(sample);
+        let skipped = u32::try_from(left_out.of_epoch.1.len()).unwrap_or(u32::MAX);
+        drop(left_out);
+        if skipped <= most {
+            return Ok(());
+        }
+        let refusal = Refusal::TooManySkipped { sample, fault, skipped, most };
+        Err(Failure::new(Code::DataLoss, Explained(refusal).to_string()))
+    }
+
+    fn left_out(&self) -> MutexGuard<'_, LeftOut> {
+        // A poisoned lock guards values that are whole at any time.
+        self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts the samples that a batch of the agent lacks.
@@ -313,16 +402,7 @@ impl ColdReader {
         let Some(throttle) = &self.throttle else { return Ok(()) };
         let now = monotonic_now();
         let until = throttle.lock().unwrap_or_else(PoisonError::into_inner).reserve(now, len);
-        loop {
-            let left = until.0.saturating_sub(monotonic_now().0);
-            if left == 0 {
-                return Ok(());
-            }
-            if !is_wanted() {
-                return Err(closed());
-            }
-            sleep(left.min(PAUSE_NS));
-        }
+        wait_until(until, is_wanted)
     }
 
     fn failure(&self, SampleId(id): SampleId, fault: Fault, message: &str) -> Failure {
@@ -367,6 +447,20 @@ fn transform(
         TransformError::Interrupted => Stop::NoReader(closed()),
         error => Stop::NoReader(Failure::new(Code::FailedPrecondition, error.to_string())),
     })
+}
+
+/// Waits for a time, while the batch is wanted.
+fn wait_until(until: Nanoseconds, is_wanted: &dyn Fn() -> bool) -> Result<(), Failure> {
+    loop {
+        let left = until.0.saturating_sub(monotonic_now().0);
+        if left == 0 {
+            return Ok(());
+        }
+        if !is_wanted() {
+            return Err(closed());
+        }
+        sleep(left.min(PAUSE_NS));
+    }
 }
 
 /// What a call gets that waits when its dataset is closed.

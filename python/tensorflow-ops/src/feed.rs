@@ -49,7 +49,7 @@ use self::{
 use crate::{
     batch::{Answer, Copied, Form, Staged},
     c_api::{Code, Failure},
-    cold::{ColdReader, closed},
+    cold::{ColdReader, Patience, closed},
     connection::{Connection, Held},
 };
 
@@ -215,7 +215,8 @@ impl Feed {
         let BatchId { epoch, step: Step(step), rank } = batch;
         let others = (0..step).rev().chain(step + 1..self.spec.steps_in(epoch));
         for other in others.map(|step| BatchId { step: Step(step), ..batch }) {
-            let staged = self.cold.read(self.form, other, &|| !self.is_closed())?;
+            let is_wanted = || !self.is_closed();
+            let staged = self.cold.read(self.form, other, Patience::OfTheJob, &is_wanted)?;
             if !staged.rows.is_empty() {
                 let took = Nanoseconds(monotonic_now().0.saturating_sub(begin.0));
                 // Those of the other one were counted in its place.
@@ -384,13 +385,15 @@ impl Feed {
         let agent = state.connection.clone();
         drop(state);
         let begin = monotonic_now();
+        // The agent waits for a store that cannot be read before it refuses a batch.
+        let patience = if fault.is_some() { Patience::None } else { Patience::OfTheJob };
         let staged = caught(|| {
             let refused = fault.and_then(|(sample, fault)| {
                 self.cold.untransformable(agent.as_deref(), sample, fault)
             });
             match refused {
                 Some(refused) => Err(refused),
-                None => self.cold.read(self.form, batch, &|| !self.is_closed()),
+                None => self.cold.read(self.form, batch, patience, &|| !self.is_closed()),
             }
         })
         .unwrap_or_else(Err);

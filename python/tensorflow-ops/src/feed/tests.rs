@@ -311,7 +311,36 @@ fn in_the_place_of_a_batch_of_which_nothing_is_left_comes_the_one_before_it_or_t
     [6, 7].into_iter().for_each(remove);
     let failure = take(&feed, batch(1, 0)).err().unwrap();
     assert_eq!(failure.code, Code::DataLoss);
-    assert!(failure.message.contains("no batch of epoch 1 is left for rank 0"), "{failure:?}");
+    assert!(failure.message.contains("leaves out 7 at most"), "{failure:?}");
+}
+
+#[test]
+fn a_store_that_stays_away_ends_the_training_and_no_sample_is_left_out() {
+    let mut job = Job::new();
+    job.briefing.on_error = OnError::Skip(SkipShare(1_000_000));
+    let feed = job.feed();
+    fs::rename(job.directory.path().join("data"), job.directory.path().join("aside")).unwrap();
+    let failure = take(&feed, batch(0, 0)).err().unwrap();
+    assert_eq!((failure.code, feed.figures().skipped), (Code::Unavailable, 0), "{failure:?}");
+    fs::rename(job.directory.path().join("aside"), job.directory.path().join("data")).unwrap();
+    assert_eq!(take(&feed, batch(0, 0)).unwrap().staged.rows.len(), 2);
+}
+
+#[test]
+fn a_job_goes_without_a_share_of_its_samples_in_an_epoch_and_no_more() {
+    let mut job = Job::new();
+    job.briefing.on_error = OnError::Skip(SkipShare(250_000));
+    let feed = job.feed();
+    for sample in [0, 2, 5] {
+        fs::remove_file(job.directory.path().join(format!("data/class/{sample}.jpg"))).unwrap();
+    }
+    for step in [0, 1, 0, 3] {
+        assert!(take(&feed, batch(0, step)).is_ok(), "each counts once");
+    }
+    let failure = take(&feed, batch(0, 2)).err().unwrap();
+    assert_eq!(failure.code, Code::DataLoss);
+    assert!(failure.message.contains("3 samples of this rank's epoch"), "{failure:?}");
+    assert!(take(&feed, batch(1, 2)).is_ok(), "another epoch");
 }
 
 #[test]
@@ -319,9 +348,12 @@ fn a_batch_is_read_from_the_cold_store_only_while_it_is_wanted() {
     let job = Job::new();
     let dataset = NamedDataset::find(&job.briefing, None).unwrap();
     let cold = job.cold(dataset);
-    let read = cold.read(Form::Rows, batch(0, 1), &|| true).unwrap();
+    let read = cold.read(Form::Rows, batch(0, 1), Patience::OfTheJob, &|| true).unwrap();
     assert_eq!(read.rows.iter().map(|row| row.sample).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(cold.read(Form::Rows, batch(0, 1), &|| false).err(), Some(closed()));
+    assert_eq!(
+        cold.read(Form::Rows, batch(0, 1), Patience::OfTheJob, &|| false).err(),
+        Some(closed())
+    );
 }
 
 #[test]
