@@ -53,7 +53,7 @@ use crate::{
     environment,
     failure::{Failure, code_of},
     jobs::JobFile,
-    panics, program,
+    output, panics, program,
     signals::Signals,
     supervisor::Supervisor,
 };

@@ -139,7 +139,11 @@ async fn a_job_has_begun_when_a_node_joined_and_ended_when_it_is_drained() {
         }
         client.drained(NodeId(0), life, &Progress::default()).await.unwrap();
         manager.await.unwrap().unwrap();
-        assert_eq!(noted(), (!is_drained).then(|| vec![0]), "a manager that is stopped may come back");
+        assert_eq!(
+            noted(),
+            (!is_drained).then(|| vec![0]),
+            "a manager that is stopped may come back"
+        );
     }
 }
 

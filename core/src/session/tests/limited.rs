@@ -4,11 +4,7 @@ use super::*;
 
 /// Six batches ahead in an arena of eight pages; every batch takes one.
 fn deep(policy: policy::Kind, ranks: u32) -> Settings {
-    Settings {
-        staged_batches: 6,
-        arena: Bytes(8 * 4096),
-        ..settings(policy, 60, ranks, SKIP_ALL)
-    }
+    Settings { staged_batches: 6, arena: Bytes(8 * 4096), ..settings(policy, 60, ranks, SKIP_ALL) }
 }
 
 fn limit(world: &mut Play, batches: u32) {
