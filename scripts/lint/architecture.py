@@ -47,8 +47,9 @@ RULES = [
             "platform/object-stores/src/environment.rs",
             # It passes one variable on to a child process, and decides nothing by it.
             "transform/src/worker_process.rs",
-            # Neither is part of what is shipped.
+            # None is part of what is shipped.
             "platform/hdf5-indexer/build.rs",
+            "platform/images/build.rs",
             "verification/models/src/main.rs",
             "verification/test-needs/src/lib.rs",
         ),

@@ -159,7 +159,7 @@ fn train(
     let node = NodeRun { arguments, ranks, launch, seat, dirs: &dirs, is_launched };
     let node_end = lead(&node, file, told);
     if let Err(failure) = &node_end {
-        meeting::tell_failed(&dirs, seat.node, failure);
+        meeting::tell_failed(&dirs.job, &dirs.node, seat.node, failure);
     }
     let (node_end, expansion) = node_end?;
     let NodeEnd { ending, of_job, mut report, job_report } = node_end;

@@ -170,6 +170,10 @@ fn credentials_that_expire_in_a_run_end_it_with_the_reason() {
         let cloud = serve(&fixture, provider);
         // The listing, and some of the objects.
         cloud.expire_after(60);
+        let text = fs::read_to_string(fixture.job()).unwrap();
+        let format = "  format: image-folder\n";
+        fs::write(fixture.job(), text.replace(format, &format!("{format}  patience: 1 s\n")))
+            .unwrap();
         let mut run = fixture.run(0);
         with_credentials(&mut run, provider).env("TRAINER_COPY", fixture.path("data"));
         let output = run.output().unwrap();

@@ -96,8 +96,6 @@ fn where_nothing_was_measured_samples_are_copied_and_the_report_says_why() {
     assert_eq!(direct["asked"], "auto");
     assert!(direct["why"].as_str().unwrap().contains("tierfeed tiers probe"), "{direct}");
     assert!(direct["copied_ns_per_mib"].is_null());
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("direct use of cxl-memory: no, because"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! What is wrong is said with file, line, key and value, and ends with the right code.
 
-use std::{fs, process::Output};
+use std::{
+    fs,
+    process::{Command, Output},
+};
 
 use crate::fixture::{
     Fixture, Running, assert_complete, assert_ended, eventually, expected_log, trainer,
@@ -127,7 +130,10 @@ fn a_sample_that_vanished_stops_the_run_with_its_name() {
 
 /// Starts a training that is on its way, and takes the directory of its dataset away.
 fn run_without_data(fixture: &Fixture) -> Running {
-    let run = Running::start(&mut fixture.run(500));
+    let copied =
+        Command::new("cp").arg("-r").arg(fixture.path("data")).arg(fixture.path("copy")).status();
+    assert!(copied.unwrap().success());
+    let run = Running::start(fixture.run(500).env("TRAINER_COPY", fixture.path("copy")));
     eventually("the training is on its way", || fixture.lines() >= 4);
     fs::rename(fixture.path("data"), fixture.path("away")).unwrap();
     run

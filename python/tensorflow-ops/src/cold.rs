@@ -36,9 +36,9 @@ use crate::{
     batch::{Form, Staged, Wanted},
     c_api::{Code, Failure},
     connection::Connection,
-    feed::warn,
     fields::{Fields, WantedField},
     memory::to_usize,
+    warnings::warn,
 };
 
 /// Files with many samples that stay open between reads.

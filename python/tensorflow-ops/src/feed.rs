@@ -51,6 +51,7 @@ use crate::{
     c_api::{Code, Failure},
     cold::{ColdReader, Patience, closed},
     connection::{Connection, Held},
+    warnings::warn,
 };
 
 /// How long a call waits before it looks again whether the feed was closed.
@@ -414,11 +415,6 @@ impl Feed {
 /// Runs work that other calls wait for: they shall hear of its panic.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Failure::of_panic(&*panic))
-}
-
-/// Tells the user something: TensorFlow has no warnings of Python, and writes its own here.
-pub(crate) fn warn(message: &str) {
-    eprintln!("warning: tierfeed: {message}");
 }
 
 /// What a call does until its batch is there.

@@ -23,6 +23,7 @@ mod files;
 mod kernels;
 mod memory;
 mod outputs;
+mod warnings;
 
 #[expect(unsafe_code, reason = "the C API of TensorFlow passes raw addresses")]
 mod c_api;

@@ -58,13 +58,11 @@ const STAGED_AT_A_TIME: NonZeroU32 = NonZeroU32::new(64).expect("not zero");
 /// Starts an agent. Trainers find the file that it writes at its end, and can connect then.
 pub(super) async fn agent(
     joined: Joined,
-    settings: Settings,
+    Settings { run_dir, observe, transform_worker, memory, .. }: Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
-    let Settings { run_dir, observe, transform_worker, memory, .. } = settings;
     let Joined { job, job_file, catalog, prepared, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
-    let published = publications(&run_dir, &assignment)?;
     let completions = Completions::new(clock);
     let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
@@ -81,7 +79,8 @@ pub(super) async fn agent(
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
-    let agent = Agent {
+    Ok(Agent {
+        published: publications(&run_dir, &assignment)?,
         began: follow_schedule(&mut session, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
@@ -117,7 +116,6 @@ pub(super) async fn agent(
         completions,
         jobs: Jobs::new(),
         manager,
-        published,
         clock,
         staging_told: Nanoseconds(0),
         next_tick: Instant::now(),
@@ -125,8 +123,8 @@ pub(super) async fn agent(
         is_report_due: true,
         pauses: Pauses::default(),
         shutdown,
-    };
-    Ok(agent.with_peers(secret))
+    }
+    .with_peers(secret))
 }
 
 /// Has the session follow the schedule that the agent got; returns since when it does.

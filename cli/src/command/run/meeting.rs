@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Dirs, FIRST};
+use super::FIRST;
 use crate::failure::Failure;
 
 /// The longest reason of a failure that is read.
@@ -148,13 +148,13 @@ impl Meeting {
 }
 
 /// Tells the processes that wait for this one, the first of its node or of the job, why they wait in vain.
-pub(super) fn tell_failed(dirs: &Dirs, node: NodeId, failure: &Failure) {
+pub(super) fn tell_failed(job_dir: &RunDir, node_dir: &RunDir, node: NodeId, failure: &Failure) {
     let first = if node == FIRST { "the first node" } else { "the first process of the node" };
     let code = failure.code();
     let why = failure.message().unwrap_or_else(|| "its message says why".to_owned());
     let text = format!("{code}\n{first} ended with code {code}: {why}\n");
-    let of_job = (node == FIRST).then(|| dirs.job.failed());
-    for path in [dirs.node.failed()].into_iter().chain(of_job) {
+    let of_job = (node == FIRST).then(|| job_dir.failed());
+    for path in [node_dir.failed()].into_iter().chain(of_job) {
         if let Err(error) = fs::write(path, &text) {
             tracing::debug!(%error, "others may wait in vain");
         }
