@@ -30,6 +30,10 @@ fn machine() -> TempDir {
         let memory = format!("Node {node} MemTotal: 4096 kB\nNode {node} MemFree: 2048 kB\n");
         write(&format!("{directory}/meminfo"), &memory);
     }
+    // The firmware rates the node without CPUs: it is memory, and no accelerator's.
+    for (rating, value) in [("read_latency", "300\n"), ("read_bandwidth", "20000\n")] {
+        write(&format!("sys/devices/system/node/node2/access0/initiators/{rating}"), value);
+    }
     root
 }
 

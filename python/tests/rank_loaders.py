@@ -1,7 +1,8 @@
-"""A rank that makes loaders: `rank_loaders.py FOLDER PLAN SOURCE KEYS`; the end of a line stands for a step.
+"""A rank that makes loaders: `rank_loaders.py FOLDER PLAN SOURCE KEYS`; the end of a line is a step.
 
-`make N` makes a loader and calls it N, in place of the one before; `read N` reads it to its end; `drop N`
-lets it go; `say W` makes a file FOLDER/W, `wait W` waits for one. Each loader is written to FOLDER/RANK.
+`make N` makes a loader and calls it N, in place of the one before; `read N` reads it to its end;
+`drop N` lets it go; `say W` makes a file FOLDER/W, `wait W` waits for one. Each loader is written to
+FOLDER/RANK.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def is_running(pid: int) -> bool:
 
 
 def assert_nothing_is_left(world: World, processes: list[int], *, runs: int = 1) -> None:
-    """Neither a process nor anything outside of the run directories; they have the report and no socket."""
+    """No process, and nothing outside of the run directories, which have the report and no socket."""
     wait_for(lambda: not any(map(is_running, processes)), "the end of what was started")
     run_dirs = list(Path(".tierfeed/runs").iterdir())
     assert len(run_dirs) == runs

@@ -255,7 +255,7 @@ def test_batches_that_the_agent_refuses_are_told_with_the_reason(agent: PlayedAg
     feed = connect()
     list(feed.epoch(0))
     assert feed.mode == "agent"
-    with pytest.warns(RuntimeWarning, match="9 of 13 batches of epoch 1 .*agent refused the last of them"):
+    with pytest.warns(RuntimeWarning, match="9 of 13 batches of epoch 1 .*refused the last of them"):
         list(feed.epoch(1))
     assert (feed.mode, feed.agent() is None) == ("direct", False), "an agent that gives little is none"
     list(feed.epoch(2))

@@ -41,7 +41,7 @@ def run(section: str, **given: Any) -> dict[str, Any]:
 def test_every_format_has_code_and_a_test_of_it() -> None:
     tested = Path(__file__).read_text()
     assert WITH_CODE[0] == "What all formats share"
-    assert len(WITH_CODE) == len(SECTIONS)
+    assert set(SECTIONS) - set(WITH_CODE) == {"Splits"}
     for section in WITH_CODE[1:]:
         assert f'run("{section}"' in tested
     for name in ("image-folder", "files", "raw", "megatron", "npy", "npz", "tfrecord", "mds"):

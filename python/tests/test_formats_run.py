@@ -195,7 +195,7 @@ def test_a_damaged_sample_is_left_out_or_named(
         if on_error == "fail":
             with pytest.raises(tierfeed.SampleError, match="4.npz") as raised:
                 list(batches)
-            assert (raised.value.sample, raised.value.reason) == (lost, "io")
+            assert (raised.value.sample, raised.value.reason) == (lost, "corrupt")
             return
         skipped = []
         for batch in batches:

@@ -158,9 +158,9 @@ def test_only_a_loader_for_a_gpu_asks_the_agent_to_leave_its_pages(
 
     class Noted:
         @staticmethod
-        def connect(*given: Any, pinned: bool) -> Any:
+        def connect(*given: Any, pinned: bool, **keys: Any) -> Any:
             asked.append(pinned)
-            return AgentConnection.connect(*given, pinned=pinned)
+            return AgentConnection.connect(*given, pinned=pinned, **keys)
 
     monkeypatch.setattr(feed_module, "AgentConnection", Noted)
     for keys, expected in (({}, False), ({"device": "cuda"}, True), ({"pin_memory": True}, True)):

@@ -97,7 +97,7 @@ fn a_number_that_the_index_does_not_have_is_answered_with_a_text() {
     outcome.unwrap();
     let text = |number: u32| {
         let text = format!("the index has no sample {number}; it has {RECORDS} samples");
-        (code_of(Fault::Io), text.into_bytes())
+        (code_of(Fault::Changed), text.into_bytes())
     };
     assert_eq!(answers, [text(RECORDS), text(u32::MAX), (READ, vec![3; RECORD])]);
 }

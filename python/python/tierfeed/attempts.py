@@ -21,11 +21,11 @@ PAUSE_MAX_S = 600.0
 class Attempts:
     """The attempts to connect to one agent."""
 
-    within_s = FIRST_WITHIN_S
-    """How long the next attempt may take."""
-
     def __init__(self) -> None:
-        self.succeeded()
+        self.within_s = FIRST_WITHIN_S
+        """How long the next attempt may take."""
+        self._pause_s = PAUSE_S
+        self._not_before_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
         """Whether it is time for an attempt."""

@@ -42,7 +42,7 @@ SILENT_MAX_S = 60.0
 _agents: weakref.WeakSet[EmbeddedAgent] = weakref.WeakSet()
 _numbers = itertools.count()
 
-# The loaders that this process has made for each job: those of all ranks are numbered alike, so they meet.
+# The loaders that this process has made for each job: those of all ranks are numbered alike and meet.
 _made: Counter[str] = Counter()
 
 _started: list[StartedAgent] = []
@@ -173,7 +173,8 @@ def _start_again(beside: _Beside, job: str, run_dir: str, pause_s: float) -> Non
     try:
         process, _ = _begin(job, "--again", run_dir)
     except Exception as error:
-        warnings.warn(f"tierfeed: the agent was not started again: {error}", RuntimeWarning, stacklevel=1)
+        why = f"tierfeed: the agent was not started again: {error}"
+        warnings.warn(why, RuntimeWarning, stacklevel=1)
     else:
         beside.replace(process)
 

@@ -387,8 +387,8 @@ class Feed:
         most = self._cold_reader().skipped_most(self.samples, self.world)
         if skipped > most:
             why = (
-                f"{skipped} samples of this rank's epoch {epoch} cannot be used, and on_error: skip leaves"
-                f" out {most} at most; of the last one: {reason}"
+                f"{skipped} samples of this rank's epoch {epoch} cannot be used, and on_error: skip"
+                f" leaves out {most} at most; of the last one: {reason}"
             )
             raise self._cold_reader().sample_error(sample, "too-many-skipped", why)
 

@@ -17,7 +17,6 @@ import page  # noqa: E402
 import torch  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-import tierfeed  # noqa: E402
 from conftest import World, make_world  # noqa: E402
 from tierfeed.huggingface import TierTrainerMixin, by_number  # noqa: E402
 from tierfeed.torch import TierLoader  # noqa: E402

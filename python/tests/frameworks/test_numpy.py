@@ -98,7 +98,7 @@ def test_a_record_is_any_dtype_of_the_length_of_a_sample(world: World, tmp_path:
 
 def test_where_a_sample_was_left_out_the_others_are_gathered(tmp_path: Path) -> None:
     world = make_world(tmp_path, sizes=(100, 100), on_error="skip", shuffle="sequential", epochs=1)
-    world.files[1].write_bytes(b"short")
+    world.files[1].unlink()
     with pytest.warns(RuntimeWarning, match="left out|skip"):
         array, _ = next(iter(TierLoader(world.direct())))
     assert array.tobytes() == b"".join(world.content(id) for id in (0, 2, 3))

@@ -441,7 +441,7 @@ fn memory_of_gpus_is_named_and_nothing_to_mend() {
     let findings = diagnose(&facts);
     assert!(findings.iter().all(|it| it.state == State::Ok), "{findings:#?}");
     let found = |subject| &findings.iter().find(|it| it.subject == subject).unwrap().found;
-    assert_eq!(found("memory of GPUs"), "node 2 (64.00 GiB), never a tier");
+    assert_eq!(found("memory of GPUs"), "node 2 (64 GiB), never a tier");
     assert!(found("CXL memory").starts_with("none"));
 }
 
@@ -454,7 +454,7 @@ fn memory_of_an_unknown_kind_is_used_by_its_number() {
         },
         Degraded,
         "memory of an unknown kind",
-        "node 2 (64.00 GiB) has no CPUs",
+        "node 2 (64 GiB) has no CPUs",
         "tiers: { cxl-memory: { numa_nodes: [2] } }",
     );
 }

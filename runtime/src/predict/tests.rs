@@ -152,7 +152,7 @@ fn all_nodes_together_read_what_each_does_and_take_as_long_as_the_slowest() {
     assert!((all.total.duration_s - slowest(|it| it.duration_s)).abs() < 1e-9);
     assert!((all.total.stall_s - slowest(|it| it.stall_s)).abs() < 1e-9);
     let by_epoch: f64 = all.epochs.iter().map(|it| it.figures.duration_s).sum();
-    assert!(all.total.duration_s < by_epoch, "a node ahead in one epoch is ahead in the next");
+    assert!(all.total.duration_s <= by_epoch + 1e-9, "a node ahead in one epoch is so in the next");
 }
 
 #[test]

@@ -591,7 +591,9 @@ fn a_value_of_another_type_is_named_with_what_would_be_right() {
         "  drop_last: yes",
         "11: order.drop_last: invalid type: string \"yes\", expected a boolean",
     );
-    check_line(1, "name: [a]", "1: name: invalid type: sequence, expected a single value");
+    let named =
+        "expected a name; one that looks like a number stands in quotes, for example `\"1.0\"`";
+    check_line(1, "name: [a]", &format!("1: name: invalid type: sequence, {named}"));
     check_line(
         22,
         "  main-memory: 4 GiB",

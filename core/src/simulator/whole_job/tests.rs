@@ -178,12 +178,9 @@ fn times_are_near_those_of_the_slowest_session() {
             8,
         ),
         ("network", Links { network: rate(30_000_000), ..setting(2, 40).links }, 40),
-        ("burst", Links { cold_burst: Nanoseconds(60_000_000), ..setting(2, 8).links }, 8),
-        ("head start", setting(2, 8).links, 8),
     ];
     for (what, links, mib) in cases {
-        let head_start = Nanoseconds(if what == "head start" { 300_000_000 } else { 0 });
-        let setting = Setting { links, head_start, ..setting(2, mib) };
+        let setting = Setting { links, ..setting(2, mib) };
         let of_sessions = sessions(&setting);
         for (reads, session) in played(&setting).iter().zip(of_sessions) {
             let (whole, epoch) = (reads.times.duration.0, reads.epoch.0);

@@ -94,7 +94,7 @@ fn a_wrong_secret_is_denied_and_not_printed() {
     let store =
         BucketStore::open(&bucket("s3://bucket"), &environment(options), &PATIENCE).unwrap();
     let error = list(&store).unwrap_err();
-    assert!(matches!(&error, SourceError::Request(RequestError::Denied { .. })), "{error}");
+    assert!(error.to_string().contains("does not accept these keys"), "{error}");
     let text = format!("{error} {error:?} {store:?}");
     assert!(!text.contains("another-secret") && !text.contains(KEY), "{text}");
 }

@@ -411,7 +411,7 @@ fn when_a_part_fails_no_other_writes_after_the_answer() {
         }
     });
     let error = fixture.fetch(0).recv().unwrap().unwrap_err();
-    assert_eq!(error.fault(), Fault::Io);
+    assert_eq!(error.fault(), Fault::Denied);
     fixture.mark(0);
     // This one takes as long as the parts would have.
     fixture.fetch_all(1..2);

@@ -51,8 +51,8 @@ class RangeReader:
         self._cache = (cache_dir, cache_bytes)
 
     def name(self, version: Version) -> str:
-        """The name of the blocks of a version of an object, which no other process knows if the store says
-        nothing by which versions differ."""
+        """The name of the blocks of a version of an object, which no other process knows if the store
+        says nothing by which versions differ."""
         known = "" if version.found.etag else _PROCESS
         return version_of(self._objects.reach, version.bucket, *version.found, BLOCK_BYTES, known)
 

@@ -96,7 +96,7 @@ def several(files: list[File], loader: Finding) -> Iterator[str]:
     file = next(it for it in files if it.name == loader.file)
     called = [last_name(it.func) for own in files for it in nodes_of(own) if isinstance(it, ast.Call)]
     functions = (it for it in nodes_of(file) if isinstance(it, (ast.FunctionDef, ast.AsyncFunctionDef)))
-    repeats = [it for it in nodes_of(file) if isinstance(it, SEVERAL)]
+    repeats: list[ast.AST] = [it for it in nodes_of(file) if isinstance(it, SEVERAL)]
     repeats += [it for it in functions if called.count(it.name) > 1]
     made = [it for node in repeats for it in ast.walk(node) if isinstance(it, ast.Call)]
     if any(it.lineno == loader.line and "Loader" in last_name(it.func) for it in made):
@@ -119,12 +119,12 @@ def of_epochs(files: list[File], findings: list[Finding]) -> Iterator[str]:
     calls = [(file, it) for file, it in calls if getattr(it.func, "attr", "") == "set_epoch"]
     for file, it in calls:
         yield f"{file.name}:{it.lineno}: {ast.unparse(it)} becomes set_epoch of the TierLoader"
-    for it in findings if calls else ():
-        start = it.fact("start") if it.kind == "epochs" else None
+    for found in findings if calls else ():
+        start = found.fact("start") if found.kind == "epochs" else None
         if start and start.text != "0":
             yield (
-                f"{it.file}:{it.line} begins with epoch {start.text}: the job counts from 0, and the "
-                "training leaves out those before"
+                f"{found.file}:{found.line} begins with epoch {start.text}: the job counts from 0, and"
+                " the training leaves out those before"
             )
 
 

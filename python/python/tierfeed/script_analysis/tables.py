@@ -298,8 +298,8 @@ accelerate.utils.set_seed composer.utils.reproducibility.seed_all""")
 WRAPPERS = names("""torch.utils.data.{Subset,random_split,ConcatDataset,ChainDataset}
 webdataset.WebLoader grain.MapDataset.source datasets.concatenate_datasets""")
 """Datasets over other ones, which are their first argument."""
-PARTS = {it: f"a part of the samples, by {it}" for it in names("""Subset random_split SubsetRandomSampler take
-skip filter select train_test_split""")}
+PARTS = {it: f"a part of the samples, by {it}" for it in names("""Subset random_split SubsetRandomSampler
+take skip filter select train_test_split""")}
 PARTS.update({it: f"several datasets as one, by {it}" for it in names("ConcatDataset ChainDataset")})
 """Wrappers, samplers and steps of pipelines whose samples are not those of one source."""
 # As `TrainingArguments` of Transformers 4 and 5; some have the names that every loader has.

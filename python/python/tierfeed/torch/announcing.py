@@ -73,7 +73,8 @@ def _say_persistent(source: object) -> None:
     if isinstance(source, DataLoader) and source.persistent_workers:
         warnings.warn(
             "tierfeed: persistent_workers=True: the workers of this DataLoader hear of the first epoch"
-            " that is announced, and read the batches of later ones themselves, more slowly: leave it out",
+            " that is announced, and read the batches of later ones themselves, more slowly: leave it"
+            " out",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -96,8 +96,8 @@ class TierDataset(Dataset[Any]):
         warnings.warn(
             f"tierfeed: the sampler's first batch is none of the job's order (shuffle:"
             f" {self._feed.order.shuffle}), so this process reads it itself, and the agent stages"
-            " batches in vain: use TierDistributedSampler with the job's batch_size, or shuffle: published and"
-            " tierfeed.torch.announce()",
+            " batches in vain: use TierDistributedSampler with the job's batch_size, or shuffle:"
+            " published and tierfeed.torch.announce()",
             RuntimeWarning,
             stacklevel=4,
         )

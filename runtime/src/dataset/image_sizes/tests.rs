@@ -159,7 +159,7 @@ fn a_scan_of_a_store_that_is_down_ends_after_some_failures_in_a_row() {
         let error = scan.unwrap_err();
         let ScanError::Unreadable { failures, last } = error else { panic!("{error}") };
         assert_eq!(failures, FAILURES_MAX.min(count));
-        assert!(matches!(last, ReadError::Vanished { .. }), "{last}");
+        assert!(last.to_string().contains("see whether its file system is mounted"), "{last}");
         assert!(told.into_inner() < FAILURES_MAX as usize + 4, "each thread ends with its image");
     }
 }

@@ -201,7 +201,7 @@ fn a_store_that_refuses_is_an_error_that_says_what_is_missing() {
     });
     server.put("data/records", RECORD);
     let error = read(&source(&server, records()), 0).unwrap_err();
-    assert_eq!(error.fault(), Fault::Io);
+    assert_eq!(error.fault(), Fault::Denied);
     let text = error.to_string();
     assert!(text.contains("refuses access") && text.contains("read objects"), "{text}");
 }
