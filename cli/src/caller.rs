@@ -72,6 +72,10 @@ impl Caller {
         });
         watching.map_err(Failure::work)?;
         let told = Arc::clone(&is_told);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it ends with its process, and waits for no event"
+        )]
         let working = thread::Builder::new().name("working".to_owned()).spawn(move || {
             thread::sleep(ALIVE_EVERY);
             while !told.load(Ordering::SeqCst) && say(&Answer::Working {}).is_ok() {

@@ -488,13 +488,13 @@ mod tests {
         };
         assert_eq!(given(&[]), None);
         assert_eq!(given(&[("SLURM_MEM_PER_NODE", "300")]), Some(Bytes::mib(300)));
-        let by_cpu = [("SLURM_MEM_PER_CPU", "1500"), ("SLURM_CPUS_ON_NODE", "4")];
-        assert_eq!(given(&by_cpu), Some(Bytes::mib(6000)));
+        let of_cpus = [("SLURM_MEM_PER_CPU", "1500"), ("SLURM_CPUS_ON_NODE", "4")];
+        assert_eq!(given(&of_cpus), Some(Bytes::mib(6000)));
         let by_gpu = [("SLURM_MEM_PER_GPU", "1024"), ("SLURM_GPUS_ON_NODE", "2")];
         assert_eq!(given(&by_gpu), Some(Bytes::mib(2048)));
         for none in ["0", "", "all", "-1"] {
             assert_eq!(given(&[("SLURM_MEM_PER_NODE", none)]), None, "{none}");
         }
-        assert_eq!(given(&by_cpu[..1]), None, "of an unknown number of CPUs");
+        assert_eq!(given(&of_cpus[..1]), None, "of an unknown number of CPUs");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 
+#[expect(clippy::disallowed_methods, reason = "cargo tells build scripts by the environment")]
 fn main() {
     println!("cargo::rerun-if-changed=src/jpeg/shim.c");
     let headers = env::var("DEP_TURBOJPEG_INCLUDE").expect("turbojpeg-sys tells its headers");

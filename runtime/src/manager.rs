@@ -132,6 +132,7 @@ pub enum ManagerError {
     Server(#[source] tonic::transport::Error),
 }
 
+#[expect(clippy::large_enum_variant, reason = "one at a time, and most are requests")]
 enum Event {
     Asked(Request),
     MetricsRequested(metrics::Request),

@@ -352,7 +352,9 @@ impl Written<'_> {
     /// What to write in the script, and where.
     fn loader_lines(&self, hint: Hint) -> Vec<String> {
         let loader = self.script.and_then(|script| script.loader.as_ref());
-        let is_notebook = |file: &str| file.ends_with(".ipynb");
+        let is_notebook = |file: &str| {
+            Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("ipynb"))
+        };
         let place = loader.map_or_else(
             || "in your script".to_owned(),
             |it| {

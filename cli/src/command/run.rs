@@ -85,17 +85,13 @@ impl Ranks<'_> {
     /// The signals that this process shall end for, which have no other effect from now on. It ends in time if it
     /// got them itself.
     fn signals(self, told: Option<Signals>) -> io::Result<(Signals, Option<JoinSet<()>>)> {
-        match (self, told) {
-            (Self::Supervisor(supervisor), Some(told)) => {
-                supervisor.hear();
-                Ok((told, None))
-            }
-            _ => {
-                let deadline = deadline::on_signal(deadline::ENDS_WITHIN)?;
-                let signals = Signals::listen(&[Signal::SIGINT, Signal::SIGTERM])?;
-                Ok((signals, Some(deadline)))
-            }
+        if let (Self::Supervisor(supervisor), Some(told)) = (self, told) {
+            supervisor.hear();
+            return Ok((told, None));
         }
+        let deadline = deadline::on_signal(deadline::ENDS_WITHIN)?;
+        let signals = Signals::listen(&[Signal::SIGINT, Signal::SIGTERM])?;
+        Ok((signals, Some(deadline)))
     }
 }
 

@@ -35,8 +35,8 @@ impl StepTime {
         if let Some(time) = told.step_time.or(job.step_time) {
             return Ok(Self { time: Some(time), observed: None });
         }
-        let newest = reports(Path::new(environment::RUNS)).into_iter();
-        let found = newest.filter_map(|path| Some((read(&path, job).ok()?, path))).next();
+        let mut newest = reports(Path::new(environment::RUNS)).into_iter();
+        let found = newest.find_map(|path| Some((read(&path, job).ok()?, path)));
         Ok(Self { time: found.as_ref().and_then(|(it, _)| it.step_time), observed: found })
     }
 

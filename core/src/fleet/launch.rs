@@ -263,10 +263,10 @@ fn launched(lookup: Lookup<'_>) -> Result<Identity, LaunchError> {
     for row in ROWS {
         let told = row.told(lookup)?;
         let identity = row.complete(told);
-        if identity != Identity::default() {
-            said.push(identity);
-        } else {
+        if identity == Identity::default() {
             unranked = unranked.or(told.of_several());
+        } else {
+            said.push(identity);
         }
     }
     if let Some(outer) = table::RUN.read(lookup)?.rank {

@@ -43,7 +43,12 @@ impl SkipShare {
         let share = of_rank as u64 * self.0 as u64 / 1_000_000;
         let most = if share == 0 { 1 } else { share };
         let all_but_one = of_rank.saturating_sub(1);
-        if most < all_but_one as u64 { most as u32 } else { all_but_one }
+        if most < all_but_one as u64 {
+            #[expect(clippy::cast_possible_truncation, reason = "it is less than a u32")]
+            let most = most as u32;
+            return most;
+        }
+        all_but_one
     }
 }
 

@@ -35,6 +35,7 @@ struct Head {
 /// # Errors
 ///
 /// [`FormatError::Index`] if `index` is invalid, or not that of `object`.
+#[expect(clippy::missing_panics_doc, reason = "each of the types ends with its bytes")]
 pub fn ranges(index: &dyn ReadAt, object: &dyn ReadAt) -> Result<Vec<Range>, FormatError> {
     let head = head(index)?;
     let token_bytes = head.dtype[2..].parse().expect("each type ends with its bytes");

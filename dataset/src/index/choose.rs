@@ -124,8 +124,11 @@ pub(crate) fn ends(format: &Format) -> fn(&[u8]) -> bool {
     names(format).0
 }
 
+/// Two questions about a name.
+type Names = (fn(&[u8]) -> bool, fn(&[u8]) -> bool);
+
 /// Whether a format uses a name for samples, and whether it uses it beside them.
-fn names(format: &Format) -> (fn(&[u8]) -> bool, fn(&[u8]) -> bool) {
+fn names(format: &Format) -> Names {
     let none: fn(&[u8]) -> bool = |_| false;
     match format {
         Format::ImageFolder => (is_image, none),
@@ -224,7 +227,7 @@ pub(super) fn look_up(
 /// Files by their names, without hidden ones.
 struct Visible<'a> {
     /// Those of samples, and those beside them.
-    names: (fn(&[u8]) -> bool, fn(&[u8]) -> bool),
+    names: Names,
     pattern: Option<Pattern>,
     passed_over: &'a PassedOver,
 }

@@ -16,12 +16,12 @@ fn file(colour: u8, interlaced: u8, chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
     for (name, data) in
         [(b"IHDR", &header)].into_iter().chain(chunks).chain([(b"IEND", &Vec::new())])
     {
-        bytes.extend(chunk(name, data));
+        bytes.extend(chunk(*name, data));
     }
     bytes
 }
 
-fn chunk(name: &[u8; 4], data: &[u8]) -> Vec<u8> {
+fn chunk(name: [u8; 4], data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len()).expect("short").to_be_bytes();
     let named = [&name[..], data].concat();
     [&length[..], &named, &crc(&named).to_be_bytes()].concat()
@@ -187,7 +187,7 @@ fn pixels_are_refused_that_are_not_those_which_were_compressed() {
 fn what_torchvision_passes_beside_the_pixels_is_passed() {
     let data = stored(&rows(&WHOLE_ROWS));
     let end = |bytes: &[u8]| bytes.len() - 12;
-    let mut damaged_text = chunk(b"tEXt", b"a\0b");
+    let mut damaged_text = chunk(*b"tEXt", b"a\0b");
     *damaged_text.last_mut().expect("not empty") ^= 1;
     let sound = file(GREY, 0, &[(b"IDAT", data.clone())]);
     let before = [&sound[..33], &damaged_text, &sound[33..]].concat();

@@ -129,9 +129,10 @@ impl Waits {
     fn attempt(self: &Arc<Self>, engine: &dyn Fetcher, fetch: Fetch, failures: Failures) {
         let (waits, begun) = (Arc::clone(self), self.pace.now());
         let (sample, to) = (fetch.sample, fetch.to.clone());
-        engine.start(Fetch::new(sample, to, move |outcome| match outcome {
-            Err(error) => waits.failed(fetch, failures, error),
-            Ok(()) => {
+        engine.start(Fetch::new(sample, to, move |outcome| {
+            if let Err(error) = outcome {
+                waits.failed(fetch, failures, error);
+            } else {
                 waits.succeeded(sample, begun);
                 fetch.end(Ok(()));
             }

@@ -16,6 +16,7 @@ const START_WITHIN: Nanoseconds = Nanoseconds(30_000_000_000);
 
 /// A place for a worker.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few seats, and most are taken")]
 pub(super) enum Seat {
     /// A process, which may not be ready yet.
     Taken(Worker),

@@ -522,7 +522,7 @@ impl State {
     fn give_up(&mut self, connection: &Arc<Connection>) {
         if self.connection.as_ref().is_some_and(|it| Arc::ptr_eq(it, connection)) {
             self.connection = None;
-            self.epoch_reads.why = "the agent is gone, or silent".to_owned();
+            "the agent is gone, or silent".clone_into(&mut self.epoch_reads.why);
             self.requests.read_all();
         }
     }

@@ -26,8 +26,8 @@ use tierfeed_workload_analyzer::{Job, job};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
 use super::{
-    Agent, AgentError, Completions, Jobs, Limits, Loans, Monitor, Phase, Publications, Ranks,
-    Readers, Settings, Starvation, briefing,
+    Agent, AgentError, Completions, Jobs, Limits, Loans, Monitor, ObserveSettings, Phase,
+    Publications, Ranks, Readers, Settings, Starvation, briefing,
     fetcher::{Cold, fetcher},
     join::Joined,
     observer::Observer,
@@ -41,6 +41,7 @@ use super::{
     transforms,
 };
 use crate::{
+    clock::Clock,
     descriptors,
     layout::{self, Layout, LeftOut, Lengths, Node, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
@@ -63,15 +64,15 @@ pub(super) async fn agent(
 ) -> Result<Agent, AgentError> {
     let Joined { job, job_file, catalog, prepared, index_path, node, layout, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
+    let published = publications(&run_dir, &assignment)?;
     let completions = Completions::new(clock);
     let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
     let sockets = sockets(&node, &assignment);
     let (plane, cold, layout) = start_plane(&job, &catalog, layout, &sockets, &completions)?;
     transforms::start(&job, assignment.order, &assignment.schedule, transform_worker, &plane)?;
     page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
-    let observer =
-        Observer::start(observe, &run_dir, &job.name, assignment.node, &layout, clock).await?;
-    plane.record_with(Arc::clone(&observer.recorder));
+    let node_number = assignment.node;
+    let observer = observer(observe, &run_dir, &job, node_number, &layout, &plane, clock).await?;
     let (mut session, limits_of_tiers) = session(&job, &catalog, prepared, &layout, &assignment);
     let briefing = first_briefing(&job, &assignment, &catalog, &index_path, &layout);
     let socket = run_dir.agent_socket();
@@ -80,7 +81,6 @@ pub(super) async fn agent(
     TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
-        published: publications(&run_dir, &assignment)?,
         began: follow_schedule(&mut session, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
         loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
@@ -116,6 +116,7 @@ pub(super) async fn agent(
         completions,
         jobs: Jobs::new(),
         manager,
+        published,
         clock,
         staging_told: Nanoseconds(0),
         next_tick: Instant::now(),
@@ -125,6 +126,21 @@ pub(super) async fn agent(
         shutdown,
     }
     .with_peers(secret))
+}
+
+/// Starts what observes the agent, and has the data plane record its operations there.
+async fn observer(
+    settings: ObserveSettings,
+    run_dir: &RunDir,
+    job: &Job,
+    node: NodeId,
+    layout: &Layout,
+    plane: &DataPlane,
+    clock: Clock,
+) -> Result<Observer, AgentError> {
+    let observer = Observer::start(settings, run_dir, &job.name, node, layout, clock).await?;
+    plane.record_with(Arc::clone(&observer.recorder));
+    Ok(observer)
 }
 
 /// Has the session follow the schedule that the agent got; returns since when it does.

@@ -189,7 +189,7 @@ mod tests {
         let dead = ended(runs, "dead", 2);
         // What a killed process leaves.
         drop(UnixListener::bind(dead.manager_metrics_socket()).unwrap());
-        assert_eq!(live(runs, &[]).unwrap(), [lives.clone()]);
+        assert_eq!(live(runs, &[]).unwrap(), std::slice::from_ref(&lives));
         assert_eq!(newest(runs).unwrap(), Some(dead));
         let beside = folder.path().join("beside");
         let agent = ended(&beside, "agent", 3);

@@ -90,7 +90,7 @@ impl Left {
             for child in children {
                 parts.push(format!("{}: {}", self.name(child)?, self.type_of(child, depth)?));
             }
-            said.push_str(&format!(" {{{}}}", parts.join(", ")));
+            said = format!("{said} {{{}}}", parts.join(", "));
         }
         // A column with a dictionary has the indexes in its batches.
         Some(if field.has(4) { format!("dictionary of {said}") } else { said })

@@ -21,13 +21,13 @@ pub(super) fn layout(object: &dyn ReadAt) -> Result<Layout, FormatError> {
             break;
         };
         at += message.range.len;
-        layout.add(message)?;
+        layout.add(&message)?;
     }
     Ok(layout)
 }
 
 impl Layout {
-    fn add(&mut self, message: Message) -> Result<(), FormatError> {
+    fn add(&mut self, message: &Message) -> Result<(), FormatError> {
         let at = message.range.offset;
         match message.holds {
             Holds::Batch { rows } => {

@@ -66,7 +66,8 @@ mod tests {
             let within = attempts.due(now).expect("it is due");
             let end = Nanoseconds(now.0 + u64::try_from(within.as_nanos()).unwrap());
             attempts.failed(now, end);
-            let pause = (0..).find(|s| attempts.due(Nanoseconds(end.0 + s * S)).is_some()).unwrap();
+            let pause =
+                (0..10_000).find(|s| attempts.due(Nanoseconds(end.0 + s * S)).is_some()).unwrap();
             pauses.push(pause);
             now = Nanoseconds(end.0 + pause * S);
             assert_eq!(attempts.due(now), Some(AGAIN_WITHIN));
