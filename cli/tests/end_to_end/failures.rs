@@ -1,13 +1,8 @@
 //! What is wrong is said with file, line, key and value, and ends with the right code.
 
-use std::{
-    fs,
-    process::{Command, Output},
-};
+use std::{fs, process::Output};
 
-use crate::fixture::{
-    Fixture, Running, assert_complete, assert_ended, eventually, expected_log, trainer,
-};
+use crate::fixture::{Fixture, assert_complete, assert_ended, expected_log, trainer};
 
 fn refused(fixture: &Fixture, arguments: &[&str], sentence: &str) {
     let output = fixture.tierfeed(arguments).output().unwrap();
@@ -126,50 +121,6 @@ fn a_sample_that_vanished_stops_the_run_with_its_name() {
     let fault = &fixture.report()["faults"][0];
     assert_eq!((&fault["sample"], &fault["object"]), (&sample.into(), &object.into()));
     assert_eq!(fault["fault"], "vanished");
-}
-
-/// Starts a training that is on its way, and takes the directory of its dataset away.
-fn run_without_data(fixture: &Fixture) -> Running {
-    let copied =
-        Command::new("cp").arg("-r").arg(fixture.path("data")).arg(fixture.path("copy")).status();
-    assert!(copied.unwrap().success());
-    let run = Running::start(fixture.run(500).env("TRAINER_COPY", fixture.path("copy")));
-    eventually("the training is on its way", || fixture.lines() >= 4);
-    fs::rename(fixture.path("data"), fixture.path("away")).unwrap();
-    run
-}
-
-#[test]
-fn a_dataset_that_is_away_for_a_while_costs_no_sample() {
-    for on_error in ["fail", "skip"] {
-        let fixture = Fixture::new();
-        fixture.write_job(&format!("on_error: {on_error}\n"));
-        let mut run = run_without_data(&fixture);
-        let said = format!("{} cannot be read: ", fixture.path("data").display());
-        eventually("the agent says what it waits for", || run.errors().contains(&said));
-        fs::rename(fixture.path("away"), fixture.path("data")).unwrap();
-        run.ends_with(0);
-        assert_complete(&fixture.log());
-        let report = fixture.report();
-        assert_eq!((&report["samples"], &report["fault_count"]), (&300.into(), &0.into()));
-    }
-}
-
-#[test]
-fn a_dataset_that_stays_away_ends_the_training_whatever_the_job_skips() {
-    for on_error in ["fail", "skip"] {
-        let fixture = Fixture::new();
-        fixture.write_job(&format!("on_error: {on_error}\n"));
-        let text = fs::read_to_string(fixture.job()).unwrap();
-        let impatient = text
-            .replace("  format: image-folder\n", "  format: image-folder\n  patience: 300 ms\n");
-        fs::write(fixture.job(), impatient).unwrap();
-        let mut run = run_without_data(&fixture);
-        run.ends_with(1);
-        let errors = run.errors();
-        assert!(errors.contains("could not be read: its store cannot be read"), "{errors}");
-        assert!(fixture.report()["skipped_samples"] == 0, "{on_error}");
-    }
 }
 
 #[test]
