@@ -17,7 +17,7 @@ use crate::{
 #[test]
 fn a_run_works_in_the_run_directory_of_one_that_was_killed() {
     let fixture = Fixture::new();
-    let mut run = Running::start(&mut fixture.run(2_000));
+    let mut run = Running::start(&mut fixture.run(20_000));
     eventually("some batches are there", || fixture.lines() >= 10);
     run.kill_with_agent();
     eventually("the training ends", || fixture.lines() == 42);
@@ -174,7 +174,7 @@ fn manager_and_agent_come_back_beside_damaged_objects() {
 fn a_run_that_was_killed_goes_on_beside_damaged_objects_and_a_new_one_indexes_what_is_there() {
     let fixture = Fixture::new();
     fixture.write_job("on_error: { skip: 10 % }\n");
-    let mut run = Running::start(&mut fixture.run(2_000));
+    let mut run = Running::start(&mut fixture.run(20_000));
     eventually("some batches are there", || fixture.lines() >= 10);
     run.kill_with_agent();
     eventually("the training ends", || fixture.lines() == 42);
