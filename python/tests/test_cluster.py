@@ -87,7 +87,7 @@ def test_the_job_script_of_the_readme_feeds_four_nodes(tmp_path, slurm: dict[str
     assert_fed(world)
     assert_whole(job_report(tmp_path), world, nodes=4)
     assert "never connected" not in said and "directly" not in said
-    assert "node 3 (" in said, "the report of the job is printed"
+    assert "report.txt" in said, "where the report of the job is, is printed"
 
 
 def test_the_parts_apart_feed_four_nodes(tmp_path, slurm: dict[str, str]) -> None:
