@@ -133,7 +133,7 @@ impl Listening {
                 self.ended.send_replace(Some(Err(error.to_owned())));
             }
         }
-        // It was killed, and nobody waits for this process any more.
+        // It was killed, so no process waits for this one any more.
         let _ = kill(Pid::this(), Signal::SIGKILL);
     }
 

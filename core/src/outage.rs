@@ -68,7 +68,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// A store that nobody has read yet.
+    /// A store before its first read.
     #[must_use]
     pub const fn new(patience: Nanoseconds) -> Self {
         Self { patience, readable_at: None, since: None, said_at: None, is_told: false }

@@ -202,7 +202,7 @@ pub enum LoopLoad {
     /// It has idle time.
     #[default]
     Light,
-    /// It has none, so that whatever a batch needs is asked for late.
+    /// It has none, so it asks late for all that a batch needs.
     Full,
 }
 

@@ -23,7 +23,7 @@ const NETWORK: BytesPerSecond = BytesPerSecond(125_000_000);
 const WATCHED: &str = "class0";
 
 /// Loaders by name, in the script, and their workers. Each worker of `DataLoader` has one request in flight; Grain and
-/// SPDL have 16 beside each other, whatever their workers.
+/// SPDL have 16 beside each other, with any number of workers.
 const LOADERS: [(&str, &str, u32); 4] = [
     ("tierfeed", "tierfeed", 2),
     ("DataLoader, 4 workers, obstore", "dataloader", 4),
