@@ -671,6 +671,26 @@ impl Play {
         }
     }
 
+    /// Invariant 1: every batch of a rank was answered once. A job that skips refuses one only when its share of
+    /// an epoch is lost.
+    #[track_caller]
+    fn assert_answered(&self, rank: u32) {
+        let trainer = &self.trainers[rank as usize];
+        let refused = trainer.refused.iter().map(|(batch, _)| *batch);
+        let mut answered: Vec<_> = trainer.got.iter().copied().chain(refused).collect();
+        answered.sort();
+        assert_eq!(answered, self.expected(rank), "invariant 1");
+        let is_due = |reason: &Refusal| match self.session.settings.on_error {
+            OnError::Skip(_) => matches!(reason, Refusal::TooManySkipped { .. }),
+            OnError::Fail => true,
+        };
+        assert!(trainer.refused.iter().all(|(_, reason)| is_due(reason)), "{:?}", trainer.refused);
+    }
+
+    fn is_all_got(&self) -> bool {
+        self.trainers.iter().all(|trainer| trainer.refused.is_empty())
+    }
+
     fn expected(&self, rank: u32) -> Vec<BatchId> {
         let first = BatchId { epoch: Epoch(0), step: Step(0), rank: Rank(rank) };
         let spec = *self.session.planner.spec();

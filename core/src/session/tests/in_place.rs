@@ -41,7 +41,7 @@ proptest! {
             world.tell(Event::StagingLimited { batches });
         }
         world.play(&picks, faults);
-        prop_assert_eq!(&world.trainers[0].got, &world.expected(0));
+        world.assert_answered(0);
     }
 
     #[test]
@@ -61,7 +61,7 @@ proptest! {
         }
         world.play(&picks, faults);
         for rank in 0..ranks {
-            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+            world.assert_answered(rank);
         }
         prop_assert_eq!(world.session.in_flight(), 0);
         prop_assert!(world.named().next().is_none(), "nothing is named when all is done");
@@ -88,7 +88,7 @@ proptest! {
             world.tell(Event::Resized { tier: TierId(tier), chunks_max });
         }
         world.play(&picks, faults);
-        prop_assert_eq!(&world.trainers[0].got, &world.expected(0));
+        world.assert_answered(0);
         prop_assert!(world.trainers[1].asked.is_empty(), "every request has its answer");
         let kept = core::mem::take(&mut world.trainers[1].kept);
         for (lease, _) in kept.into_iter().rev() {

@@ -39,11 +39,7 @@ proptest! {
         let mut world = Play::with_jobs(&settings, Some(Vec::new()));
         world.play(&picks, faults);
         for rank in 0..ranks {
-            let trainer = &world.trainers[rank as usize];
-            let refused = trainer.refused.iter().map(|(batch, _)| *batch);
-            let mut answered: Vec<_> = trainer.got.iter().copied().chain(refused).collect();
-            answered.sort();
-            prop_assert_eq!(&answered, &world.expected(rank));
+            world.assert_answered(rank);
         }
         prop_assert_eq!(world.jobs.map(|jobs| jobs.len()), Some(0));
     }

@@ -34,7 +34,7 @@ proptest! {
         }
         world.play(&picks, faults);
         for rank in 0..2 {
-            prop_assert_eq!(&world.trainers[rank as usize].got, &world.expected(rank));
+            world.assert_answered(rank);
         }
         prop_assert_eq!(world.session.in_flight(), 0);
     }
