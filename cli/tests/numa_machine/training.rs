@@ -32,7 +32,8 @@ pub(crate) fn fixture_with(cxl: &str) -> Fixture {
 /// What runs the job. When its training ended, each rank keeps what the kernel says of the agent's memory:
 /// by then every sample that shall stay was copied.
 pub(crate) fn command(fixture: &Fixture) -> Command {
-    let script = "\"$0\" \"$@\" && cat /proc/$PPID/numa_maps >maps-$RANK";
+    let script = "\"$0\" \"$@\" && cat $(\
+                  grep -ls '[-]-supervised' /proc/[0-9]*/cmdline | sed s/cmdline/numa_maps/) >maps-$RANK";
     let mut command = fixture.tierfeed(&["run", "job.yaml", "--run-dir", "run", "--"]);
     command.args(["sh", "-c", script]).arg(trainer()).arg(fixture.path("log"));
     command
