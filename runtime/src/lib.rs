@@ -11,7 +11,7 @@
 //! | calls between processes | [`rpc`] |
 //! | what is shown | [`observe`]: plain figures, filled by the layers above |
 //! | connections | [`transport`] |
-//! | process | [`clock`], [`shutdown`], `descriptors` |
+//! | process | [`clock`], [`shutdown`], [`whole_file`], `descriptors` |
 
 #![forbid(unsafe_code)]
 
@@ -29,3 +29,4 @@ pub mod run_dir;
 pub mod schedule;
 pub mod shutdown;
 pub mod transport;
+pub mod whole_file;

@@ -9,6 +9,7 @@ use tierfeed_runtime::{
     run_dir::{LockOwner, RunDir},
     shutdown,
     transport::token::Token,
+    whole_file,
 };
 
 use tokio::time::timeout;
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &arguments::Manager) -> Result<(), Failure> {
         let metrics = watched(network, &run_dir, &indexed.job.name).await?;
         let address = listener.tcp_address().map_err(Failure::work)?;
         let address = address.map(|it| it.to_string()).unwrap_or_default();
-        fs::write(run_dir.manager_address(), format!("{address}\n"))
+        whole_file::write(&run_dir.manager_address(), format!("{address}\n"))
             .with_context(|| run_dir.manager_address().display().to_string())
             .map_err(Failure::Work)?;
         tracing::info!(%address, run_dir = %run_dir.path().display(), "manager listens");

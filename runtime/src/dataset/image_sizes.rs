@@ -28,7 +28,7 @@ use tierfeed_dataset::{
 use tierfeed_images::{SizeReader, SizeSearch};
 use tierfeed_transform::{Pipeline, Size};
 
-use crate::transport::token;
+use crate::whole_file;
 
 /// The most files that are kept.
 pub const FILES_MAX: usize = 16;
@@ -273,15 +273,8 @@ impl ImageSizeCache {
             return Ok(());
         }
         fs::create_dir_all(&self.folder)?;
-        let random = token::incarnation().map_err(io::Error::other)?;
-        let beside = path.with_extension(format!("new-{random:016x}"));
-        let kept = fs::write(&beside, sizes.encode(index.fingerprint()))
-            .and_then(|()| fs::rename(&beside, &path));
-        if kept.is_err() {
-            // It may never have been there.
-            let _ = fs::remove_file(&beside);
-        }
-        kept.and_then(|()| super::remove_oldest(&self.folder, "sizes", FILES_MAX))
+        whole_file::write(&path, sizes.encode(index.fingerprint()))?;
+        super::remove_oldest(&self.folder, "sizes", FILES_MAX)
     }
 
     fn path_of(&self, index: &Index) -> PathBuf {

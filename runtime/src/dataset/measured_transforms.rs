@@ -18,7 +18,7 @@ use tierfeed_dataset::{Dataset, Index};
 use tierfeed_transform::Pipeline;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::transport::token;
+use crate::whole_file;
 
 /// The most records that are kept.
 pub const RECORDS_MAX: usize = 64;
@@ -128,15 +128,9 @@ impl MeasuredTransforms {
             }),
         };
         fs::create_dir_all(&self.folder)?;
-        let random = token::incarnation().map_err(io::Error::other)?;
-        let beside = path.with_extension(format!("new-{random:016x}"));
         let text = serde_json::to_string(&record)?;
-        let kept = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
-        if kept.is_err() {
-            // It may never have been there.
-            let _ = fs::remove_file(&beside);
-        }
-        kept.and_then(|()| super::remove_oldest(&self.folder, "transform", RECORDS_MAX))
+        whole_file::write(&path, text)?;
+        super::remove_oldest(&self.folder, "transform", RECORDS_MAX)
     }
 
     /// The name is a hash of what the record is of.

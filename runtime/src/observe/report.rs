@@ -33,7 +33,7 @@ pub use verdict::{ReaderStats, cause_name, seconds_by_cause};
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -46,6 +46,7 @@ use tierfeed_core::{
 use tierfeed_prefetcher::fetcher::ObjectFigures;
 
 use super::{footprint::Footprint, pauses::PauseEntry, schedule::GenerationEntry};
+use crate::whole_file;
 
 /// Generations of a schedule that a report names.
 pub const GENERATIONS_KEPT: usize = 256;
@@ -464,11 +465,7 @@ impl Report {
 }
 
 fn put(path: &Path, text: &str) -> Result<(), WriteError> {
-    let failed = |source| WriteError { path: path.to_owned(), source };
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    fs::write(&beside, text).map_err(failed)?;
-    fs::rename(&beside, path).map_err(failed)
+    whole_file::write(path, text).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
 /// A report that could not be written.

@@ -6,7 +6,7 @@
 //! all.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, BufReader, Read as _},
     path::{Path, PathBuf},
 };
@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use super::start_marker::StartMarker;
+use crate::whole_file;
 
 /// An upper bound of the file's length: some thousand memberships of 1,024 nodes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -94,9 +95,7 @@ fn read_record(path: &Path) -> io::Result<Record> {
 fn write(path: &Path, job: &StartMarker, memberships: &[Membership]) -> io::Result<()> {
     let record =
         Record { job: job.clone(), memberships: memberships.iter().map(Entry::from).collect() };
-    let beside = path.with_extension("part");
-    fs::write(&beside, serde_json::to_vec(&record)?)?;
-    fs::rename(&beside, path)
+    whole_file::write(path, serde_json::to_vec(&record)?)
 }
 
 /// Notes the memberships of a job.
@@ -147,6 +146,8 @@ impl MembershipWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn memberships(count: u32) -> Vec<Membership> {

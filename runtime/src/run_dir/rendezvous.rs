@@ -5,15 +5,17 @@
 
 use std::{
     fs, io,
-    io::Write as _,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
-use crate::transport::token::{Token, TokenError};
+use crate::{
+    transport::token::{Token, TokenError},
+    whole_file,
+};
 
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,13 +102,7 @@ impl Rendezvous {
         let Self { addresses, token } = self;
         let file = RendezvousFile { addresses: addresses.clone(), token: token.to_hex() };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
-        let beside = path.with_extension("part");
-        remove(&beside).map_err(failed)?;
-        let mut options = fs::OpenOptions::new();
-        let new = options.write(true).create_new(true).mode(0o600).open(&beside);
-        new.and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&beside, path))
-            .map_err(failed)
+        whole_file::write_secret(path, text).map_err(failed)
     }
 
     /// Removes the file of a job that has ended.

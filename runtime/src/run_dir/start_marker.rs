@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::whole_file;
+
 /// An upper bound of the file's length.
 const FILE_BYTES_MAX: u64 = 4096;
 
@@ -63,9 +65,7 @@ impl StartMarker {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        let beside = path.with_extension("part");
-        fs::write(&beside, serde_json::to_vec(self)?)?;
-        fs::rename(&beside, path)
+        whole_file::write(path, serde_json::to_vec(self)?)
     }
 }
 

@@ -8,6 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::whole_file;
+
 /// The content of the file. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,8 +57,7 @@ impl TrainerFile {
     pub fn write(&self, path: &Path) -> Result<(), TrainerFileError> {
         let failed = |source| TrainerFileError { path: path.to_owned(), source };
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        let beside = path.with_extension("json.part");
-        fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(failed)
+        whole_file::write(path, text).map_err(failed)
     }
 
     /// Removes the file of an agent that has ended.

@@ -34,6 +34,7 @@ use crate::{
         local_socket::{LocalListener, LocalStream},
         token::Token,
     },
+    whole_file,
 };
 
 /// Connections that are served at a time; a new one aborts the oldest.
@@ -196,9 +197,7 @@ impl Target {
     ///
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let beside = path.with_extension("json.part");
-        fs::write(&beside, serde_json::to_string_pretty(&[self])? + "\n")?;
-        fs::rename(&beside, path)
+        whole_file::write(path, serde_json::to_string_pretty(&[self])? + "\n")
     }
 }
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
 use tierfeed_core::{
     id::{Epoch, Rank, SampleId, Step},

@@ -1,0 +1,63 @@
+//! Files that others read at any moment: they find what was there before, or all that is new.
+
+use std::{
+    fs::Permissions,
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+/// Replaces a file by one that all may read whom the umask lets.
+///
+/// # Errors
+///
+/// The directory cannot be written; then the file is as before.
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    replace(path, 0o666, content.as_ref())
+}
+
+/// Replaces a file by one that only its owner may read.
+///
+/// # Errors
+///
+/// The directory cannot be written; then the file is as before.
+pub fn write_secret(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    replace(path, 0o600, content.as_ref())
+}
+
+fn replace(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut beside = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(parent.unwrap_or(Path::new(".")))?;
+    beside.write_all(content)?;
+    // Closed first: NFS shows other hosts what was written before that.
+    Ok(beside.into_temp_path().persist(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_for_its_owner_and_nothing_is_left_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        fs::write(&path, "before").unwrap();
+        write_secret(&path, "now").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "now");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_stays_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("taken")).unwrap();
+        write(&directory.path().join("taken"), "now").unwrap_err();
+        write(&directory.path().join("absent/file"), "now").unwrap_err();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
