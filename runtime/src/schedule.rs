@@ -339,6 +339,9 @@ fn why_left_out(role: Role, found: &FoundTier, cold: &Figures) -> Option<String>
             found.location
         ));
     }
+    if cold.is_rough {
+        return None;
+    }
     let (tier, store) =
         (order::profile(found.kind, &found.figures), order::profile(Kind::Storage, cold));
     let (Some(cost), Some(cold_cost)) = (tier.chunk_cost_ns(), store.chunk_cost_ns()) else {

@@ -137,7 +137,7 @@ impl Agent {
 
 fn figures(bandwidth: u64) -> Figures {
     let (latency, bandwidth) = (Some(Nanoseconds(1_000)), Some(BytesPerSecond(bandwidth)));
-    Figures { latency, bandwidth, from: "bench".into() }
+    Figures { latency, bandwidth, from: "bench".into(), is_rough: false }
 }
 
 /// Main memory, and memory behind CXL.

@@ -27,6 +27,8 @@ pub struct Figures {
     pub bandwidth: Option<BytesPerSecond>,
     /// Where these figures come from, in words.
     pub from: String,
+    /// Whether too little was read for more than an idea.
+    pub is_rough: bool,
 }
 
 impl Figures {

@@ -88,6 +88,7 @@ fn stated(profile: &Profile, from: String) -> Figures {
         latency: profile.latency_ns().map(|latency| Nanoseconds(whole(latency))),
         bandwidth: profile.bytes_per_s().map(|rate| BytesPerSecond(whole(rate))),
         from,
+        is_rough: false,
     }
 }
 

@@ -152,6 +152,7 @@ impl Measured {
                 latency: Some(speed.latency),
                 bandwidth: Some(speed.bandwidth).filter(|rate| rate.0 > 0),
                 from: "emulated".to_owned(),
+                is_rough: false,
             },
             None => self.cold_at(now.inventory(), &cold_place(&job.dataset.source)),
         }
@@ -163,11 +164,14 @@ impl Measured {
             let Some(store) = calibration.cold(place) else { continue };
             match store.fresh(&calibration.inventory, now) {
                 Ok(()) => {
-                    stale.splice(..0, store.doubt());
+                    let doubt = store.doubt();
+                    let is_rough = doubt.is_some();
+                    stale.splice(..0, doubt);
                     return Figures {
                         latency: Some(Nanoseconds(whole(store.latency_ns.median))),
                         bandwidth: Some(BytesPerSecond(whole(store.read_bytes_per_s.median))),
                         from: in_words(&from, &stale),
+                        is_rough,
                     };
                 }
                 Err(why) => stale.push(format!("{from}: {why}")),

@@ -59,6 +59,7 @@ pub(crate) fn found(kind: Kind, mb_per_s: impl Into<Option<u64>>) -> FoundTier {
             latency: rate.map(|_| Nanoseconds(1_000)),
             bandwidth: rate,
             from: "test".into(),
+            is_rough: false,
         },
         pace: Pace::Own,
         reads: None,
@@ -145,8 +146,11 @@ fn a_tier_that_costs_more_than_the_cold_store_is_left_out_with_the_reason() {
     assert_eq!(last.cache, Bytes(0));
     let as_fast = Offer { cold: found(Kind::Storage, 60).figures, ..offer.clone() };
     assert_eq!(uses(&terms(), &as_fast)[2], (Kind::CxlMemory, both), "within 30 %");
-    let unknown = Offer { cold: Figures::none(), ..offer };
-    assert!(uses(&terms(), &unknown).iter().all(|(_, role)| *role == both), "nothing to compare");
+    let rough = Figures { is_rough: true, ..offer.cold.clone() };
+    for cold in [Figures::none(), rough] {
+        let offer = Offer { cold, ..offer.clone() };
+        assert!(uses(&terms(), &offer).iter().all(|(_, role)| *role == both), "nothing to compare");
+    }
 }
 
 #[test]

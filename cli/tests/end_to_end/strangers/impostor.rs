@@ -139,7 +139,7 @@ async fn report(manager: &mut Manager) {
 }
 
 fn offer() -> Offer {
-    let figures = || Figures { latency: None, bandwidth: None, from: "none".into() };
+    let figures = || Figures { from: "none".into(), ..Figures::default() };
     let memory = FoundTier {
         kind: Kind::MainMemory,
         origin: Origin::Real,

@@ -42,6 +42,7 @@ impl From<&Figures> for pb::Figures {
             latency_ns: figures.latency.map(|it| it.0),
             bandwidth_bytes_per_s: figures.bandwidth.map(|it| it.0),
             from: figures.from.clone(),
+            is_rough: figures.is_rough,
         }
     }
 }
@@ -52,6 +53,7 @@ impl From<pb::Figures> for Figures {
             latency: figures.latency_ns.map(Nanoseconds),
             bandwidth: figures.bandwidth_bytes_per_s.map(BytesPerSecond),
             from: figures.from,
+            is_rough: figures.is_rough,
         }
     }
 }

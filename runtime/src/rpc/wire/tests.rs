@@ -44,9 +44,10 @@ prop_compose! {
     fn any_figures()(
         figures in any::<(Option<u64>, Option<u64>)>(),
         from in any::<String>(),
+        is_rough: bool,
     ) -> Figures {
         let (latency, bandwidth) = (figures.0.map(Nanoseconds), figures.1.map(BytesPerSecond));
-        Figures { latency, bandwidth, from }
+        Figures { latency, bandwidth, from, is_rough }
     }
 }
 
