@@ -76,11 +76,13 @@ fn a_manager_that_stopped_does_not_keep_an_agent() {
 
 /// No signal starts the deadline of the agent here: its manager asks it to end.
 #[test]
-fn a_run_directory_that_hangs_does_not_keep_an_agent_that_is_drained() {
+fn a_file_that_hangs_does_not_keep_an_agent_that_is_drained() {
     let mut cluster = Cluster::start();
-    let mut agent = joined(&cluster);
     // Opening a pipe for writing blocks until it has a reader.
-    mkfifo(&cluster.fixture.run_dir().join("report.json.part"), Mode::S_IRWXU).unwrap();
+    let pipe = cluster.fixture.path("trace.json");
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let mut agent = Running::start(cluster.agent_command().arg("--trace").arg(pipe));
+    eventually("the agent joined", || cluster.status()["joined"][0]["state"] == "alive");
     said(&mut cluster.fixture.tierfeed(&["drain", "--run-dir", "manager"]), 0);
     cluster.manager.ends_with(0);
     eventually("the agent ends", || agent.has_ended());
