@@ -5,10 +5,9 @@
 //! A link moves what the batches of one step need after what those before needed, at its rate, and no faster than
 //! its threads get answers. Threads that transform are a link, too, which works at a sample for as long as it costs on
 //! average. What another node sends takes time on its link and in its tier as well. A cold store that was idle may be
-//! ahead of its rate by its burst, and nodes read before the first step for as long as their agents have a head
-//! start. No link knows
-//! of the order within a step, so a step is as long as its busiest link, which is exact where all ranks wait for
-//! each other.
+//! ahead of its rate by its burst, but not of the answers of its threads, and nodes read before the first step for as
+//! long as their agents have a head start. No link knows of the order within a step, so a step is as long as its
+//! busiest link, which is exact where all ranks wait for each other.
 
 use alloc::{collections::VecDeque, vec, vec::Vec};
 use core::num::NonZeroU32;
@@ -105,6 +104,8 @@ pub(super) struct Pace {
     loads: Vec<Load>,
     /// When a link has moved what it was asked for.
     free_at: Vec<u64>,
+    /// When the threads of a link have the answers to what it was asked for.
+    answered_at: Vec<u64>,
     store_free_at: u64,
     /// The stall for which each link was the last, the shared store behind all nodes.
     stalls: Vec<u64>,
@@ -132,6 +133,7 @@ impl Pace {
             store: links.store,
             loads: vec![Load::default(); all],
             free_at: vec![0; all],
+            answered_at: vec![0; all],
             store_free_at: 0,
             stalls: vec![0; all + 1],
             ends: VecDeque::new(),
@@ -188,7 +190,9 @@ impl Pace {
             let (transfer, answers) = (rate.transfer(load), rate.answers(load));
             let free_at = begin.max(self.free_at[at]).saturating_add(transfer.max(answers));
             self.free_at[at] = free_at;
-            let moved = free_at.saturating_sub(rate.burst).max(begin.saturating_add(answers));
+            let answered_at = begin.max(self.answered_at[at]).saturating_add(answers);
+            self.answered_at[at] = answered_at;
+            let moved = free_at.saturating_sub(rate.burst).max(answered_at).max(begin);
             let arrival = moved.saturating_add(rate.speed.latency.0);
             if arrival > ready {
                 (ready, last) = (arrival, Some(at));

@@ -204,6 +204,20 @@ fn a_head_start_and_a_burst_shorten_the_first_epoch() {
 }
 
 #[test]
+fn a_burst_makes_no_answer_come_sooner() {
+    let slow_answers = Speed { latency: Nanoseconds(8_000_000), ..UNLIMITED };
+    let threads = NonZeroU32::new(4);
+    let links = Links { cold: slow_answers, cold_threads: threads, ..setting(2, 8).links };
+    let plain = Setting { links, ..setting(2, 8) };
+    let links = Links { cold_burst: Nanoseconds(60_000_000), ..links };
+    let burst = Setting { links, ..plain.clone() };
+    let durations =
+        |setting| played(setting).iter().map(|it| it.times.duration).collect::<Vec<_>>();
+    assert_eq!(durations(&burst), durations(&plain));
+    assert_eq!(sessions(&burst), sessions(&plain));
+}
+
+#[test]
 fn the_link_that_is_too_slow_is_named() {
     let fast = Setting { links: Links { cold: UNLIMITED, ..setting(3, 8).links }, ..setting(3, 8) };
     let links = fast.links;
