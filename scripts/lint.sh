@@ -46,7 +46,7 @@ check 'dependencies of core' core_dependencies
 check 'core without std' core_is_no_std
 check 'architecture' .venv/bin/python scripts/lint/architecture.py
 check 'layers' .venv/bin/python scripts/lint/layers.py
-check 'length of functions' python3 scripts/lines.py >/dev/null
+check 'lines of crates and functions' python3 scripts/lines.py >/dev/null
 check 'limits' .venv/bin/python scripts/lint/limits.py
 check 'links' .venv/bin/python scripts/lint/links.py
 check 'specification' .venv/bin/python scripts/lint/specification.py
