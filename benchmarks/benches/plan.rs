@@ -236,6 +236,7 @@ fn found(kind: Kind) -> FoundTier {
             latency: Some(Nanoseconds(300)),
             bandwidth: Some(BytesPerSecond(20_000_000_000)),
             from: "bench".to_owned(),
+            is_rough: false,
         },
         pace: Pace::Own,
         reads: None,
