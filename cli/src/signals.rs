@@ -10,7 +10,7 @@ use std::{
 
 use nix::{
     sys::signal::{SigSet, Signal},
-    unistd::Pid,
+    unistd::{Pid, getpgid},
 };
 use tokio::{
     signal::unix::{Signal as Stream, SignalKind, signal},
@@ -93,10 +93,15 @@ async fn forward(mut stream: Stream, signal: Signal, to: mpsc::Sender<Signal>) {
 
 /// Whether this process was started under `nohup`: what is caught is not ignored by commands any more.
 fn is_ignored(signal: Signal) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    signal == Signal::SIGHUP && ignored_by(Pid::this()).contains(&signal)
+}
+
+/// The signals that a process ignores; none if it is gone.
+pub(crate) fn ignored_by(pid: Pid) -> Vec<Signal> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    signal == Signal::SIGHUP && (mask >> (signal as i32 - 1)) & 1 == 1
+    Signal::iterator().filter(|signal| (mask >> (*signal as i32 - 1)) & 1 == 1).collect()
 }
 
 /// From now on these signals wait for ever, also in the processes that this thread and those that it starts
@@ -121,6 +126,11 @@ pub(crate) fn outlive_those_of_training() -> io::Result<()> {
 pub(crate) fn was_sent_to_all(signal: Signal) -> bool {
     let is_of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
     (is_of_terminal && io::stdin().is_terminal()) || is_task_of_slurm()
+}
+
+/// The same for one process: a terminal sends to one group.
+pub(crate) fn was_sent_to(pid: Pid, signal: Signal) -> bool {
+    was_sent_to_all(signal) && (is_task_of_slurm() || getpgid(Some(pid)) == getpgid(None))
 }
 
 /// Whether `srun` started this process. In a batch script Slurm signals the shell alone.

@@ -11,22 +11,19 @@ use tokio::{
     process::{Child, Command},
     sync::watch,
     task::JoinSet,
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 
 use crate::{
     deadline,
     ending::{Ending, RankEnd},
     environment,
-    left_behind::{self, LeftBehind},
-    signals::{Signals, was_sent_to_all},
+    left_behind::{GRACE, KILLED_WITHIN, LeftBehind, tree_of},
+    signals::{PASSED_ON, Signals, was_sent_to_all},
 };
 
-/// How long trainers may take to end after one of them has failed, and what they leave behind after all.
-const GRACE: Duration = Duration::from_secs(20);
-
-/// How long a process may take to end after the kernel was told to end it, as in a read of a lost store.
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
+/// How long a signal that has ended a trainer may take to this process, if a group gets it.
+const SIGNAL_COMES_WITHIN: Duration = Duration::from_millis(100);
 
 /// The environment variables of a trainer beside those of this process.
 pub(crate) type Variables = Vec<(String, String)>;
@@ -149,7 +146,9 @@ impl Trainers {
             match event {
                 Event::Ended(pid, end) => {
                     self.running.retain(|other| Some(*other) != pid);
-                    self.handle_end(end?, &mut course);
+                    let end = end?;
+                    self.hear_what_ended(end, signals, &mut course).await;
+                    self.handle_end(end, &mut course);
                 }
                 Event::ChildEnded => self.reap(),
                 Event::Asked(signal) => self.handle_signal(signal, &mut course),
@@ -160,8 +159,13 @@ impl Trainers {
                     let signal = Signal::try_from(i32::from(number));
                     self.ask_all(signal.unwrap_or(Signal::SIGTERM), &mut course);
                 }
-                Event::GraceOver if course.is_killed && self.ended.is_empty() => {
-                    tracing::warn!("what a trainer left behind does not end; it is left alone");
+                Event::GraceOver if course.is_killed => {
+                    tracing::warn!("what was killed does not end; it is left alone");
+                    if let (Ending::Stopped(_, first), false) =
+                        (&mut course.ending, self.ended.is_empty())
+                    {
+                        first.get_or_insert(ExitStatus::from_raw(Signal::SIGKILL as i32));
+                    }
                     return Ok(course.ending);
                 }
                 Event::GraceOver => self.kill_all(&mut course),
@@ -169,7 +173,22 @@ impl Trainers {
         }
     }
 
-    fn handle_end(&self, RankEnd { status, asked }: RankEnd, course: &mut Course) {
+    /// A signal to a group of processes may end a trainer before this process has got it.
+    async fn hear_what_ended(&mut self, end: RankEnd, signals: &mut Signals, course: &mut Course) {
+        let until = Instant::now() + SIGNAL_COMES_WITHIN;
+        while course.ending == Ending::Done
+            && end.asked.is_none()
+            && course.died_of(end.status).is_none()
+            && ended_by(end.status, &PASSED_ON).is_some()
+        {
+            match timeout_at(until, signals.next()).await {
+                Ok(signal) => self.handle_signal(signal, course),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn handle_end(&mut self, RankEnd { status, asked }: RankEnd, course: &mut Course) {
         let asked = asked.or_else(|| course.died_of(status));
         if let (Ending::Done, Some(signal)) = (course.ending, asked) {
             self.ask_all(signal, course);
@@ -184,7 +203,7 @@ impl Trainers {
         }
     }
 
-    fn handle_signal(&self, signal: Signal, course: &mut Course) {
+    fn handle_signal(&mut self, signal: Signal, course: &mut Course) {
         if course.expected == Some(signal) {
             course.expected = None;
             return;
@@ -193,6 +212,7 @@ impl Trainers {
             self.kill_all(course);
             return;
         }
+        self.note_ignored(course);
         if !was_sent_to_all(signal) {
             self.send(signal);
         }
@@ -207,7 +227,10 @@ impl Trainers {
     }
 
     /// Passes on a signal after which other ranks have ended, unless they all got it.
-    fn ask_all(&self, signal: Signal, course: &mut Course) {
+    fn ask_all(&mut self, signal: Signal, course: &mut Course) {
+        if !course.passed_on.contains(&signal) {
+            self.note_ignored(course);
+        }
         course.ending = Ending::Stopped(signal, None);
         self.stop(&course.ending);
         course.set_limit();
@@ -219,37 +242,39 @@ impl Trainers {
     }
 
     /// Ends them after a failure.
-    fn stop_all(&self, ending: Ending, course: &mut Course) {
+    fn stop_all(&mut self, ending: Ending, course: &mut Course) {
         course.ending = ending;
         self.stop(&ending);
         self.send(Signal::SIGTERM);
         course.kill_at = Some(Instant::now() + GRACE);
     }
 
-    fn kill_all(&self, course: &mut Course) {
+    fn kill_all(&mut self, course: &mut Course) {
         self.send(Signal::SIGKILL);
-        course.is_killed = true;
-        course.kill_at = Some(Instant::now() + KILLED_WITHIN);
+        if !course.is_killed {
+            course.is_killed = true;
+            course.kill_at = Some(Instant::now() + KILLED_WITHIN);
+        }
+    }
+
+    /// Once trainers were asked to end, some ignore what they get.
+    fn note_ignored(&mut self, course: &Course) {
+        if let (Ending::Done, Some(left_behind)) = (course.ending, &mut self.left_behind) {
+            left_behind.note_ignored();
+        }
     }
 
     /// Whether anything that the trainers started is still there. It is told what they were told.
     fn has_left_any_behind(&mut self, course: &mut Course) -> bool {
         let Some(left_behind) = &mut self.left_behind else { return false };
-        let signal = match course.ending {
-            _ if course.is_killed => {
-                left_behind.alive().iter().for_each(|pid| left_behind::send(*pid, Signal::SIGKILL));
-                Signal::SIGKILL
-            }
-            Ending::Stopped(signal, _) if was_sent_to_all(signal) => {
-                return !left_behind.alive().is_empty();
-            }
-            Ending::Stopped(signal, _) => signal,
+        match course.ending {
+            _ if course.is_killed => left_behind.tell_all(Signal::SIGKILL),
+            Ending::Stopped(signal, _) => left_behind.end_after(signal),
             _ => {
                 course.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
-                Signal::SIGTERM
+                left_behind.tell_all(Signal::SIGTERM)
             }
-        };
-        left_behind.tell(signal)
+        }
     }
 
     fn reap(&self) {
@@ -265,20 +290,19 @@ impl Trainers {
 
     /// A trainer whose end was not collected yet keeps its number, so no other process is hit. What trainers
     /// left behind hears of it once they have ended, or shall not end by themselves.
-    fn send(&self, signal: Signal) {
+    fn send(&mut self, signal: Signal) {
+        let Some(left_behind) = &mut self.left_behind else { return };
         for pid in &self.running {
             match signal {
                 // As a terminal does: a shell waits with these for what it has started.
-                Signal::SIGINT | Signal::SIGQUIT => left_behind::tree_of(*pid)
-                    .into_iter()
-                    .for_each(|pid| left_behind::send(pid, signal)),
-                _ => left_behind::send(*pid, signal),
+                Signal::SIGINT | Signal::SIGQUIT => {
+                    tree_of(*pid).into_iter().for_each(|pid| left_behind.send(pid, signal));
+                }
+                _ => left_behind.send(*pid, signal),
             }
         }
-        if let Some(left_behind) = &self.left_behind
-            && (self.running.is_empty() || signal == Signal::SIGKILL)
-        {
-            left_behind.alive().iter().for_each(|pid| left_behind::send(*pid, signal));
+        if self.running.is_empty() || signal == Signal::SIGKILL {
+            left_behind.alive().into_iter().for_each(|pid| left_behind.send(pid, signal));
         }
     }
 }
@@ -297,8 +321,7 @@ impl Course {
 
     /// The signal that was passed on to a trainer and ended it.
     fn died_of(&self, status: ExitStatus) -> Option<Signal> {
-        let number = status.signal().or_else(|| status.code().map(|code| code - 128));
-        self.passed_on.iter().copied().find(|signal| Some(*signal as i32) == number)
+        ended_by(status, &self.passed_on)
     }
 
     fn set_limit(&mut self) {
@@ -308,9 +331,76 @@ impl Course {
     }
 }
 
+/// Which of these signals a process, or the shell before it, says to have died of.
+fn ended_by(status: ExitStatus, signals: &[Signal]) -> Option<Signal> {
+    let number = status.signal().or_else(|| status.code().map(|code| code - 128));
+    signals.iter().copied().find(|signal| Some(*signal as i32) == number)
+}
+
 async fn child_ended(left_behind: Option<&mut LeftBehind>) {
     match left_behind {
         Some(left_behind) => left_behind.changed().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::signals::WAITING_MAX;
+
+    const TERM: i32 = Signal::SIGTERM as i32;
+
+    fn with(ranks: &[i32]) -> Trainers {
+        let mut trainers = Trainers::none();
+        for status in ranks {
+            let end = RankEnd { status: ExitStatus::from_raw(*status), asked: None };
+            trainers.join(async move { Ok(end) });
+        }
+        trainers
+    }
+
+    #[tokio::test]
+    async fn a_rank_that_died_of_a_signal_before_this_process_heard_it_has_not_failed() {
+        // Which of two events comes first is left to chance.
+        for status in [TERM, (128 + TERM) << 8].repeat(50) {
+            let (told, signals) = mpsc::channel(WAITING_MAX);
+            told.send(Signal::SIGWINCH).await.unwrap();
+            told.send(Signal::SIGTERM).await.unwrap();
+            let ending = with(&[status])
+                .wait(&mut Signals::told(signals), None, std::future::pending())
+                .await
+                .unwrap();
+            let status = ExitStatus::from_raw(status);
+            assert_eq!(ending, Ending::Stopped(Signal::SIGTERM, Some(status)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rank_that_died_of_a_signal_of_its_own_has_failed() {
+        for status in [TERM, Signal::SIGSEGV as i32, 3 << 8] {
+            let (_told, signals) = mpsc::channel(WAITING_MAX);
+            let ending = with(&[status])
+                .wait(&mut Signals::told(signals), None, std::future::pending())
+                .await
+                .unwrap();
+            assert_eq!(ending, Ending::Failed(ExitStatus::from_raw(status)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rank_that_does_not_even_end_when_killed_is_left_alone() {
+        let (told, signals) = mpsc::channel(WAITING_MAX);
+        told.send(Signal::SIGTERM).await.unwrap();
+        let mut trainers = with(&[0]);
+        trainers.join(std::future::pending());
+        let ending = trainers
+            .wait(&mut Signals::told(signals), Some(Duration::ZERO), std::future::pending())
+            .await
+            .unwrap();
+        let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
+        assert_eq!(ending, Ending::Stopped(Signal::SIGTERM, Some(killed)));
     }
 }

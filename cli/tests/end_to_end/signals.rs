@@ -104,6 +104,38 @@ fn a_training_behind_a_shell_is_told_what_ended_the_shell_and_waited_for() {
     }
 }
 
+/// Shells let what they start with `&` ignore SIGINT.
+#[test]
+fn what_a_training_left_behind_and_ignores_the_signal_does_not_outlive_the_run() {
+    let fixture = Fixture::new();
+    let script = "sleep 600 & echo $! >>pids; trap 'exit 0' INT; echo ready >>said; wait";
+    let mut run = Running::start(&mut run_of(&fixture, script));
+    all_ranks_say(&fixture, "ready");
+    run.signal("-INT");
+    run.ends_with(0);
+    for pid in lines(&fixture, "pids") {
+        assert!(is_gone(Pid::from_raw(pid.parse().unwrap())), "{pid}");
+    }
+    assert!(fixture.path("run/report.json").exists());
+}
+
+#[test]
+fn a_training_that_saves_behind_an_ended_shell_is_waited_for_and_named_and_told_once() {
+    let fixture = Fixture::new();
+    let training = "trap 'echo asked >>said; trap \"\" TERM; is_asked=1' TERM; echo ready >>said; \
+                    until [ -e saved ] && [ \"$is_asked\" ]; do sleep 0.01; done; echo saved >>said";
+    fs::write(fixture.path("train"), training).unwrap();
+    let mut run = Running::start(&mut run_of(&fixture, "sh ./train; true"));
+    all_ranks_say(&fixture, "ready");
+    run.signal("-TERM");
+    all_ranks_say(&fixture, "asked");
+    eventually("it is named", || run.errors().contains("waits for sh ("));
+    fs::write(fixture.path("saved"), "").unwrap();
+    run.ends_with(143);
+    all_ranks_say(&fixture, "saved");
+    assert_eq!(run.errors().matches("left a process behind").count(), RANKS as usize);
+}
+
 #[test]
 fn nothing_that_a_rank_left_behind_outlives_the_run() {
     let fixture = Fixture::new();

@@ -1,6 +1,6 @@
 //! A run on one node: its agent and its ranks, from the manager to the end of the job.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use nix::unistd::gethostname;
 use tierfeed_core::{
@@ -16,6 +16,7 @@ use tierfeed_runtime::{
     shutdown,
 };
 use tierfeed_workload_analyzer::Job;
+use tokio::time::timeout;
 
 use super::{
     Dirs, FIRST, Ranks,
@@ -38,6 +39,9 @@ use crate::{
     processes::{self, MeetingPlace},
     signals::Signals,
 };
+
+/// How often the agent says that it still waits, for ranks or other nodes.
+const SAID_EVERY: Duration = Duration::from_secs(30);
 
 /// One node of a run.
 #[derive(Debug)]
@@ -142,8 +146,8 @@ impl NodeRun<'_> {
         let report = played.as_ref().ok().and_then(|(_, report)| report.as_ref());
         let summary = self.summary(code, report);
         let is_asked = matches!(&played, Ok((Ending::Unstarted(_) | Ending::Stopped(..), _)));
-        let JobEnd { cause: of_job, summaries } =
-            control.end(cause, summary, within, &mut signals).await;
+        let end = control.end(cause, summary, within, &mut signals);
+        let JobEnd { cause: of_job, summaries } = self.waiting(end).await;
         if is_asked {
             deadline::start(deadline::CONCLUDED_WITHIN);
         }
@@ -158,6 +162,20 @@ impl NodeRun<'_> {
         }
         let (ending, report) = played?;
         Ok(NodeEnd { ending, of_job, report, job_report })
+    }
+
+    /// The process that started this one hears that it waits, and does not hang.
+    async fn waiting<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            if let Ok(done) = timeout(SAID_EVERY, &mut work).await {
+                return done;
+            }
+            if let Ranks::Supervisor(supervisor) = self.ranks {
+                // An error means that it is gone, which is heard.
+                let _ = supervisor.print("");
+            }
+        }
     }
 
     /// The manager of the run, on this node or on the first one.
@@ -256,8 +274,10 @@ impl NodeRun<'_> {
         }
         panics::arm_drill();
         match &control.training {
-            Some(training) => started.wait(signals, None, training.ends_elsewhere()).await,
-            None => started.wait(signals, None, std::future::pending()).await,
+            Some(training) => {
+                self.waiting(started.wait(signals, None, training.ends_elsewhere())).await
+            }
+            None => self.waiting(started.wait(signals, None, std::future::pending())).await,
         }
     }
 

@@ -20,7 +20,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines, ReadHalf, WriteHalf, split},
     net::UnixStream,
     process::{Child, Command},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 use super::exit;
@@ -31,7 +31,7 @@ use crate::{
     ending::{Ending, RankEnd},
     environment,
     failure::Failure,
-    left_behind::LeftBehind,
+    left_behind::{KILLED_WITHIN, LeftBehind},
     output, panics,
     signals::{PASSED_ON, Signals},
     trainers::{self, Trainers, Variables},
@@ -40,6 +40,10 @@ use crate::{
 
 /// The option of the other process.
 const SUPERVISED: &str = "--supervised";
+
+/// How long the agent may be silent once its trainers have ended: it frees the memory of its tiers. It speaks while
+/// it waits for other ranks and nodes.
+const CONCLUDES_WITHIN: Duration = Duration::from_secs(120);
 
 pub(super) fn run(arguments: &Run) -> Result<(), Failure> {
     command::finish(supervise(arguments))
@@ -50,21 +54,21 @@ async fn supervise(arguments: &Run) -> Result<(), Failure> {
     let mut agent = AgentProcess::start().map_err(Failure::Work)?;
     let left_behind = LeftBehind::adopt(agent.pid()).map_err(Failure::work)?;
     let Some(variables) = agent.is_ready(&mut signals).await? else {
-        return agent.exit(None, &mut signals).await;
+        return agent.exit(None, &mut signals, CONCLUDES_WITHIN).await;
     };
     let trainers = match start(arguments, &variables, left_behind) {
         Ok(trainers) => trainers,
         Err(failure) => {
             let said = failure.message().unwrap_or_default().replace('\n', " ");
             agent.say(&format!("error {said}")).await;
-            return agent.exit(None, &mut signals).await;
+            return agent.exit(None, &mut signals, CONCLUDES_WITHIN).await;
         }
     };
     let grace = arguments.grace.map(|grace| Duration::from_nanos(grace.0));
     let ending = trainers.wait(&mut signals, grace, agent.ends_elsewhere()).await;
     let ending = ending.map_err(Failure::Work)?;
     agent.say(&words::ended(ending.of_rank())).await;
-    agent.exit(Some(ending), &mut signals).await
+    agent.exit(Some(ending), &mut signals, CONCLUDES_WITHIN).await
 }
 
 fn start(
@@ -98,16 +102,16 @@ struct AgentProcess {
 
 impl AgentProcess {
     fn start() -> anyhow::Result<Self> {
-        let (own, other) = Pair::pair().context("no socket for the agent")?;
         let mut arguments: Vec<_> = env::args_os().skip(1).collect();
         let options_end = arguments.iter().position(|it| it == "--").unwrap_or(arguments.len());
         arguments.insert(options_end, SUPERVISED.into());
-        let child = Command::new("/proc/self/exe")
-            .arg0("tierfeed")
-            .args(arguments)
-            .stdout(OwnedFd::from(other))
-            .spawn()
-            .context("cannot start the process of the agent")?;
+        Self::of(Command::new("/proc/self/exe").arg0("tierfeed").args(arguments))
+    }
+
+    fn of(command: &mut Command) -> anyhow::Result<Self> {
+        let (own, other) = Pair::pair().context("no socket for the agent")?;
+        let child = command.stdout(OwnedFd::from(other)).spawn();
+        let child = child.context("cannot start the process of the agent")?;
         own.set_nonblocking(true)?;
         let (reader, writer) = split(UnixStream::from_std(own)?);
         Ok(Self { child, lines: BufReader::new(reader).lines(), writer, is_lost: false })
@@ -131,9 +135,8 @@ impl AgentProcess {
                     continue;
                 }
                 () = deadline::reached(kill_at) => {
-                    kill_at = None;
                     self.kill();
-                    continue;
+                    return Ok(None);
                 }
             };
             let Some(heard) = heard else { return Ok(None) };
@@ -164,23 +167,30 @@ impl AgentProcess {
         std::future::pending().await
     }
 
-    /// Ends as it does, or as the trainers did if it was lost.
-    async fn exit(mut self, ending: Option<Ending>, signals: &mut Signals) -> Result<(), Failure> {
-        let mut kill_at = None;
+    /// Ends as it does, or as the trainers did if it was lost or is `silent` for too long.
+    async fn exit(
+        mut self,
+        ending: Option<Ending>,
+        signals: &mut Signals,
+        silent: Duration,
+    ) -> Result<(), Failure> {
+        let (mut speaks, mut ends_by, mut silent_until) = (true, None, Instant::now() + silent);
         let status = loop {
+            let kill_at = ends_by.map_or(silent_until, |by: Instant| by.min(silent_until));
             tokio::select! {
-                heard = self.lines.next_line() => match heard {
-                    Ok(Some(heard)) => print(&heard)?,
-                    Ok(None) | Err(_) => break self.child.wait().await.map_err(Failure::work)?,
+                heard = self.lines.next_line(), if speaks => match heard {
+                    Ok(Some(heard)) => {
+                        print(&heard)?;
+                        silent_until = Instant::now() + silent;
+                    }
+                    Ok(None) | Err(_) => speaks = false,
                 },
+                ended = self.child.wait(), if !speaks => break ended.map_err(Failure::work)?,
                 signal = signals.ending() => {
                     self.asked(signal).await;
-                    kill_at = Some(Instant::now() + deadline::ENDS_WITHIN);
+                    ends_by.get_or_insert(Instant::now() + deadline::ENDS_WITHIN);
                 }
-                () = deadline::reached(kill_at) => {
-                    kill_at = None;
-                    self.kill();
-                }
+                () = deadline::reached(Some(kill_at)) => break self.killed().await?,
             }
         };
         match (status.code().filter(|code| *code != panics::EXIT_CODE), ending) {
@@ -205,6 +215,16 @@ impl AgentProcess {
         }
     }
 
+    /// Ends without it if not even the kernel can end it.
+    async fn killed(&mut self) -> Result<ExitStatus, Failure> {
+        tracing::error!("the agent of this run does not end; killed, there may be no report");
+        self.kill();
+        match timeout(KILLED_WITHIN, self.child.wait()).await {
+            Ok(ended) => ended.map_err(Failure::work),
+            Err(_) => Ok(ExitStatus::from_raw(Signal::SIGKILL as i32)),
+        }
+    }
+
     fn kill(&mut self) {
         // An error means that it has ended.
         let _ = self.child.start_kill();
@@ -214,5 +234,37 @@ impl AgentProcess {
 fn print(said: &str) -> Result<(), Failure> {
     let Some(text) = said.strip_prefix("print ") else { return Ok(()) };
     let text: String = serde_json::from_str(text).map_err(Failure::work)?;
-    output::lines(&text)
+    // An empty one says that the agent still waits.
+    if text.is_empty() { Ok(()) } else { output::lines(&text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// The exit code of a run whose training ended with code 7, beside this agent.
+    async fn code_beside(agent: &str, silent: Duration) -> u8 {
+        let agent = AgentProcess::of(Command::new("sh").args(["-c", agent])).unwrap();
+        let pid = agent.pid().unwrap();
+        let (_told, signals) = mpsc::channel(1);
+        let ending = Ending::Failed(ExitStatus::from_raw(7 << 8));
+        let ended = agent.exit(Some(ending), &mut Signals::told(signals), silent).await;
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        ended.unwrap_err().code()
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_hangs_after_its_training_is_killed_and_the_code_of_the_training_kept() {
+        for hangs in ["kill -STOP $$", "exec >&-; exec sleep 600"] {
+            assert_eq!(code_beside(hangs, Duration::from_millis(50)).await, 7, "{hangs}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_speaks_while_it_waits_is_waited_for() {
+        let waits = "for _ in 1 2 3 4 5 6; do echo 'print \"\"'; sleep 0.5; done; exit 9";
+        assert_eq!(code_beside(waits, Duration::from_secs(2)).await, 9);
+    }
 }
