@@ -4,10 +4,12 @@
 //! of the store ([`Concern::Store`]) says nothing about the sample, so its read is made again, after pauses that
 //! double up to [`PAUSE_MAX`], until the patience of the job is used up. Any other fault ends the read.
 //!
-//! 1. A read is given up only when it has failed for as long as the patience, counted from its first failure.
-//! 2. The exception is an object that is denied while others can be read: that read began after this one failed,
-//!    so it is the object that is closed, not the store.
-//! 3. What a store says is told at once, and then once in each [`SAID_EVERY`].
+//! 1. A read is given up only when its store could not be read for as long as the patience: from the first failure
+//!    of any read since one succeeded. So reads of one sample that follow each other do not wait twice.
+//! 2. The exception is an object that is denied again and again while others can be read, which began after it
+//!    failed: it is the object that is closed, not the store. A store that has just come back may still deny some.
+//! 3. An outage of which no read told for a while is over: those of later reads are others.
+//! 4. What a store says is told at once, and then once in each [`SAID_EVERY`].
 //!
 //! Deliberately absent: clocks, waits and messages, which are the caller's.
 
@@ -28,8 +30,15 @@ pub const PAUSE_MAX: Nanoseconds = Nanoseconds(5 * SECOND);
 /// How often an outage is said again.
 pub const SAID_EVERY: Nanoseconds = Nanoseconds(60 * SECOND);
 
-/// After so many failures a read that is denied is given up, if others succeed. Keys were read again by then.
+/// After so many denials while others succeed a read is given up. Keys were read again by then.
 const DENIED_MAX: u32 = 6;
+
+/// For how long a read that succeeded tells that a store can be read: [`DENIED_MAX`] attempts of a new read take 6.3 s,
+/// those of one that waits 25 s.
+const READABLE_FOR: Nanoseconds = Nanoseconds(15 * SECOND);
+
+/// An outage is over if no read failed for so long, or for as long as the patience if that is longer: none was made.
+const FORGOTTEN_AFTER: Nanoseconds = Nanoseconds(5 * 60 * SECOND);
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -50,8 +59,11 @@ pub enum Next {
 /// What one read met so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Failures {
+    /// From when on the patience counts.
     since: Option<Nanoseconds>,
     count: u32,
+    /// Denials since others succeeded.
+    denied_since_success: u32,
 }
 
 /// A store, as those know it who read it.
@@ -62,6 +74,8 @@ pub struct Outage {
     readable_at: Option<Nanoseconds>,
     /// The first failure since something was readable.
     since: Option<Nanoseconds>,
+    /// The latest failure.
+    failed_at: Option<Nanoseconds>,
     said_at: Option<Nanoseconds>,
     /// Whether its end is to be told too.
     is_told: bool,
@@ -71,13 +85,26 @@ impl Outage {
     /// A store before its first read.
     #[must_use]
     pub const fn new(patience: Nanoseconds) -> Self {
-        Self { patience, readable_at: None, since: None, said_at: None, is_told: false }
+        Self {
+            patience,
+            readable_at: None,
+            since: None,
+            failed_at: None,
+            said_at: None,
+            is_told: false,
+        }
     }
 
     /// How long reads wait.
     #[must_use]
     pub const fn patience(&self) -> Nanoseconds {
         self.patience
+    }
+
+    /// Whether reads failed, and none succeeded that began after that.
+    #[must_use]
+    pub const fn is_out(&self) -> bool {
+        self.since.is_some()
     }
 
     /// A read that began at `begun` succeeded at `now`. Returns how long the store could not be read, if that was
@@ -95,10 +122,18 @@ impl Outage {
         if fault.concern() != Concern::Store {
             return Next::GiveUp;
         }
-        let since = *read.since.get_or_insert(now);
+        let forgotten = FORGOTTEN_AFTER.max(self.patience);
+        let is_over = self.failed_at.is_some_and(|at| now.0.saturating_sub(at.0) > forgotten.0);
+        self.since = self.since.filter(|_| !is_over);
+        self.failed_at = Some(now);
+        let since = *read.since.get_or_insert(self.since.unwrap_or(now));
         read.count = read.count.saturating_add(1);
-        let others_succeed = self.readable_at.is_some_and(|begun| begun > since);
-        let is_closed = fault == Fault::Denied && read.count >= DENIED_MAX && others_succeed;
+        if !self.is_readable(since, now) {
+            read.denied_since_success = 0;
+        } else if fault == Fault::Denied {
+            read.denied_since_success += 1;
+        }
+        let is_closed = read.denied_since_success >= DENIED_MAX;
         if is_closed || now.0.saturating_sub(since.0) >= self.patience.0 {
             return Next::GiveUp;
         }
@@ -109,6 +144,12 @@ impl Outage {
             self.is_told = true;
         }
         Next::Again { pause: self.pause(read.count, since, now), is_said }
+    }
+
+    /// Whether a read succeeded lately that began after `since`.
+    fn is_readable(&self, since: Nanoseconds, now: Nanoseconds) -> bool {
+        let is_recent = |begun: Nanoseconds| now.0.saturating_sub(begun.0) <= READABLE_FOR.0;
+        self.readable_at.is_some_and(|begun| begun > since && is_recent(begun))
     }
 
     /// Not beyond the patience, so that the last attempt is at its end.
@@ -187,7 +228,52 @@ mod tests {
         }
         outage.succeeded(Nanoseconds(19 * SECOND), Nanoseconds(20 * SECOND));
         again(fail(&mut outage, Fault::Io, 20));
-        assert_eq!(fail(&mut outage, Fault::Denied, 21), Next::GiveUp);
+        for second in 21..26 {
+            again(fail(&mut outage, Fault::Denied, second));
+        }
+        assert_eq!(fail(&mut outage, Fault::Denied, 26), Next::GiveUp);
+    }
+
+    /// When a read is given up that is denied each 5 s, beside one that succeeds at `readable`.
+    fn closed_after(readable: impl Fn(u64) -> bool) -> u64 {
+        let (mut outage, mut read) = (Outage::new(PATIENCE), Failures::default());
+        let at = |second: u64| Nanoseconds(second * SECOND);
+        for second in (0..).step_by(5) {
+            if readable(second) {
+                outage.succeeded(at(second - 1), at(second));
+            }
+            if outage.failed(&mut read, Fault::Denied, at(second)) == Next::GiveUp {
+                return second;
+            }
+        }
+        unreachable!("the patience ends")
+    }
+
+    #[test]
+    fn a_straggling_denial_after_an_outage_ends_no_read_and_neither_does_a_moment_without_one() {
+        assert_eq!(closed_after(|second| second >= 600), 625, "six denials beside others");
+        assert_eq!(closed_after(|second| second == 600), PATIENCE.0 / SECOND);
+        let comes_and_goes = closed_after(|second| second % 60 == 5);
+        assert_eq!(comes_and_goes, PATIENCE.0 / SECOND);
+    }
+
+    #[test]
+    fn the_read_that_follows_one_that_was_given_up_does_not_wait_anew() {
+        let at = |second: u64| Nanoseconds(second * SECOND);
+        let mut outage = Outage::new(at(3));
+        let mut ahead = Failures::default();
+        again(outage.failed(&mut ahead, Fault::Io, at(0)));
+        assert_eq!(outage.failed(&mut ahead, Fault::Io, at(3)), Next::GiveUp);
+        let fail = |outage: &mut Outage, second| {
+            outage.failed(&mut Failures::default(), Fault::Io, at(second))
+        };
+        assert_eq!(fail(&mut outage, 4), Next::GiveUp);
+        assert!(outage.is_out());
+        outage.succeeded(at(5), at(6));
+        assert!(!outage.is_out());
+        again(fail(&mut outage, 7));
+        assert_eq!(fail(&mut outage, 10), Next::GiveUp);
+        again(fail(&mut outage, 10 + FORGOTTEN_AFTER.0 / SECOND + 1));
     }
 
     #[test]
@@ -205,6 +291,34 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn of_all_reads_of_an_outage_none_waits_longer_than_the_patience_from_its_first_failure(
+            patience in 0..100 * MINUTE,
+            reads in prop::collection::vec((0..200 * MINUTE, 0..SECOND), 1..20),
+        ) {
+            let mut outage = Outage::new(Nanoseconds(patience));
+            let reads = reads.into_iter().map(|(at, late)| ((at, late), Failures::default()));
+            let mut waiting: Vec<_> = reads.collect();
+            let first = waiting.iter().map(|((at, _), _)| *at).min().unwrap_or_default();
+            let mut last = first;
+            while let Some(next) = (0..waiting.len()).min_by_key(|it| waiting[*it].0.0) {
+                let ((at, late), read) = &mut waiting[next];
+                let is_new = at.saturating_sub(last) > patience.max(FORGOTTEN_AFTER.0);
+                prop_assume!(!is_new);
+                last = *at;
+                match outage.failed(read, Fault::Io, Nanoseconds(*at)) {
+                    Next::Again { pause, .. } => {
+                        prop_assert!(*at - first < patience);
+                        *at += pause.0 + *late;
+                    }
+                    Next::GiveUp => {
+                        prop_assert!(*at - first >= patience);
+                        waiting.swap_remove(next);
+                    }
+                }
+            }
+        }
+
         #[test]
         fn no_read_is_given_up_before_the_patience_ends_nor_goes_on_after_it(
             patience in 0..100 * MINUTE,

@@ -38,7 +38,8 @@ struct Waits {
     /// The store, in messages.
     place: String,
     pace: Pace,
-    /// Whether a fetch waits or is tried again; without that a success tells nothing new.
+    /// Whether a fetch waits or is tried again, or none has succeeded since one was given up; without that a success
+    /// tells nothing new.
     is_out: AtomicBool,
     state: Mutex<State>,
     bell: Condvar,
@@ -146,13 +147,14 @@ impl Waits {
         let mut state = self.state();
         let lasted = state.outage.succeeded(begun, self.pace.now());
         state.said.remove(&sample);
-        if state.said.is_empty() {
+        if state.said.is_empty() && !state.outage.is_out() {
             self.is_out.store(false, Ordering::Relaxed);
         }
         drop(state);
         if let Some(lasted) = lasted {
             let seconds = lasted.0 / 1_000_000_000;
-            tracing::info!(seconds, "{} can be read again", self.place);
+            // As loud as its begin: who was told of that waits for this.
+            tracing::warn!(seconds, "{} can be read again", self.place);
         }
     }
 

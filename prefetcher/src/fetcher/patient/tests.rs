@@ -101,6 +101,17 @@ fn when_the_patience_is_used_up_the_last_failure_is_told() {
 }
 
 #[test]
+fn the_fetch_after_one_that_was_given_up_does_not_wait_anew_until_the_store_can_be_read() {
+    let script = [true, true, true, true, false, true, false];
+    let script = script.map(|fails| fails.then_some(away as Failing)).to_vec();
+    let (fetcher, attempts) = patient(script, Nanoseconds(250_000_000));
+    let fetch = || fetch(&fetcher, target()).recv().unwrap().is_ok();
+    let fetched = [fetch(), fetch(), fetch(), fetch()];
+    // Three attempts of the first one, and two of the last.
+    assert_eq!((fetched, attempts.try_iter().count()), ([false, false, true, true], 7));
+}
+
+#[test]
 fn who_asks_is_told_what_a_fetch_waits_for_and_a_stop_ends_the_wait() {
     let (fetcher, attempts) = patient(vec![Some(away as Failing)], HOUR);
     let outcome = fetch(&fetcher, target());
