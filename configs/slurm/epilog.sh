@@ -14,7 +14,10 @@ awk -v run="-slurm-$SLURM_JOB_ID." -v agent="$own/slurm-$SLURM_JOB_ID/" \
 # Only the directory that the prolog made for this job: another job of the node may work there by now.
 job=$local_disk.job
 if grep -qs "^$SLURM_JOB_ID " "$job"; then
-  rm -rf --one-file-system "${local_disk:?}" "$job"
+  chown 0:0 "$local_disk"
+  # A mount point stays, without its contents. If any of them stay, no other job gets the directory.
+  rm -rf --one-file-system "${local_disk:?}"
+  if [ ! -e "$local_disk" ] || [ -n "$(find "$local_disk" -maxdepth 0 -empty)" ]; then rm -f "$job"; fi
 fi
 
 # Everything in /tmp may be a link that a user has made, so the user removes it.

@@ -7,12 +7,16 @@ local_disk=${TIERFEED_LOCAL_DISK:-/local/tierfeed}
 job=$local_disk.job
 boot=$(cat /proc/sys/kernel/random/boot_id)
 
+mkdir -p "$(dirname "$local_disk")"
 # Left by a job that ended with the node.
 if [ -e "$job" ] && ! grep -q " $boot$" "$job"; then
-  rm -rf --one-file-system "${local_disk:?}" "$job"
+  rm -rf --one-file-system "${local_disk:?}"
+  rm -f "$job"
 fi
-if mkdir -m 700 "$local_disk"; then
-  chown "$SLURM_JOB_UID" "$local_disk"
-  echo "$SLURM_JOB_ID $boot" >"$job"
+# It may be there already, as a mount point is. What it contains stays, and then no job gets it.
+[ -e "$local_disk" ] || [ -L "$local_disk" ] || mkdir -m 700 "$local_disk"
+if [ ! -L "$local_disk" ] && [ -n "$(find "$local_disk" -maxdepth 0 -type d -empty)" ] &&
+  (set -o noclobber && echo "$SLURM_JOB_ID $boot" >"$job"); then
+  chmod 700 "$local_disk" && chown "$SLURM_JOB_UID" "$local_disk"
 fi
 exit 0

@@ -25,7 +25,7 @@ mod progress;
 mod stale;
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
@@ -55,7 +55,7 @@ pub struct Index {
     first_samples: Vec<u32>,
     /// First object of each class.
     first_objects: Vec<usize>,
-    class_names: Vec<String>,
+    class_names: Vec<OsString>,
     total: Bytes,
     warnings: Vec<String>,
 }
@@ -326,7 +326,12 @@ impl Index {
     }
 
     /// The classes in the order of their labels. Invalid UTF-8 in a name is replaced.
-    pub fn class_names(&self) -> &[String] {
+    pub fn class_names(&self) -> Vec<String> {
+        self.class_names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    /// The same as the file system has them.
+    pub fn class_names_os(&self) -> &[OsString] {
         &self.class_names
     }
 
@@ -434,7 +439,7 @@ impl Index {
             };
             if !is_empty && last != Some(class) {
                 self.first_objects.push(first);
-                self.class_names.push(lossy(class));
+                self.class_names.push(OsStr::from_bytes(class).to_owned());
                 last = Some(class);
             }
         }

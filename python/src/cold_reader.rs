@@ -378,7 +378,7 @@ impl ColdReader {
     /// The classes in the order of their labels.
     #[getter]
     fn class_names(&self) -> Vec<String> {
-        self.index.class_names().to_vec()
+        self.index.class_names()
     }
 
     /// The name of `sample` in messages: its file, or its key in a bucket.

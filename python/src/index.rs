@@ -4,7 +4,7 @@
 //! decoding. Opening and reading takes no thread. Building takes several, so `tierfeed/index.py` leaves it to the
 //! `tierfeed` program.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use pyo3::{prelude::*, types::PyBytes};
 use tierfeed_core::id::SampleId;
@@ -138,10 +138,10 @@ impl Index {
         })
     }
 
-    /// The classes in the order of their labels.
+    /// The classes in the order of their labels, decoded as paths are.
     #[getter]
-    fn class_names(&self) -> Vec<String> {
-        self.index().class_names().to_vec()
+    fn class_names(&self) -> Vec<OsString> {
+        self.index().class_names_os().to_vec()
     }
 
     /// Identifies the dataset: the xxh3-64 of its index.

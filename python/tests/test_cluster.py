@@ -282,6 +282,81 @@ def test_the_epilog_frees_what_its_job_left_and_nothing_else(tmp_path) -> None:
         own.unlink()
 
 
+def of_local_disk(script: str, disk: Path, job: str = "4711", user: int = 64321) -> None:
+    """Runs the prolog or the epilog of a job."""
+    variables = {
+        **{"SLURM_JOB_ID": job, "SLURM_JOB_UID": str(user), "TIERFEED_LOCAL_DISK": str(disk)},
+        "PATH": os.environ["PATH"],
+    }
+    command = ["bash", str(REPOSITORY / "configs/slurm" / script)]
+    subprocess.run(command, env=variables, check=True)
+
+
+def owner_and_mode(path: Path) -> tuple[int, int]:
+    return path.stat().st_uid, path.stat().st_mode & 0o777
+
+
+def test_the_prolog_gives_an_empty_directory_to_one_job(tmp_path) -> None:
+    if os.geteuid() != 0:
+        needs.skip("superuser", "only root gives a directory to another user")
+    disk = tmp_path / "site/of/disk"
+    mark = Path(f"{disk}.job")
+    of_local_disk("prolog.sh", disk)
+    assert owner_and_mode(disk) == (64321, 0o700), "also without the directory above it"
+    of_local_disk("prolog.sh", disk, job="4712", user=64322)
+    of_local_disk("epilog.sh", disk, job="4712", user=64322)
+    assert owner_and_mode(disk) == (64321, 0o700) and mark.read_text().startswith("4711 ")
+    of_local_disk("epilog.sh", disk)
+    assert not disk.exists() and not mark.exists()
+
+    disk.mkdir(mode=0o755)
+    of_local_disk("prolog.sh", disk, job="4713")
+    assert owner_and_mode(disk) == (64321, 0o700), "the site has made it"
+    of_local_disk("epilog.sh", disk, job="4713")
+
+    disk.mkdir()
+    (disk / "mine").touch()
+    of_local_disk("prolog.sh", disk)
+    assert owner_and_mode(disk)[0] == 0 and not mark.exists() and (disk / "mine").exists()
+
+    (disk / "mine").rename(tmp_path / "mine")
+    disk.rmdir()
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    disk.symlink_to(victim)
+    of_local_disk("prolog.sh", disk)
+    assert owner_and_mode(victim)[0] == 0 and not mark.exists(), "a link is not followed"
+
+
+def test_a_mount_point_is_emptied_and_given_to_the_next_job(tmp_path) -> None:
+    if os.geteuid() != 0:
+        needs.skip("superuser", "only root mounts and is another user")
+    disk = tmp_path / "disk"
+    mark, busy = Path(f"{disk}.job"), disk / "busy"
+    disk.mkdir()
+    tmpfs = ["mount", "-t", "tmpfs", "tierfeed-test"]
+    subprocess.run([*tmpfs, disk], check=True)
+    try:
+        of_local_disk("prolog.sh", disk)
+        assert owner_and_mode(disk) == (64321, 0o700)
+        busy.mkdir()
+        (disk / "file").touch()
+        subprocess.run([*tmpfs, busy], check=True)
+        of_local_disk("epilog.sh", disk)
+        assert list(disk.iterdir()) == [busy] and mark.exists(), "what could not be removed stays"
+        of_local_disk("prolog.sh", disk, job="4712", user=64322)
+        assert owner_and_mode(disk) == (0, 0o700), "and is given to no one"
+        subprocess.run(["umount", busy], check=True)
+        of_local_disk("epilog.sh", disk)
+        assert not list(disk.iterdir()) and not mark.exists() and disk.is_mount()
+        of_local_disk("prolog.sh", disk, job="4712", user=64322)
+        assert owner_and_mode(disk) == (64322, 0o700)
+    finally:
+        for folder in (busy, disk):
+            if folder.is_mount():
+                subprocess.run(["umount", folder], check=True)
+
+
 # Open MPI reaches its hosts by this instead of ssh, and takes each for another one. Its daemons do not
 # share the topology of the host: on some kernels the hole that Open MPI 4.1 finds for it in its address
 # space is none, and writing there kills the daemon.

@@ -21,7 +21,7 @@ from cluster import STAND_IN, installed
 from conftest import SEED, World, make_world
 from node import Log, wait_for
 from test_bucket import Bucket, bucket  # noqa: F401
-from tierfeed import arguments
+from tierfeed import arguments, embedded
 
 pytestmark = pytest.mark.node
 
@@ -525,6 +525,18 @@ def test_an_agent_that_died_is_started_again_and_all_ranks_find_it(tmp_path) -> 
     second = feed._embedded._process
     feed.close()
     assert second.poll() == 0
+
+
+def test_a_process_that_is_replaced_leaves_no_pipe_open() -> None:
+    dead, new, late = (subprocess.Popen(["true"], stdin=subprocess.PIPE) for _ in range(3))
+    dead.wait()
+    beside = embedded._Beside(dead)
+    beside.replace(new)
+    assert beside.process is new
+    assert dead.stdin.closed and not new.stdin.closed
+    beside.end()
+    beside.replace(late)
+    assert beside.process is new and new.stdin.closed and late.stdin.closed
 
 
 def test_an_agent_that_says_nothing_before_it_is_ready_is_not_waited_for(

@@ -237,6 +237,9 @@ def test_a_tar_that_goes_on_behind_its_end_is_told(data: Path) -> None:
     (data / "a.tar").write_bytes(whole + whole)
     with pytest.warns(UserWarning, match="a.tar: 19456 bytes behind the end mark.*--concatenate"):
         assert len(build(data, "webdataset")) == 1
+    (data / "a.idx").write_text("v1.2 1\njpg 512 1 0.jpg\n")
+    with pytest.warns(UserWarning, match="a.tar: 19456 bytes behind the end mark.*--concatenate"):
+        assert len(build(data, "webdataset")) == 1
 
 
 def test_a_tar_with_a_label_is_read_and_a_compressed_one_named(data: Path) -> None:
@@ -275,6 +278,12 @@ def test_a_folder_of_save_to_disk_has_the_data_that_its_state_names(data: Path) 
     assert files(build(data / "saved", "arrow")) == names
     (data / "saved" / "state.json").unlink()
     assert files(build(data / "saved", "arrow")) == names, "a cache is no data either"
+    for other in ('{"epoch": 3}', "[1]"):
+        (data / "saved" / "state.json").write_text(other)
+        assert files(build(data / "saved", "arrow")) == names, "a state of something else"
+    (data / "saved" / "state.json").write_text('{"_data_files": 3}')
+    with pytest.raises(tierfeed.Reconfigure, match="state.json.*_data_files"):
+        build(data / "saved", "arrow")
 
 
 def test_the_splits_of_a_dataset_dict_are_not_read_together(data: Path) -> None:

@@ -30,6 +30,16 @@ def test_an_index_has_the_samples_of_its_job(world: World, index: tierfeed.Index
     assert (index.format, index.source) == ("image-folder", str(world.files[0].parents[1]))
 
 
+def test_classes_are_named_as_the_file_system_names_them(tmp_path) -> None:
+    data = tmp_path / "data"
+    names = [os.fsdecode(name) for name in (b"\xc3\xa9", b"\xfe", b"\xff")]
+    for name in names:
+        (data / name).mkdir(parents=True)
+        (data / name / "a.jpg").write_bytes(b"j")
+    index = tierfeed.Index.build(data, format="image-folder", path=tmp_path / "a.tfx")
+    assert index.class_names == names
+
+
 def test_an_extent_says_where_a_sample_lies(world: World, index: tierfeed.Index) -> None:
     extent = index.extent(7)
     size = world.files[7].stat().st_size

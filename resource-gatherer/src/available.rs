@@ -105,15 +105,33 @@ impl Watch {
         Ok(limit.into_iter().chain(self.job_limit).min())
     }
 
+    /// The processes whose memory counts against what the batch system gave the job; none without a batch system.
+    /// This reads a file for each process of the host.
+    #[must_use]
+    pub fn job_processes(&self) -> Vec<u32> {
+        self.job_limit.map_or_else(Vec::new, |_| job_memory::members(Sysroot(&self.root)))
+    }
+
     /// What is left of memory now.
     ///
     /// # Errors
     ///
     /// The kernel's report of its memory, or of a limit, cannot be read.
     pub fn read(&self) -> Result<Available, ReadError> {
+        self.read_with(&self.job_processes())
+    }
+
+    /// The same with [`Self::job_processes`] of a moment ago: what they hold is read anew, others of the job are
+    /// not looked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_with(&self, job_processes: &[u32]) -> Result<Available, ReadError> {
         let sysroot = Sysroot(&self.root);
         let cgroup = cgroup::read(sysroot, &self.mounts)?.and_then(|group| group.headroom_bytes());
-        let of_job = self.job_limit.map(|limit| job_memory::left_of(limit, sysroot));
+        let left = |limit| job_memory::left_of(limit, job_processes, sysroot);
+        let of_job = self.job_limit.map(left);
         let memory = meminfo::read_without(sysroot, &self.gpu_nodes)?;
         let free = self.node_ids.iter().map(|&id| Ok((NumaNode(id), node::free(sysroot, id)?)));
         let mut nodes_free: Vec<(NumaNode, Bytes)> = free.collect::<Result<_, ReadError>>()?;

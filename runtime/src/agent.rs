@@ -239,6 +239,7 @@ impl Agent {
             () = shutdown.recv() => return Err(AgentError::Ended),
             joined = join::join(&settings, calibration) => joined?,
         };
+        start::warn_of_few_samples(&joined);
         start::agent(joined, settings, shutdown).await
     }
 
@@ -259,10 +260,11 @@ impl Agent {
             let (event, arrival) = observed(next_event(self, Instant::now())).await;
             drill::pass("loop");
             let (name, stopwatch) = (event.name(), self.clock.stopwatch());
-            self.apply(event);
-            let taken = TakenEvent { name, at: stopwatch.begun(), arrival };
-            let load = self.pauses.note(taken, stopwatch.elapsed());
+            // Before the event is applied: batches that it delivers waited until now.
+            let load = self.pauses.take(TakenEvent { name, at: stopwatch.begun(), arrival });
             load.into_iter().for_each(|load| self.session.note_load(load));
+            self.apply(event);
+            self.pauses.note(stopwatch.elapsed());
         }
     }
 

@@ -146,6 +146,22 @@ pub fn build(
     Ok(index)
 }
 
+/// A warning if a rank has not enough samples for a batch: most often a sample is more than its user thinks.
+#[must_use]
+pub fn few_samples(format: &Format, samples: u32, ranks: u32, batch_size: u32) -> Option<String> {
+    let what = match format {
+        Format::Files(_) => "a sample is a whole file, whose lines or rows are none",
+        Format::Parquet(_) => "a sample is a row group",
+        Format::Arrow => "a sample is a record batch",
+        _ => "docs/formats.md says what a sample is",
+    };
+    (samples / ranks.max(1) < batch_size).then(|| {
+        format!(
+            "{samples} samples for {ranks} ranks are fewer than a batch of {batch_size}: {what}"
+        )
+    })
+}
+
 /// Opens the index at `path` if it is that of `dataset` as it is now, else builds it and stores it
 /// there. Calls `progress` while it builds.
 ///
@@ -233,6 +249,17 @@ mod tests {
         assert_eq!((kept.len(), kept.fingerprint()), (2, expected));
         let error = open_or_build_same(&dataset, &path, expected + 1).unwrap_err();
         assert!(matches!(error, DatasetError::Differs { .. }), "{error}");
+    }
+
+    #[test]
+    fn samples_that_fill_no_batch_are_told_with_what_a_sample_is() {
+        let few = |samples, ranks| few_samples(&Format::Arrow, samples, ranks, 16);
+        let warning = few(31, 2).unwrap();
+        assert_eq!(
+            warning,
+            "31 samples for 2 ranks are fewer than a batch of 16: a sample is a record batch"
+        );
+        assert_eq!([few(32, 2), few(16, 1)], [None, None]);
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub enum IndexError {
     /// Files of a test or validation split lie beside others.
     #[error(
         "{root}: `{held_out}` is of a test or validation split by its name, and `{other}` beside it is not: a training \
-         would read both; pick its files with `glob`, for example `{pattern}`, or all with `**`"
+         would read both; pick its files with {pick}, or all with `glob: \"**\"`"
     )]
     SplitsTogether {
         /// Path of the source.
@@ -122,8 +122,8 @@ pub enum IndexError {
         held_out: String,
         /// The first one that is not.
         other: String,
-        /// A pattern for the files to train on.
-        pattern: String,
+        /// The key of the job file that picks the files to train on, with a pattern if one is found.
+        pick: String,
     },
     /// The source holds the splits of a dataset of Hugging Face.
     #[error(

@@ -393,6 +393,7 @@ fn classes_that_are_no_text_are_told_apart_by_their_bytes() {
     let index = build(&images(directory.path())).unwrap();
     assert_eq!([0, 1].map(|sample| index.label(SampleId(sample))), [Some(0), Some(1)]);
     assert_eq!(index.class_names(), ["\u{fffd}", "\u{fffd}"]);
+    assert_eq!(index.class_names_os(), [&b"\xfe"[..], b"\xff"].map(OsStr::from_bytes));
 }
 
 #[test]
@@ -430,6 +431,25 @@ fn files_are_samples_by_pattern_or_in_the_order_of_a_manifest() {
     let error = message(&listed("b.npz\na/gone\n").unwrap_err(), &elsewhere);
     let expected = "D/train.txt:2: `a/gone` is not in the source; a line is a path below it";
     assert_eq!(error, expected);
+}
+
+#[test]
+fn a_pattern_that_is_advised_takes_files_and_none_that_is_held_out() {
+    for (other, held_out, advice) in [
+        ("part-0.tar", "test-0.tar", "`glob`, for example `part-*`"),
+        ("a/part-0.tar", "a/test/part-0.tar", "`glob`, for example `a/part-*`"),
+        ("x-train-0.tar", "x-val-0.tar", "`glob`, for example `**/*train*`"),
+        ("Train-0.tar", "Test-0.tar", "`glob`, for example `Train-*`"),
+        ("a-0.tar", "a-test-0.tar", "a `manifest`, which lists them"),
+        ("0.tar", "test-0.tar", "a `manifest`, which lists them"),
+        ("data.tar", "test.tar", "a `manifest`, which lists them"),
+        ("[a]-0.tar", "test-0.tar", "a `manifest`, which lists them"),
+    ] {
+        let directory = tree(&[(other, 10), (held_out, 10)]);
+        let error = message(&build(&records(directory.path(), 5)).unwrap_err(), &directory);
+        let expected = format!("pick its files with {advice}, or all with `glob: \"**\"`");
+        assert!(error.ends_with(&expected), "{error}");
+    }
 }
 
 #[test]

@@ -154,8 +154,7 @@ class _Beside:
     def replace(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
             if not self._is_over.is_set():
-                self.process = process
-                return
+                self.process, process = process, self.process
         _end(process)
 
     def is_over_within(self, within_s: float) -> bool:

@@ -12,21 +12,21 @@ use crate::sysroot::{Sysroot, numbered_entries, optional};
 
 const STEP_DAEMON: &str = "slurmstepd";
 
-/// What is left of `limit` to the job of this process.
-pub(super) fn left_of(limit: Bytes, sysroot: Sysroot<'_>) -> Bytes {
-    Bytes(limit.0.saturating_sub(used(sysroot).0))
-}
-
-/// What the processes of the step hold.
-fn used(sysroot: Sysroot<'_>) -> Bytes {
+/// The processes of the step. Reads those of the whole host, which may be thousands.
+pub(super) fn members(sysroot: Sysroot<'_>) -> Vec<u32> {
     let own = optional(&sysroot.join("proc/self/stat"))
         .and_then(|stat| stat.split(' ').next()?.parse().ok());
-    let Some(own) = own else { return Bytes(0) };
+    let Some(own) = own else { return Vec::new() };
     let processes = processes(sysroot);
     let root = ancestors(own, &processes).find(|pid| is_daemon(*pid, &processes)).unwrap_or(own);
     let is_below = |pid: &u32| *pid != root && ancestors(*pid, &processes).any(|it| it == root);
-    let members = processes.keys().copied().filter(|pid| is_below(pid) || *pid == own);
-    Bytes(members.map(|pid| resident(sysroot, pid)).fold(0, u64::saturating_add))
+    processes.keys().copied().filter(|pid| is_below(pid) || *pid == own).collect()
+}
+
+/// What is left of `limit` to a job with these processes; one that has ended holds nothing.
+pub(super) fn left_of(limit: Bytes, members: &[u32], sysroot: Sysroot<'_>) -> Bytes {
+    let resident = members.iter().map(|pid| resident(sysroot, *pid));
+    Bytes(limit.0.saturating_sub(resident.fold(0, u64::saturating_add)))
 }
 
 #[derive(Debug)]

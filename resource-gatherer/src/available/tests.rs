@@ -160,6 +160,25 @@ fn a_job_has_left_what_its_step_does_not_hold_of_its_memory() {
 }
 
 #[test]
+fn known_processes_of_a_job_are_read_anew_and_no_others_are_looked_for() {
+    let machine = FakeSysroot::single_node();
+    step(&machine);
+    let limit = 300_000;
+    let watch = Watch::new(Sysroot(machine.path())).unwrap().within(Some(Bytes(limit << 10)));
+    let known = watch.job_processes();
+    assert_eq!(known, [110, 111, 112]);
+    let left = || watch.read_with(&known).unwrap().bytes().0 >> 10;
+    assert_eq!(left(), limit - 241_000);
+    machine.write("proc/111/status", "VmRSS: 210000 kB\n");
+    machine.write("proc/113/stat", "113 (python) S 111 0 0\n");
+    machine.write("proc/113/status", "VmRSS: 30000 kB\n");
+    assert_eq!(left(), limit - 251_000, "one has grown");
+    assert_eq!(watch.read().unwrap().bytes().0 >> 10, limit - 281_000, "and one is new");
+    machine.write("proc/111/status", "");
+    assert_eq!(left(), limit - 41_000, "one has ended");
+}
+
+#[test]
 fn the_tighter_of_group_and_batch_system_counts() {
     let machine = FakeSysroot::single_node();
     machine.write("proc/self/mountinfo", "1 0 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");

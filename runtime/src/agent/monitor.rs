@@ -24,7 +24,8 @@ pub(super) struct Availability {
 
 /// The result of one measurement.
 enum Observation {
-    Availability(Availability),
+    /// With the processes of the job that it found or was given.
+    Availability(Availability, Vec<u32>),
     Disk(usize, Option<DiskSpace>),
     Scratch(Scratch),
 }
@@ -43,6 +44,8 @@ struct Disk {
 pub(super) struct Monitor {
     watch: Arc<Watch>,
     is_availability_open: bool,
+    /// The processes of the job, if they need not be looked for again.
+    job_processes: Option<Vec<u32>>,
     disks: Vec<Disk>,
     /// `None` while it is measured, and if the job has none.
     scratch: Option<Scratch>,
@@ -56,13 +59,14 @@ impl Monitor {
         Self {
             watch: Arc::new(watch),
             is_availability_open: false,
+            job_processes: None,
             disks: directories.into_iter().map(disk).collect(),
             scratch,
             open: JoinSet::new(),
         }
     }
 
-    /// Starts a measurement of every subject whose last one has ended.
+    /// Starts a measurement of every subject whose last one has ended, and looks for new processes of the job.
     pub(super) fn measure(&mut self) {
         for (at, disk) in self.disks.iter_mut().enumerate() {
             if disk.is_open {
@@ -81,15 +85,20 @@ impl Monitor {
                 Observation::Scratch(scratch)
             });
         }
+        self.job_processes = None;
         self.measure_memory();
     }
 
-    /// Starts a measurement of free memory, if the last one has ended.
+    /// Starts a measurement of free memory, if the last one has ended. It reads what the known processes of the job
+    /// hold: looking for others reads all processes of the host, too much for twenty times a second.
     pub(super) fn measure_memory(&mut self) {
         if !self.is_availability_open {
             self.is_availability_open = true;
-            let watch = Arc::clone(&self.watch);
-            self.open.spawn_blocking(move || Observation::Availability(availability(&watch)));
+            let (watch, known) = (Arc::clone(&self.watch), self.job_processes.take());
+            self.open.spawn_blocking(move || {
+                let processes = known.unwrap_or_else(|| watch.job_processes());
+                Observation::Availability(availability(&watch, &processes), processes)
+            });
         }
     }
 
@@ -120,8 +129,9 @@ impl Monitor {
                 (disk.space, disk.is_open) = (space, false);
             }
             Ok(Observation::Scratch(scratch)) => self.scratch = Some(scratch),
-            Ok(Observation::Availability(mut availability)) => {
+            Ok(Observation::Availability(mut availability, processes)) => {
                 self.is_availability_open = false;
+                self.job_processes = Some(processes);
                 let disks = self.disks.iter().filter_map(|disk| disk.space.clone());
                 availability.available.iter_mut().for_each(|it| it.disks = disks.clone().collect());
                 return Some(availability);
@@ -133,12 +143,12 @@ impl Monitor {
     }
 }
 
-fn availability(watch: &Watch) -> Availability {
+fn availability(watch: &Watch, job_processes: &[u32]) -> Availability {
     let unread = |error: &dyn std::error::Error| {
         tracing::warn!(%error, "free memory cannot be read; tiers stay as they are");
     };
     Availability {
-        available: watch.read().inspect_err(|error| unread(error)).ok(),
+        available: watch.read_with(job_processes).inspect_err(|error| unread(error)).ok(),
         group_limit: watch.group_limit().inspect_err(|error| unread(error)).ok(),
     }
 }

@@ -42,6 +42,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    dataset::few_samples,
     descriptors,
     layout::{self, Layout, LeftOut, Lengths, Node, StagingPart, TierLayout},
     observe::{footprint::Footprint, pauses::Pauses},
@@ -126,6 +127,15 @@ pub(super) async fn agent(
         shutdown,
     }
     .with_peers(secret))
+}
+
+/// The first node tells it for all.
+pub(super) fn warn_of_few_samples(Joined { job, assignment, .. }: &Joined) {
+    let Assignment { node, order, .. } = assignment;
+    let (format, ranks) = (&job.dataset.format, order.world.ranks());
+    let warning = few_samples(format, order.samples, ranks, order.batch_size);
+    let warning = warning.filter(|_| *node == NodeId(0));
+    warning.into_iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
 /// Starts what observes the agent, and has the data plane record its operations there.

@@ -228,13 +228,13 @@ impl Agent {
 
     fn note_training(&mut self) {
         let now = self.clock.now();
+        if self.training.span.is_none() {
+            self.session.note_load(self.pauses.begin());
+        }
         let epochs = &self.session.progress().epochs;
         let read = || epochs.iter().map(|epoch| epoch.cold.0).sum();
         let transformed = || epochs.iter().flat_map(|it| &it.transforms).map(|it| it.time.0).sum();
         let Training { since, span } = &mut self.training;
-        if span.is_none() {
-            self.pauses.begin();
-        }
         let span = span.get_or_insert_with(|| TrainingSpan {
             first: now,
             last: now,

@@ -32,7 +32,9 @@ pub struct Pauses {
     /// Since [`Pauses::begin`].
     busy: Spent,
     window: Spent,
-    /// The end of the last pause.
+    /// The event that was taken last.
+    name: &'static str,
+    /// The end of the last pause; while an event is handled, when it was taken.
     last: Nanoseconds,
 }
 
@@ -109,28 +111,39 @@ pub struct EventEntry {
 }
 
 impl Pauses {
-    /// Records the pause after an event. Returns the load of the loop where enough time has passed to judge it.
-    pub fn note(&mut self, event: TakenEvent, pause: Elapsed) -> Option<LoopLoad> {
+    /// Takes note of an event before it is handled. Returns the load of the loop until then, where enough time has
+    /// passed to judge it.
+    pub fn take(&mut self, event: TakenEvent) -> Option<LoopLoad> {
         let TakenEvent { name, at, arrival } = event;
-        self.durations.record(pause.wall);
-        let ByEvent { events, longest } = self.by_event.entry(name).or_default();
-        *events += 1;
-        longest.wall = longest.wall.max(pause.wall);
-        longest.cpu = longest.cpu.max(pause.cpu);
         let before = at.0.saturating_sub(self.last.0);
         let idle = if arrival == Arrival::Awaited { before } else { 0 };
-        self.last = Nanoseconds(at.0.saturating_add(pause.wall.0));
+        (self.name, self.last) = (name, at);
         for spent in [&mut self.busy, &mut self.window] {
-            spent.wall += before + pause.wall.0;
+            spent.wall += before;
             spent.idle += idle;
-            spent.ran += pause.cpu.0;
         }
         (self.window.wall >= WINDOW.0).then(|| std::mem::take(&mut self.window).load())
     }
 
-    /// The training begins: from now on the loop's time counts.
-    pub fn begin(&mut self) {
-        self.busy = Spent::default();
+    /// Records the pause after the event that was taken last.
+    pub fn note(&mut self, pause: Elapsed) {
+        self.durations.record(pause.wall);
+        let ByEvent { events, longest } = self.by_event.entry(self.name).or_default();
+        *events += 1;
+        longest.wall = longest.wall.max(pause.wall);
+        longest.cpu = longest.cpu.max(pause.cpu);
+        self.last = Nanoseconds(self.last.0.saturating_add(pause.wall.0));
+        for spent in [&mut self.busy, &mut self.window] {
+            spent.wall += pause.wall.0;
+            spent.ran += pause.cpu.0;
+        }
+    }
+
+    /// The training begins: from now on the loop's time counts. Returns the load with which it begins, so that no
+    /// batch is said to have waited for the work of the start.
+    pub fn begin(&mut self) -> LoopLoad {
+        (self.busy, self.window) = Default::default();
+        LoopLoad::Light
     }
 
     /// The distribution of pauses.
@@ -225,8 +238,8 @@ mod tests {
             [("tick", 30, 20), ("request", 4_200, 15), ("tick", 20, 20), ("a loan", 50, 45)];
         for (name, wall, cpu) in noted {
             let [wall, cpu] = [wall, cpu].map(|micros| Nanoseconds(micros * 1_000));
-            let event = TakenEvent { name, at: pauses.last, arrival: Arrival::Waiting };
-            pauses.note(event, Elapsed { wall, cpu });
+            pauses.take(TakenEvent { name, at: pauses.last, arrival: Arrival::Waiting });
+            pauses.note(Elapsed { wall, cpu });
         }
         let entry = PauseEntry::from(&pauses);
         assert_eq!(
@@ -239,13 +252,36 @@ mod tests {
         assert!(entry.line().contains("4.2 ms (after request)"), "{}", entry.line());
     }
 
-    /// Events of 8 us each, `gap` us after the one before, for 60 ms.
+    /// An event of 8 us, `gap` us after the one before; the load as it is taken.
+    fn next_event(gap: u64, arrival: Arrival, pauses: &mut Pauses) -> Option<LoopLoad> {
+        let at = Nanoseconds(pauses.last.0 + gap * 1_000);
+        let load = pauses.take(TakenEvent { name: "completions", at, arrival });
+        pauses.note(Elapsed { wall: Nanoseconds(8_000), cpu: Nanoseconds(6_000) });
+        load
+    }
+
+    /// Such events for 60 ms.
     fn load_after(gap: u64, arrival: Arrival, pauses: &mut Pauses) -> Vec<LoopLoad> {
-        let pause = Elapsed { wall: Nanoseconds(8_000), cpu: Nanoseconds(6_000) };
         let turns = 60_000 / (8 + gap);
-        let event = |at| TakenEvent { name: "completions", at, arrival };
-        let next = |pauses: &Pauses| Nanoseconds(pauses.last.0 + gap * 1_000);
-        (0..turns).filter_map(|_| pauses.note(event(next(pauses)), pause)).collect()
+        (0..turns).filter_map(|_| next_event(gap, arrival, pauses)).collect()
+    }
+
+    #[test]
+    fn a_delivery_after_an_idle_time_has_the_load_of_that_time() {
+        let mut pauses = Pauses::default();
+        assert_eq!(load_after(2, Arrival::Waiting, &mut pauses), [LoopLoad::Full]);
+        let judged = next_event(500_000, Arrival::Awaited, &mut pauses);
+        assert_eq!(judged, Some(LoopLoad::Light), "before the event is handled");
+    }
+
+    #[test]
+    fn a_training_begins_without_the_load_of_the_start() {
+        let mut pauses = Pauses::default();
+        let event = TakenEvent { name: "x", at: Nanoseconds(0), arrival: Arrival::Waiting };
+        assert_eq!(pauses.take(event), None);
+        pauses.note(Elapsed { wall: WINDOW, cpu: WINDOW });
+        assert_eq!(pauses.begin(), LoopLoad::Light);
+        assert_eq!(next_event(2, Arrival::Waiting, &mut pauses), None, "the start is in no window");
     }
 
     #[test]

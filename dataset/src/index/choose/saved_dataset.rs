@@ -16,11 +16,7 @@ use crate::{
 const STATE: &[u8] = b"state.json";
 const SPLITS: &[u8] = b"dataset_dict.json";
 
-#[derive(Deserialize)]
-struct State {
-    #[serde(rename = "_data_files")]
-    data_files: Vec<DataFile>,
-}
+const DATA_FILES: &str = "_data_files";
 
 #[derive(Deserialize)]
 struct DataFile {
@@ -48,7 +44,7 @@ pub(super) fn choose(
             refuse_splits(place, listing, &directory.name)?;
         }
         let of_state = |state| data_files(place, store, listing, state, is_picked);
-        let named = find(STATE).map(of_state).transpose()?;
+        let named = find(STATE).map(of_state).transpose()?.flatten();
         for object in listing.objects_of(number) {
             let name = listing.name_of(object).0;
             let is_data = match &named {
@@ -64,28 +60,33 @@ pub(super) fn choose(
     Ok(chosen)
 }
 
-/// The names of the files that `state`, an object of `listing`, says are the data.
+/// The names of the files that `state`, an object of `listing`, says are the data; `None` if it says nothing of them,
+/// as a file of another program of that name.
 fn data_files(
     place: &str,
     store: &dyn Store,
     listing: &Listing,
     state: usize,
     is_picked: bool,
-) -> Result<BTreeSet<Vec<u8>>, IndexError> {
+) -> Result<Option<BTreeSet<Vec<u8>>>, IndexError> {
     let listed = listing.listed(state);
     let index = format!("{place}/{}", lossy(&listed.path));
     let opened = store.open(&listed)?;
     let text = super::read_index(&*opened);
     opened.verify()?;
     let parsed = text.and_then(|text| {
-        serde_json::from_slice::<State>(&text).map_err(|error| FormatError::Index {
+        let files = serde_json::from_slice::<serde_json::Value>(&text).and_then(|mut state| {
+            let files = state.get_mut(DATA_FILES).map(serde_json::Value::take);
+            files.map(serde_json::from_value::<Vec<DataFile>>).transpose()
+        });
+        files.map_err(|error| FormatError::Index {
             place: "the file".to_owned(),
             found: format!("wrong ({error})"),
             right: "`save_to_disk` writes the names of the data as `_data_files`",
         })
     });
-    let State { data_files } =
-        parsed.map_err(|source| IndexError::Format { object: index.clone(), source })?;
+    let parsed = parsed.map_err(|source| IndexError::Format { object: index.clone(), source })?;
+    let Some(data_files) = parsed else { return Ok(None) };
     let directory = listing.directory_of(state);
     let there: BTreeSet<&[u8]> =
         listing.objects_of(directory).map(|object| listing.name_of(object).0).collect();
@@ -94,7 +95,7 @@ fn data_files(
         Some(DataFile { filename }) => {
             Err(IndexError::ShardMissing { index, name: filename.clone() })
         }
-        None => Ok(data_files.into_iter().map(|it| it.filename.into_bytes()).collect()),
+        None => Ok(Some(data_files.into_iter().map(|it| it.filename.into_bytes()).collect())),
     }
 }
 

@@ -9,6 +9,8 @@ use crate::{
     source::Listing,
 };
 
+use super::{Pattern, Selection as _};
+
 const TRAIN: [&str; 2] = ["train", "training"];
 const HELD_OUT: [&str; 10] = [
     "val",
@@ -59,7 +61,13 @@ pub(super) fn check(
     let (Some(held_out), Some(other)) = (held_out, train.as_ref().or(unmarked.as_ref())) else {
         return Ok(());
     };
-    let pattern = train.as_ref().map_or_else(|| "data_*".to_owned(), |path| pattern_for(path));
+    let of_split = train.as_ref().map(|path| pattern_for(path));
+    let pattern = of_split.into_iter().chain(pattern_by_start(other));
+    let pattern = pattern.into_iter().find(|pattern| picks_training_only(pattern, listing));
+    let pick = pattern.map_or_else(
+        || "a `manifest`, which lists them".to_owned(),
+        |pattern| format!("`glob`, for example `{pattern}`"),
+    );
     let (held_out, other) = (lossy(&held_out), lossy(other));
     if dataset.files().is_some() {
         notes.push(format!(
@@ -67,7 +75,7 @@ pub(super) fn check(
         ));
         return Ok(());
     }
-    Err(IndexError::SplitsTogether { root: place.to_owned(), held_out, other, pattern })
+    Err(IndexError::SplitsTogether { root: place.to_owned(), held_out, other, pick })
 }
 
 /// A pattern for the files of the split of training, of which this is one.
@@ -79,6 +87,23 @@ fn pattern_for(path: &[u8]) -> String {
         (None, Some((_, directory))) => format!("**/{}/**", lossy(directory)),
         _ => "**/*train*".to_owned(),
     }
+}
+
+/// A pattern for the files beside this one whose names start as its own does before the first digit.
+fn pattern_by_start(path: &[u8]) -> Option<String> {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let digit = name.iter().position(u8::is_ascii_digit).filter(|at| *at > 0)?;
+    let start = std::str::from_utf8(&path[..path.len() - name.len() + digit]).ok()?;
+    let is_literal = !start.contains(['*', '?', '[', ']', '{', '}', '\\']);
+    is_literal.then(|| format!("{start}*"))
+}
+
+/// Whether a pattern takes some of the files, and none that is held out.
+fn picks_training_only(pattern: &str, listing: &Listing) -> bool {
+    let Ok(pattern) = Pattern::new(pattern) else { return false };
+    let paths = (0..listing.objects.len()).map(|object| listing.listed(object).path);
+    let mut taken = paths.filter(|path| pattern.takes(path)).peekable();
+    taken.peek().is_some() && taken.all(|path| of(&path) != Some(Split::HeldOut))
 }
 
 /// Classes of an image folder that are the splits of one.

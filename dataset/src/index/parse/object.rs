@@ -6,7 +6,7 @@ use super::{Found, Parsed, hdf5};
 use crate::{
     Dataset, Format,
     format::{
-        Compression, FormatError, Parquet, ReadAt, Stated, arrow, ffcv, litdata, lmdb, mds,
+        Compression, FormatError, Parquet, Range, ReadAt, Stated, arrow, ffcv, litdata, lmdb, mds,
         megatron, npy, npz, parquet, tfrecord, webdataset,
     },
     index::{
@@ -54,9 +54,7 @@ fn by_format(
             tfrecord::compressed(object).map(|_| Found::Whole.into())
         }
         (Format::WebDataset, _) => {
-            let ranges = webdataset::ranges(object)?;
-            let note = webdataset::behind_end(object, &ranges)?;
-            Ok(Parsed { note, ..Found::Ranges(ranges).into() })
+            webdataset::ranges(object).and_then(|ranges| of_tar(object, ranges))
         }
         (Format::Mds, Sidecars::Mds(shards)) => {
             let mut ranges = mds::ranges(object, &shards[number])?;
@@ -98,6 +96,12 @@ fn by_format(
             _,
         ) => unreachable!("{format} is not read object by object, or comes with its index"),
     }
+}
+
+/// The samples of a tar, and what is said of bytes behind its end.
+fn of_tar(object: &dyn ReadAt, ranges: Vec<Range>) -> Result<Parsed, FormatError> {
+    let note = webdataset::behind_end(object, &ranges)?;
+    Ok(Parsed { note, ..Found::Ranges(ranges).into() })
 }
 
 /// The samples of chunk `number` of LitData.
@@ -156,7 +160,7 @@ fn by_index(
                 let stated = Stated::tokens(megatron::dtype(&text)?);
                 Ok(Parsed::new(Found::Ranges(ranges), Some(stated)))
             }
-            _ => webdataset::from_index(&text, object).map(of),
+            _ => webdataset::from_index(&text, object).and_then(|ranges| of_tar(object, ranges)),
         }
     });
     parsed.map_err(|source| chosen.broken_at(index, source))

@@ -36,7 +36,8 @@ const TURN_BYTES: u64 = 4 << 20;
 /// Bytes that are received at once where they cannot go to their target directly.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// The most bytes of a sample of another length that are received and dropped, so that other reads go on.
+/// The most bytes of a sample of another length, or of a read that has ended before the answer, that are received
+/// and dropped, so that other reads go on.
 const DROPPED_BYTES_MAX: u64 = 1 << 30;
 
 /// A connection that is not there yet.
@@ -303,13 +304,13 @@ impl<'a> Open<'a> {
             return Err(HeadError::Unexpected);
         }
         for (entry, read) in entries.iter().zip(&mut asked.request.reads) {
-            let Some(wanted) = read else { continue };
-            if entry.sample != wanted.sample {
+            if read.as_ref().is_some_and(|wanted| entry.sample != wanted.sample) {
                 return Err(HeadError::Unexpected);
             }
             match entry.held {
-                Some((len, _)) if len == wanted.len().0 => {}
+                Some((len, _)) if read.as_ref().is_some_and(|it| len == it.len().0) => {}
                 None => self.shared.end_taken(read, Outcome::Absent),
+                // Also of a read that has ended, whose bytes are dropped.
                 Some((len, _)) => {
                     self.shared.end_taken(read, Outcome::Failed(Failure::WrongLength));
                     if len > DROPPED_BYTES_MAX {

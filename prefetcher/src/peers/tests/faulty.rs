@@ -6,7 +6,7 @@ use tierfeed_core::id::SampleId;
 
 use super::fixture::{OURS, SECRET, Staging, THEIRS, network, sample_bytes};
 use crate::peers::{
-    Access, Client, ClientSettings, Failure, Outcome,
+    Access, Client, ClientSettings, Failure, Outcome, Read,
     channel::Channel,
     handshake::{self, Proved},
     head::{HeadError, HeadReader},
@@ -24,6 +24,8 @@ enum Fault {
     OtherSample,
     FewerEntries,
     LongerSample,
+    /// The same beside a sample that is absent, once the client has ended the read of the first.
+    LongerSampleOfEndedRead,
     /// So many bytes of the sample, then the end.
     Closes(usize),
     /// So many bytes of the sample, then nothing.
@@ -31,6 +33,9 @@ enum Fault {
     /// The right bytes with another sum.
     WrongSum,
 }
+
+/// Notified when a read has ended that [`Fault::LongerSampleOfEndedRead`] waits for.
+static READ_ENDED: tokio::sync::Notify = tokio::sync::Notify::const_new();
 
 /// A client of a peer that answers each request with a fault.
 fn client_of(fault: Fault) -> Client {
@@ -51,8 +56,11 @@ fn client_of(fault: Fault) -> Client {
             });
         }
     });
-    let settings =
-        ClientSettings { silent_after: Duration::from_millis(100), ..ClientSettings::default() };
+    let silent_after = match fault {
+        Fault::LongerSampleOfEndedRead => LATER,
+        _ => Duration::from_millis(100),
+    };
+    let settings = ClientSettings { silent_after, ..ClientSettings::default() };
     let client = Client::start(network, Access::private(&SECRET, OURS, 1), settings);
     client.set_peer(THEIRS, address, 1);
     client
@@ -74,11 +82,17 @@ async fn answer(mut proved: Proved, fault: Fault) {
         let mut entry = Answered { sample: SampleId(0), held: Some((LEN, xxh3)) };
         let mut answered = Header { kind: Kind::Answer, within_ms: 0, ..header };
         let mut entries = 1;
+        let mut second = None;
         match fault {
             Fault::Garbage => return drop(proved.channel.send_all(&[0x5a; 200]).await),
             Fault::UnknownRequest => answered.id += 1,
             Fault::OtherSample => entry.sample = SampleId(9),
             Fault::FewerEntries => (answered.kind, answered.count, entries) = (Kind::Answer, 2, 2),
+            Fault::LongerSampleOfEndedRead => {
+                READ_ENDED.notified().await;
+                entry.held = Some((u64::MAX, xxh3));
+                second = Some(Answered { sample: SampleId(1), held: None });
+            }
             Fault::LongerSample => entry.held = Some((u64::MAX, xxh3)),
             Fault::WrongSum => entry.held = Some((LEN, xxh3 ^ 1)),
             Fault::Closes(_) | Fault::Stops(_) => {}
@@ -86,6 +100,7 @@ async fn answer(mut proved: Proved, fault: Fault) {
         let mut message = Vec::new();
         answered.write(&mut message);
         (0..entries).for_each(|_| entry.write(&mut message));
+        second.into_iter().for_each(|second| second.write(&mut message));
         let tag = proved.sent.sign(&message);
         message.extend(tag);
         let bytes = sample_bytes(0, LEN);
@@ -116,6 +131,27 @@ fn what_breaks_the_protocol_is_a_failed_read() {
     }
     assert_eq!(outcome_of(Fault::LongerSample), Outcome::Failed(Failure::WrongLength));
     assert_eq!(outcome_of(Fault::WrongSum), Outcome::Failed(Failure::BrokenSum));
+}
+
+#[test]
+fn bytes_without_end_are_not_received_for_a_read_that_has_ended() {
+    let client = client_of(Fault::LongerSampleOfEndedRead);
+    let staging = Staging::of(&[LEN; 2]);
+    let (ended, outcomes) = std::sync::mpsc::channel();
+    let also_ended = ended.clone();
+    let first = Read::new(SampleId(0), staging.target(0), Duration::from_millis(50), move |it| {
+        ended.send(it).unwrap();
+        READ_ENDED.notify_one();
+    });
+    let second = Read::new(SampleId(1), staging.target(1), LATER, move |it| {
+        also_ended.send(it).unwrap();
+    });
+    client.read(THEIRS, 7, first);
+    client.read(THEIRS, 7, second);
+    client.flush();
+    let next = || outcomes.recv_timeout(LATER).unwrap();
+    assert_eq!(next(), Outcome::Failed(Failure::Timeout));
+    assert_eq!(next(), Outcome::Failed(Failure::Protocol));
 }
 
 #[test]

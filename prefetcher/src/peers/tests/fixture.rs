@@ -284,6 +284,11 @@ impl Staging {
         bytes
     }
 
+    pub(super) fn target(&self, sample: usize) -> Target {
+        let (offset, len) = (offsets(&self.lens)[sample], self.lens[sample]);
+        Target::new(Arc::clone(&self.region), Bytes(offset), Bytes(len))
+    }
+
     pub(super) fn start(&self, client: &Client, generation: u64, within: Duration) -> Reads {
         self.start_of(client, THEIRS, generation, within, usize::MAX)
     }
@@ -298,9 +303,8 @@ impl Staging {
     ) -> Reads {
         let reads = Reads::default();
         reads.outcomes.0.lock().unwrap().resize(self.lens.len(), Vec::new());
-        for (sample, offset) in offsets(&self.lens).into_iter().enumerate() {
-            let len = Bytes(self.lens[sample]);
-            let to = Target::new(Arc::clone(&self.region), Bytes(offset), len);
+        for sample in 0..self.lens.len() {
+            let to = self.target(sample);
             let outcomes = Arc::clone(&reads.outcomes);
             let done = move |outcome| {
                 outcomes.0.lock().unwrap()[sample].push(outcome);

@@ -54,6 +54,23 @@ async fn disks_are_told_of_with_the_next_look_at_the_node() {
 }
 
 #[tokio::test]
+async fn processes_of_the_job_are_looked_for_at_a_tick_and_not_at_each_look() {
+    let limit = Bytes(1);
+    let mut monitor = Monitor::new(watch().within(Some(limit)), Vec::new(), None);
+    let left = async |monitor: &mut Monitor| {
+        monitor.next().await.unwrap().available.unwrap().cgroup.unwrap()
+    };
+    monitor.measure();
+    assert_eq!(left(&mut monitor).await, Bytes(0), "this process holds more");
+    assert!(monitor.job_processes.as_ref().unwrap().contains(&std::process::id()));
+    monitor.job_processes = Some(Vec::new());
+    monitor.measure_memory();
+    assert_eq!(left(&mut monitor).await, limit, "a look reads the processes that are known");
+    monitor.measure();
+    assert_eq!(left(&mut monitor).await, Bytes(0));
+}
+
+#[tokio::test]
 async fn a_disk_and_a_scratch_that_do_not_answer_delay_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let wish = JobScratch { size: Bytes::mib(1), after_run: AfterRun::Keep };

@@ -125,8 +125,8 @@ fn text_of(requests: Option<ObjectFigures>) -> String {
     let mut pauses = Pauses::default();
     let pause = |lasted, ran| Elapsed { wall: Nanoseconds(lasted), cpu: Nanoseconds(ran) };
     for (name, pause) in [("tick", pause(40_000, 30_000)), ("request", pause(3_000_000, 25_000))] {
-        let event = TakenEvent { name, at: Nanoseconds(0), arrival: Arrival::Waiting };
-        pauses.note(event, pause);
+        pauses.take(TakenEvent { name, at: Nanoseconds(0), arrival: Arrival::Waiting });
+        pauses.note(pause);
     }
     let view = View {
         progress: &progress,
