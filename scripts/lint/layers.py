@@ -42,7 +42,7 @@ INNER = {
         ["rpc"],
         ["observe"],
         ["transport"],
-        ["clock", "descriptors", "shutdown"],
+        ["clock", "descriptors", "shutdown", "whole_file"],
     ],
 }
 TESTS = re.compile(r"(^|/)(tests|test_server|tests_support)(/|\.rs$)")

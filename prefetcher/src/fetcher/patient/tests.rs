@@ -106,9 +106,9 @@ fn the_fetch_after_one_that_was_given_up_does_not_wait_anew_until_the_store_can_
     let script = script.map(|fails| fails.then_some(away as Failing)).to_vec();
     let (fetcher, attempts) = patient(script, Nanoseconds(250_000_000));
     let fetch = || fetch(&fetcher, target()).recv().unwrap().is_ok();
-    let fetched = [fetch(), fetch(), fetch(), fetch()];
+    let answers = [fetch(), fetch(), fetch(), fetch()];
     // Three attempts of the first one, and two of the last.
-    assert_eq!((fetched, attempts.try_iter().count()), ([false, false, true, true], 7));
+    assert_eq!((answers, attempts.try_iter().count()), ([false, false, true, true], 7));
 }
 
 #[test]
