@@ -247,7 +247,9 @@ fn started_by() -> Option<String> {
         let (parent, started) = parent_and_start(process)?;
         if !environment.split(|byte| *byte == 0).any(|it| it == marked.as_bytes()) {
             let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-            return Some(format!("{process} {started} {boot}"));
+            // Containers number their processes alike.
+            let numbered_in = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+            return Some(format!("{process} {started} {} {boot}", numbered_in.display()));
         }
         process = parent;
     }
