@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{SigSet, Signal},
+    sys::signal::{SigSet, SigmaskHow, Signal},
     unistd::{Pid, getpgid},
 };
 use tokio::{
@@ -111,6 +111,17 @@ pub(crate) fn block(signals: &[Signal]) {
     let _ = signals.iter().copied().collect::<SigSet>().thread_block();
 }
 
+/// Starts a process in which these signals wait from its first instruction on, until it listens to them.
+pub(crate) fn blocked<T>(signals: &[Signal], start: impl FnOnce() -> T) -> T {
+    let set = signals.iter().copied().collect::<SigSet>();
+    let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let started = start();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    started
+}
+
 /// From now on what is meant for a training has no effect on this process, but the usual one on a command that
 /// replaces it. Must be called within a tokio runtime.
 pub(crate) fn outlive_those_of_training() -> io::Result<()> {
@@ -137,4 +148,28 @@ pub(crate) fn was_sent_to(pid: Pid, signal: Signal) -> bool {
 fn is_task_of_slurm() -> bool {
     let parent = fs::read_to_string(format!("/proc/{}/comm", Pid::parent())).unwrap_or_default();
     parent.trim() == "slurmstepd" && environment::variable("SLURM_STEP_ID").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The signals that are blocked in a process which this one starts.
+    fn blocked_in_child() -> u64 {
+        let output = Command::new("grep").args(["SigBlk", "/proc/self/status"]).output().unwrap();
+        let line = String::from_utf8(output.stdout).unwrap();
+        u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    }
+
+    #[test]
+    fn signals_wait_for_a_process_from_its_start_on_and_not_for_the_next_one() {
+        let before = blocked_in_child();
+        let during = blocked(&PASSED_ON, blocked_in_child);
+        for signal in PASSED_ON {
+            assert!(during >> (signal as i32 - 1) & 1 == 1, "{signal}");
+        }
+        assert_eq!(blocked_in_child(), before);
+    }
 }

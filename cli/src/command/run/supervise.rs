@@ -33,7 +33,7 @@ use crate::{
     failure::Failure,
     left_behind::{KILLED_WITHIN, LeftBehind},
     output, panics,
-    signals::{PASSED_ON, Signals},
+    signals::{self, PASSED_ON, Signals},
     trainers::{self, Trainers, Variables},
     words,
 };
@@ -110,7 +110,8 @@ impl AgentProcess {
 
     fn of(command: &mut Command) -> anyhow::Result<Self> {
         let (own, other) = Pair::pair().context("no socket for the agent")?;
-        let child = command.stdout(OwnedFd::from(other)).spawn();
+        command.stdout(OwnedFd::from(other));
+        let child = signals::blocked(&PASSED_ON, || command.spawn());
         let child = child.context("cannot start the process of the agent")?;
         own.set_nonblocking(true)?;
         let (reader, writer) = split(UnixStream::from_std(own)?);
