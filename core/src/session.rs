@@ -82,11 +82,12 @@ pub use operation::{Held, Memory, Operation, Origin, Retention, Slot};
 pub use phases::{Cycle, Supply};
 pub use planner::{Finished, Job};
 pub use progress::{
-    DatasetProgress, EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals, Run,
-    Taken,
+    DatasetProgress, EpochProgress, Evictions, FAULTS_KEPT, Progress, READY_WITHIN, Refusals,
+    Refused, Run, Taken,
 };
 pub use set_points::SetPoints;
 pub use settings::{LookAhead, OnError, STAGED_MIN, Settings, SkipShare};
+pub use skipped::Skipped;
 pub use stall::{LoopLoad, StallBreakdown, StallCause};
 pub use tally::{Tally, Wait};
 pub use transform::{Handed, Row, Transform, TransformCount};
@@ -109,7 +110,6 @@ use self::{
     phases::Phases,
     planner::Planner,
     progress::Content,
-    skipped::Skipped,
     stage::PartlyPlanned,
     staging::{Attached, Claim, RankStaging, Staging},
 };
@@ -403,7 +403,7 @@ impl Session {
         if refusal.is_none() {
             self.deadlines.requested(BatchNumber::of(batch, self.planner.spec()), self.now);
         }
-        self.answers.request(connection, batch, refusal);
+        self.answers.request(connection, batch, refusal, self.now);
         self.answer(connection);
     }
 
@@ -427,7 +427,7 @@ impl Session {
 
     /// Gives a connection the answers that are ready.
     fn answer(&mut self, connection: ConnectionId) {
-        self.answers.answer(connection, &mut self.staging, &mut self.progress);
+        self.answers.answer(connection, &mut self.staging, &mut self.progress, self.now);
     }
 
     /// Refuses a request that has no batch yet.
@@ -471,7 +471,7 @@ impl Session {
 
     fn handle_tallied(&mut self, connection: ConnectionId, rank: Rank, tally: &Tally) {
         if self.staging.get(rank).is_some_and(|staging| staging.has_connection(connection)) {
-            self.progress.tallied(rank, tally);
+            self.progress.tallied(rank, *tally, self.now);
         }
     }
 

@@ -7,11 +7,12 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::CString,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyRuntimeWarning, prelude::*};
 use tierfeed_core::{
     batch::{self, Input, Stored},
     id::{BatchId, Epoch, Rank, SampleId, Step},
@@ -239,8 +240,10 @@ impl ColdReader {
             let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
             let Err(Stop::Unreadable(sample, fault)) = read else {
-                if read.is_ok() {
-                    outage.succeeded(begun, now);
+                let lasted = read.is_ok().then(|| outage.succeeded(begun, now)).flatten();
+                drop(outage);
+                if let Some(lasted) = lasted {
+                    warn_of_its_end(lasted).map_err(Stop::Interrupted)?;
                 }
                 return read;
             };
@@ -263,6 +266,14 @@ impl ColdReader {
         let mut throttle = throttle.lock().unwrap_or_else(PoisonError::into_inner);
         Some(throttle.reserve(self.clock.now(), len))
     }
+}
+
+/// Says that an outage is over which was warned of, and returns what a filter of warnings raises.
+fn warn_of_its_end(lasted: Nanoseconds) -> PyResult<()> {
+    let seconds = lasted.0 / 1_000_000_000;
+    let message = format!("tierfeed: the cold store can be read again, after {seconds} s");
+    let message = CString::new(message).unwrap_or_default();
+    Python::attach(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1))
 }
 
 /// Makes the row of a sample.

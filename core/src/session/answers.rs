@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use super::{
     Answer, Progress, Refusal,
+    progress::Unserved,
     staging::{Claim, Staging},
 };
 use crate::{
@@ -15,6 +16,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Request {
     batch: BatchId,
+    /// When it was made.
+    asked: Nanoseconds,
     /// Why it will get no batch, once that is known.
     refusal: Option<Refusal>,
 }
@@ -49,8 +52,10 @@ impl Answers {
         connection: ConnectionId,
         batch: BatchId,
         refusal: Option<Refusal>,
+        now: Nanoseconds,
     ) {
-        self.requests.entry(connection).or_default().push_back(Request { batch, refusal });
+        let request = Request { batch, asked: now, refusal };
+        self.requests.entry(connection).or_default().push_back(request);
     }
 
     /// Notes that a request which has no batch yet will get none.
@@ -81,8 +86,9 @@ impl Answers {
         connection: ConnectionId,
         staging: &mut Staging,
         progress: &mut Progress,
+        now: Nanoseconds,
     ) {
-        while let Some(&Request { batch, refusal }) =
+        while let Some(&Request { batch, asked, refusal }) =
             self.requests.get(&connection).and_then(|requests| requests.front())
         {
             let answer = match refusal {
@@ -93,7 +99,7 @@ impl Answers {
                 },
             };
             if let Answer::Refuse { reason, .. } = answer {
-                progress.refused(reason);
+                progress.refused(Unserved { batch, refusal: reason, asked, at: now });
             }
             self.ready.push_back(answer);
             self.requests.get_mut(&connection).and_then(VecDeque::pop_front);

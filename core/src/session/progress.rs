@@ -5,8 +5,9 @@ use alloc::{collections::BTreeMap, vec, vec::Vec};
 use crate::{
     id::{BatchId, DatasetId, Epoch, Rank, SampleId, Step, TierId},
     session::{
-        Busy, Fault, Form, Place, Refusal, StallBreakdown, StallCause, Tally, TransformCount,
-        TransformTimes, Waits, assignment::Stages, decisions::Decisions, edf_scheduler::Channel,
+        Busy, Concern, Fault, Form, Place, Refusal, StallBreakdown, StallCause, Tally,
+        TransformCount, TransformTimes, Waits, assignment::Stages, decisions::Decisions,
+        edf_scheduler::Channel,
     },
     units::{Bytes, Nanoseconds},
 };
@@ -67,6 +68,37 @@ pub struct EpochProgress {
     pub stall: Nanoseconds,
     /// The same by what they waited for.
     pub causes: StallBreakdown,
+    /// By rank, what was refused because of a sample.
+    pub refused: BTreeMap<Rank, Refused>,
+}
+
+impl EpochProgress {
+    fn none(tiers: usize) -> Self {
+        Self {
+            from_tier: vec![Bytes(0); tiers],
+            hits: vec![0; tiers],
+            written: vec![Bytes(0); tiers],
+            causes: StallBreakdown::none(tiers),
+            ..Self::default()
+        }
+    }
+
+    /// Batches that no trainer got: the agent refused them because of a sample, and they were not read directly
+    /// either.
+    #[must_use]
+    pub fn refused_batches(&self) -> u64 {
+        self.refused.values().map(|refused| refused.batches).sum()
+    }
+}
+
+/// Batches of a rank that were refused because of a sample. Training ends with them, unless it tells in a [`Tally`]
+/// that it has read them itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// How many.
+    pub batches: u64,
+    /// For how long the rank waited for its store then, as far as no tally has told that.
+    pub waited: Nanoseconds,
 }
 
 /// A batch that a trainer took.
@@ -93,6 +125,17 @@ impl Taken {
         let needed = self.at.0.saturating_sub(self.waited.0);
         Nanoseconds(needed.saturating_sub(self.ready.0))
     }
+}
+
+/// A request that got no batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unserved {
+    pub(super) batch: BatchId,
+    pub(super) refusal: Refusal,
+    /// When it was requested.
+    pub(super) asked: Nanoseconds,
+    /// When it was refused.
+    pub(super) at: Nanoseconds,
 }
 
 /// What is in a batch that was taken.
@@ -192,7 +235,8 @@ fn record(runs: &mut Vec<Run>, epoch: Epoch, step: Step) {
 pub struct Progress {
     /// Bytes read from the cold store in all epochs.
     pub(super) cold: Bytes,
-    /// Sums of each epoch, by its number.
+    /// Sums of each epoch, by its number. One more stands for all passes beyond those of the job, which trainers
+    /// read themselves, once there was one.
     pub epochs: Vec<EpochProgress>,
     /// What each rank took, in the order in which it took it; batches that several connections of a rank
     /// took a little out of order are sorted.
@@ -242,6 +286,10 @@ pub struct Progress {
     pub transform_times: TransformTimes,
     /// How busy each tier was, copies into it included.
     pub tiers_busy: Vec<Busy>,
+    /// Until when it is known what each rank waited for.
+    told_until: BTreeMap<Rank, Nanoseconds>,
+    /// The epochs of the job.
+    of_job: usize,
     tiers: usize,
 }
 
@@ -260,16 +308,10 @@ pub struct DatasetProgress {
 
 impl Progress {
     pub(super) fn new(epochs: u32, tiers: usize, datasets: usize) -> Self {
-        let epoch = EpochProgress {
-            from_tier: vec![Bytes(0); tiers],
-            hits: vec![0; tiers],
-            written: vec![Bytes(0); tiers],
-            causes: StallBreakdown::none(tiers),
-            ..EpochProgress::default()
-        };
+        let of_job = epochs as usize;
         Self {
             cold: Bytes(0),
-            epochs: vec![epoch; epochs as usize],
+            epochs: vec![EpochProgress::none(tiers); of_job],
             handed: BTreeMap::new(),
             faults: Vec::new(),
             fault_count: 0,
@@ -294,12 +336,26 @@ impl Progress {
             transforms_busy: Busy::default(),
             transform_times: TransformTimes::default(),
             tiers_busy: vec![Busy::default(); tiers],
+            told_until: BTreeMap::new(),
+            of_job,
             tiers,
         }
     }
 
+    /// Sums of each epoch of the job, without passes beyond them.
+    pub fn epochs_of_job(&self) -> impl Iterator<Item = &EpochProgress> {
+        self.epochs.iter().take(self.of_job)
+    }
+
+    /// Batches that trainers read themselves in passes beyond the epochs of the job.
+    #[must_use]
+    pub fn beyond_batches(&self) -> u64 {
+        self.epochs.iter().skip(self.of_job).map(|epoch| epoch.self_read_batches).sum()
+    }
+
     pub(super) fn delivered(&mut self, taken: Taken, content: Content) {
         let (batch, wait) = (taken.batch, taken.waited);
+        self.note_told(batch.rank, taken.at);
         let Content { dataset, samples, skipped, len } = content;
         if let Some(dataset) = self.datasets.get_mut(usize::from(dataset.0)) {
             dataset.batches += 1;
@@ -335,10 +391,17 @@ impl Progress {
         self.decode_threads.values().copied().max().unwrap_or(0)
     }
 
-    /// Counts what a trainer did itself. A tally of an epoch that the job does not have is ignored.
-    pub(super) fn tallied(&mut self, rank: Rank, tally: &Tally) {
-        let Some(epoch) = self.epochs.get_mut(tally.epoch.0 as usize) else { return };
+    /// Counts what a trainer did itself, as it tells at `now`.
+    pub(super) fn tallied(&mut self, rank: Rank, mut tally: Tally, now: Nanoseconds) {
+        self.note_told(rank, now);
+        let epoch = self.epoch_or_beyond(tally.epoch);
         let batches = u64::from(tally.self_read_batches);
+        if let Some(refused) = epoch.refused.get_mut(&rank).filter(|_| batches > 0) {
+            refused.batches = refused.batches.saturating_sub(batches);
+            let counted = refused.waited.min(tally.unanswered);
+            refused.waited.0 -= counted.0;
+            tally.unanswered.0 -= counted.0;
+        }
         epoch.self_read_batches += batches;
         epoch.self_read_samples += u64::from(tally.self_read_samples);
         epoch.self_read.0 = epoch.self_read.0.saturating_add(tally.self_read_bytes.0);
@@ -370,8 +433,43 @@ impl Progress {
         self.holds.record(held);
     }
 
-    pub(super) fn refused(&mut self, refusal: Refusal) {
+    /// Counts a request that got no batch. Training may end with a refusal because of a sample, and then tells of
+    /// no wait any more. Where its store was waited for, that wait began at the request, or after what its rank told
+    /// last if that came later.
+    pub(super) fn refused(&mut self, Unserved { batch, refusal, asked, at }: Unserved) {
         self.refusals.note(refusal);
+        let (Refusal::Unreadable(_, fault) | Refusal::TooManySkipped { fault, .. }) = refusal
+        else {
+            return;
+        };
+        let since = self.told_until.get(&batch.rank).map_or(asked, |until| asked.max(*until));
+        let is_of_store = fault.concern() == Concern::Store;
+        let waited = Nanoseconds(if is_of_store { at.0.saturating_sub(since.0) } else { 0 });
+        let epoch = self.epoch_or_beyond(batch.epoch);
+        let refused = epoch.refused.entry(batch.rank).or_default();
+        refused.batches += 1;
+        refused.waited.0 = refused.waited.0.saturating_add(waited.0);
+        epoch.stall.0 = epoch.stall.0.saturating_add(waited.0);
+        epoch.causes.note(StallCause::Unanswered, waited);
+        if is_of_store {
+            self.note_told(batch.rank, at);
+            self.waits.record(waited);
+            self.waits_by_rank.entry(batch.rank).or_default().record(waited);
+        }
+    }
+
+    fn note_told(&mut self, rank: Rank, until: Nanoseconds) {
+        let told = self.told_until.entry(rank).or_default();
+        *told = until.max(*told);
+    }
+
+    /// The sums of an epoch, or those of all passes that the job does not have.
+    fn epoch_or_beyond(&mut self, Epoch(epoch): Epoch) -> &mut EpochProgress {
+        let at = self.of_job.min(epoch as usize);
+        if at == self.epochs.len() {
+            self.epochs.push(EpochProgress::none(self.tiers));
+        }
+        &mut self.epochs[at]
     }
 
     /// The evictions of a tier.

@@ -9,14 +9,15 @@ use crate::id::{DatasetId, Epoch, Rank, SampleId};
 /// Epochs that are counted at a time. Ranks work on two; one that jumps back is counted anew.
 const EPOCHS_KEPT: usize = 4;
 
-/// Samples that were left out, each once however often its batch was staged.
+/// Samples that were left out, each once however often its batch was staged or read. The agent counts those of its
+/// ranks, and a trainer that reads by itself its own.
 #[derive(Debug, Default)]
-pub(super) struct Skipped(BTreeMap<Epoch, BTreeMap<(Rank, DatasetId), BTreeSet<SampleId>>>);
+pub struct Skipped(BTreeMap<Epoch, BTreeMap<(Rank, DatasetId), BTreeSet<SampleId>>>);
 
 impl Skipped {
     /// Notes that a rank goes without a sample in an epoch. Returns how many it has gone without then; beyond
     /// `most` no more are told apart.
-    pub(super) fn note(
+    pub fn note(
         &mut self,
         epoch: Epoch,
         of: (Rank, DatasetId),

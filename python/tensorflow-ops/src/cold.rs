@@ -2,17 +2,16 @@
 //! agent runs; a bucket is read by a child process ([`Reader`]).
 
 use std::{
-    collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tierfeed_core::{
     batch::Stored,
-    id::{BatchId, Epoch, SampleId},
+    id::{BatchId, DatasetId, Epoch, Rank, SampleId},
     order::{EpochOrder, Spec},
     outage::{Failures, Next, Outage},
-    session::{Fault, Refusal},
+    session::{Fault, Refusal, Skipped},
     tier::Speed,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -47,6 +46,9 @@ const FILES_MAX: usize = 64;
 /// Warned of are the first sample that is left out, and those with these numbers, as `tierfeed/skipped.py` does.
 const WARNED_AT: [u64; 4] = [1, 10, 100, 1_000];
 
+/// A reader reads one dataset for one rank: it tells no others apart.
+const OF_THIS_READER: (Rank, DatasetId) = (Rank(0), DatasetId(0));
+
 /// How long a throttled read waits before it looks again whether it is still wanted.
 const PAUSE_NS: u64 = 100_000_000;
 
@@ -75,8 +77,8 @@ pub(crate) struct ColdReader {
 #[derive(Default)]
 struct LeftOut {
     all: u64,
-    /// Those of one epoch that were read here; the agent counts those of its batches.
-    of_epoch: (u32, BTreeSet<SampleId>),
+    /// Those that were read here; the agent counts those of its batches.
+    read_here: Skipped,
 }
 
 /// How long reads wait for a store that cannot be read.
@@ -171,6 +173,13 @@ impl ColdReader {
         let order = self.order_of(batch)?;
         let samples: Vec<_> = order.batch(batch.rank, batch.step).collect();
         self.read_samples(form, batch.epoch, &samples, (patience, is_wanted))
+    }
+
+    /// The samples of a batch, as the agent calls them.
+    pub(crate) fn samples_in_job(&self, batch: BatchId) -> Result<Vec<SampleId>, Failure> {
+        let order = self.order_of(batch)?;
+        let samples = order.batch(batch.rank, batch.step);
+        Ok(samples.map(|sample| self.dataset.sample_in_job(sample)).collect())
     }
 
     /// Why a sample that the agent refused is not read here either: one that cannot be transformed may crash workers or
@@ -306,20 +315,9 @@ impl ColdReader {
     }
 
     /// Ends the training with the sample that is one too many in an epoch.
-    fn check_share(
-        &self,
-        Epoch(epoch): Epoch,
-        sample: SampleId,
-        fault: Fault,
-    ) -> Result<(), Failure> {
+    fn check_share(&self, epoch: Epoch, sample: SampleId, fault: Fault) -> Result<(), Failure> {
         let most = self.on_error.skipped_most(self.spec.samples, self.spec.world.ranks());
-        let mut left_out = self.left_out();
-        if left_out.of_epoch.0 != epoch {
-            left_out.of_epoch = (epoch, BTreeSet::new());
-        }
-        left_out.of_epoch.1.insert(sample);
-        let skipped = u32::try_from(left_out.of_epoch.1.len()).unwrap_or(u32::MAX);
-        drop(left_out);
+        let skipped = self.left_out().read_here.note(epoch, OF_THIS_READER, sample, most);
         if skipped <= most {
             return Ok(());
         }

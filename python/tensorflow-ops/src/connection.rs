@@ -74,6 +74,13 @@ impl Connection {
         reasons.into_iter().find_map(|(of, reason)| (of == sample).then_some(reason))
     }
 
+    /// Whether the agent says why it has not handed over one of these: it waits for their store then, and does not
+    /// hang.
+    pub(crate) fn waits_for_store(&self, samples: &[SampleId]) -> bool {
+        let reasons = self.client.explain(samples, EXPLAIN_TIMEOUT);
+        reasons.is_ok_and(|reasons| !reasons.is_empty())
+    }
+
     /// Takes over the lease of a batch, which its dataset calls `own`.
     pub(crate) fn lease(self: &Arc<Self>, own: BatchId, leased: &LeasedBatch) -> Lease {
         let first = leased.arena.as_ptr_range(leased.offset, leased.len);

@@ -58,7 +58,7 @@ use crate::{
 const PIECE: Duration = Duration::from_millis(100);
 
 /// An agent answers every request as soon as the cold store lets it. One that is silent for so long is
-/// given up.
+/// given up, unless it says that it waits for its store.
 const PATIENCE: Nanoseconds = Nanoseconds(60_000_000_000);
 
 /// How long to wait while TensorFlow holds as many batches as the agent stages: the wait may be for
@@ -362,7 +362,6 @@ impl Feed {
             (reply, prepared)
         });
         let mut state = self.lock();
-        state.is_receiving = false;
         match received {
             Ok((Ok(Reply::Batch(leased)), Some(staged))) => {
                 state.arrived(connection, &leased, staged);
@@ -370,10 +369,39 @@ impl Feed {
             Ok((Ok(Reply::Refused { batch, refusal }), _)) => {
                 state.refused(self.dataset.own(batch), refusal);
             }
-            Ok((Err(NextError::TimedOut), _)) => state.lose_patience(connection),
+            Ok((Err(NextError::TimedOut), _)) => state = self.lose_patience(state, connection),
             Ok((Ok(Reply::Batch(_)) | Err(_), _)) | Err(_) => state.give_up(connection),
         }
+        state.is_receiving = false;
         self.changed.notify_all();
+        state
+    }
+
+    /// After a wait in vain. An agent that says what keeps it from reading the silent batch does not hang.
+    fn lose_patience<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        connection: &Connection,
+    ) -> MutexGuard<'a, State> {
+        let Some((batch, silent)) = state.requests.silent_for(monotonic_now()) else {
+            return state;
+        };
+        if silent > PATIENCE {
+            drop(state);
+            let is_waiting = caught(|| {
+                let samples = self.cold.samples_in_job(batch).unwrap_or_default();
+                connection.waits_for_store(&samples)
+            });
+            state = self.lock();
+            if matches!(is_waiting, Ok(true)) {
+                state.requests.heard(batch, monotonic_now());
+            } else {
+                state.attempts.silent();
+                state.give_up(connection);
+            }
+        } else if silent > PATIENCE_HOLDING_ALL && connection.holds_all() {
+            state.requests.abandon(batch);
+        }
         state
     }
 
@@ -507,20 +535,9 @@ impl State {
         }
     }
 
-    /// After a wait in vain.
-    fn lose_patience(&mut self, connection: &Arc<Connection>) {
-        let Some((batch, silent)) = self.requests.silent_for(monotonic_now()) else { return };
-        if silent > PATIENCE {
-            self.attempts.silent();
-            self.give_up(connection);
-        } else if silent > PATIENCE_HOLDING_ALL && connection.holds_all() {
-            self.requests.abandon(batch);
-        }
-    }
-
     /// The agent is gone: what it did not deliver is read.
-    fn give_up(&mut self, connection: &Arc<Connection>) {
-        if self.connection.as_ref().is_some_and(|it| Arc::ptr_eq(it, connection)) {
+    fn give_up(&mut self, connection: &Connection) {
+        if self.connection.as_ref().is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), connection)) {
             self.connection = None;
             "the agent is gone, or silent".clone_into(&mut self.epoch_reads.why);
             self.requests.read_all();

@@ -142,3 +142,80 @@ fn what_an_epoch_writes_is_what_arrives_in_the_tiers() {
     assert!(epochs[0].written[0].0 > 0, "the first epoch fills the tiers");
     assert_eq!(all, world.plane.demoted, "whole grains, each copy once");
 }
+
+#[test]
+fn passes_beyond_the_epochs_of_the_job_are_counted_together_behind_those_of_the_job() {
+    let mut world = Play::new(&settings(policy::Kind::None, 8, 1, OnError::Fail));
+    world.drain();
+    let (connection, rank) = (world.trainers[0].connection, Rank(0));
+    for epoch in [2, 3, 4, u32::MAX] {
+        let tally = Tally {
+            self_read_batches: 2,
+            self_read_samples: 8,
+            self_read_bytes: Bytes(100),
+            self_read: Nanoseconds(7),
+            ..Tally::empty(Epoch(epoch))
+        };
+        world.tell(Event::Tallied { connection, rank, tally });
+    }
+    let progress = world.session.progress();
+    let read: Vec<_> = progress.epochs.iter().map(|it| (it.self_read_batches, it.stall)).collect();
+    let (none, last, beyond) = ((0, Nanoseconds(0)), (2, Nanoseconds(7)), (6, Nanoseconds(21)));
+    assert_eq!(read, [none, none, last, beyond]);
+    assert_eq!((progress.epochs_of_job().count(), progress.beyond_batches()), (3, 6));
+    assert_eq!(progress.epochs[3].self_read, Bytes(300));
+}
+
+/// A job whose trainer took three batches, and waits since then for two that are refused in the end for this fault of
+/// a sample. Returns for how long.
+fn refused_for(fault: Fault, on_error: OnError) -> (Play, Nanoseconds) {
+    let mut world = Play::new(&settings(policy::Kind::None, 40, 1, on_error));
+    world.cold_fault = fault;
+    world.drain();
+    for _ in 0..3 {
+        while world.ask(0) {}
+        assert!(world.take(0));
+    }
+    let taken = world.session.progress().taken.as_ref().unwrap().at;
+    world.now.0 += 15_000_000_000;
+    while world.trainers[0].refused.is_empty() {
+        world.end_one(0, 100);
+    }
+    let waited = Nanoseconds(world.now.0 - taken.0);
+    (world, waited)
+}
+
+#[test]
+fn refusals_that_end_a_training_are_no_served_batches_and_were_waited_for_once() {
+    let (world, waited) = refused_for(Fault::Io, SKIP_ALL);
+    let epoch = &world.session.progress().epochs[0];
+    assert_eq!((epoch.batches, epoch.refused_batches()), (3, 2), "both that were asked for");
+    assert_eq!((epoch.causes.unanswered, epoch.causes.total()), (waited, epoch.stall));
+    assert_eq!(world.session.progress().waits.max(), waited);
+    assert!(waited.0 > 15_000_000_000);
+}
+
+#[test]
+fn a_refusal_for_what_a_sample_is_was_no_wait_for_its_store() {
+    let (world, _) = refused_for(Fault::Vanished, OnError::Fail);
+    let epoch = &world.session.progress().epochs[0];
+    assert_eq!((epoch.batches, epoch.refused_batches()), (3, 2));
+    assert_eq!(epoch.causes.unanswered, Nanoseconds(0));
+}
+
+#[test]
+fn a_refused_batch_that_a_trainer_reads_itself_counts_once_and_so_does_the_wait_for_its_answer() {
+    let (mut world, waited) = refused_for(Fault::Io, OnError::Fail);
+    let tally = Tally {
+        self_read_batches: 1,
+        unanswered: Nanoseconds(waited.0 + 5),
+        self_read: Nanoseconds(40),
+        ..Tally::empty(Epoch(0))
+    };
+    let connection = world.trainers[0].connection;
+    world.tell(Event::Tallied { connection, rank: Rank(0), tally });
+    let epoch = &world.session.progress().epochs[0];
+    assert_eq!((epoch.self_read_batches, epoch.refused_batches()), (1, 1));
+    assert_eq!(epoch.causes.unanswered.0, waited.0 + 5);
+    assert_eq!((epoch.causes.total(), epoch.causes.self_read), (epoch.stall, Nanoseconds(40)));
+}

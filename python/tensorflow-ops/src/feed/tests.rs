@@ -344,6 +344,55 @@ fn a_job_goes_without_a_share_of_its_samples_in_an_epoch_and_no_more() {
 }
 
 #[test]
+fn the_samples_that_a_rank_goes_without_are_counted_apart_where_it_reads_two_epochs_by_turns() {
+    let mut job = Job::new();
+    job.briefing.on_error = OnError::Skip(SkipShare(250_000));
+    let feed = job.feed();
+    for sample in [0, 2, 5] {
+        fs::remove_file(job.directory.path().join(format!("data/class/{sample}.jpg"))).unwrap();
+    }
+    for (epoch, step) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        assert!(take(&feed, batch(epoch, step)).is_ok());
+    }
+    for epoch in [0, 1] {
+        let failure = take(&feed, batch(epoch, 2)).err().unwrap();
+        assert!(failure.message.contains("3 samples of this rank's epoch"), "{failure:?}");
+    }
+}
+
+#[test]
+fn an_agent_is_given_up_after_its_silence_unless_it_says_that_it_waits_for_its_store() {
+    let job = Job::new();
+    let agent = job.agent();
+    let (feed, id) = job.feed_of(&agent);
+    let connection = feed.lock().connection.clone().unwrap();
+    feed.lock().requests.enter(batch(0, 1), Nanoseconds(0));
+    feed.lock().requests.sent(batch(0, 1), Nanoseconds(0));
+    let lose_patience = |reasons: &[&str]| {
+        // It was silent since the host has started.
+        feed.lock().requests.heard(batch(0, 1), Nanoseconds(0));
+        thread::scope(|scope| {
+            let call = scope.spawn(|| drop(feed.lose_patience(feed.lock(), &connection)));
+            let event = agent.event();
+            let ClientEvent::ExplanationWanted { request, samples, .. } = event else {
+                panic!("{event:?}")
+            };
+            assert_eq!(samples, [SampleId(2), SampleId(3)]);
+            assert!(feed.is_connected(), "it is asked without the lock");
+            let reasons = samples.into_iter().zip(reasons.iter().map(|it| (*it).to_owned()));
+            agent.server.explain(id, request, reasons);
+            call.join().unwrap();
+        });
+    };
+    lose_patience(&["cannot read class/2.jpg: the store is away"]);
+    assert!(feed.is_connected() && !feed.lock().requests.is_to_read(batch(0, 1)));
+    let (_, silent) = feed.lock().requests.silent_for(monotonic_now()).unwrap();
+    assert!(silent < PATIENCE, "it is asked again only after as long");
+    lose_patience(&[]);
+    assert!(!feed.is_connected() && feed.lock().requests.is_to_read(batch(0, 1)));
+}
+
+#[test]
 fn a_batch_is_read_from_the_cold_store_only_while_it_is_wanted() {
     let job = Job::new();
     let dataset = NamedDataset::find(&job.briefing, None).unwrap();

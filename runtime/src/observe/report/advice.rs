@@ -210,7 +210,7 @@ impl RunFigures<'_> {
         given: BytesPerSecond,
         computing: f64,
     ) -> Option<Candidate> {
-        if self.progress.epochs.len() < 2 {
+        if self.progress.epochs_of_job().count() < 2 {
             return None;
         }
         let affordable = whole(number(given.0) * computing / MARGIN);
@@ -378,9 +378,14 @@ impl RunFigures<'_> {
         {
             return None;
         }
-        let text = "trainers read samples that the job's `order` does not have in this batch: use \
-                    TierLoader, which follows it, a sampler that yields exactly this order, or \
-                    `shuffle: published` with `tierfeed.torch.announce`";
+        let self_read: u64 = self.progress.epochs.iter().map(|it| it.self_read_batches).sum();
+        let text = if self.progress.beyond_batches() * 2 > self_read {
+            "the training makes more passes than the job has `epochs`, and no agent stages those: raise `epochs`"
+        } else {
+            "trainers read samples that the job's `order` does not have in this batch: use TierLoader, which \
+             follows it, a sampler that yields exactly this order, or `shuffle: published` with \
+             `tierfeed.torch.announce`"
+        };
         Some(Candidate::new(Advice::new("order", text), Premise::Waited(StallCause::SelfRead)))
     }
 

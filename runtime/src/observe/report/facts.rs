@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tierfeed_core::{
     id::{Epoch, SampleId},
     order::Spec,
-    session::{Cycle, LookAhead, Progress, StallBreakdown, StallCause},
+    session::{Cycle, EpochProgress, LookAhead, Progress, StallBreakdown, StallCause},
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
 };
@@ -108,7 +108,8 @@ impl Facts<'_> {
         let readers = self.waiting().readers;
         let cached: u64 = self.tiers.iter().map(|tier| tier.cache_bytes).sum();
         let reached = self.progress.epochs.iter().rposition(|epoch| {
-            epoch.batches + epoch.self_read_batches + epoch.cold.0 + epoch.ahead.0 > 0
+            let batches = epoch.batches + epoch.self_read_batches + epoch.refused_batches();
+            batches + epoch.cold.0 + epoch.ahead.0 > 0
         });
         let epochs = self.progress.epochs.iter().take(reached.map_or(0, |last| last + 1));
         (0..).zip(epochs).map(move |(number, epoch)| {
@@ -162,7 +163,9 @@ impl Facts<'_> {
         let present = u32::try_from(present.len()).unwrap_or(u32::MAX);
         Batches {
             served: epochs.clone().map(|epoch| epoch.batches).sum(),
-            self_read: epochs.map(|epoch| epoch.self_read_batches).sum(),
+            self_read: epochs.clone().map(|epoch| epoch.self_read_batches).sum(),
+            beyond: self.progress.beyond_batches(),
+            refused: epochs.map(EpochProgress::refused_batches).sum(),
             absent_ranks: ranks.saturating_sub(present),
             ranks,
         }
@@ -231,7 +234,7 @@ impl Facts<'_> {
 
     pub(super) fn by_tier(
         &self,
-        of: impl Fn(&tierfeed_core::session::EpochProgress, usize) -> u64,
+        of: impl Fn(&EpochProgress, usize) -> u64,
     ) -> BTreeMap<&'static str, u64> {
         let mut sums = self.no_tier_read();
         for epoch in &self.progress.epochs {

@@ -57,6 +57,7 @@ fn epoch(cold: u64, main: u64, cxl: u64, stall_ms: u64) -> EpochProgress {
             tiers: vec![Nanoseconds(0); 2],
             ..StallBreakdown::default()
         },
+        refused: BTreeMap::new(),
     }
 }
 

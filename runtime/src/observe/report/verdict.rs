@@ -41,6 +41,10 @@ pub(super) struct Batches {
     pub(super) served: u64,
     /// Read from the cold store by the trainers themselves.
     pub(super) self_read: u64,
+    /// Those of them in passes beyond the epochs of the job.
+    pub(super) beyond: u64,
+    /// Refused because of a sample, and not read by the trainers either.
+    pub(super) refused: u64,
     /// Ranks of the node that used none.
     pub(super) absent_ranks: u32,
     /// Ranks of the node.
@@ -124,9 +128,9 @@ impl StallSummary {
 
     /// The sentence; `kinds` are the tiers.
     pub(super) fn sentence(&self, kinds: &[Kind]) -> String {
-        let Batches { served, self_read, absent_ranks, ranks } = self.batches;
-        let used = served + self_read;
-        if used == 0 {
+        let Batches { served, self_read, beyond, refused, absent_ranks, ranks } = self.batches;
+        let asked = served + self_read + refused;
+        if asked == 0 {
             return if self.wall_s > 0.0 {
                 format!("no batch was used; trainers were connected for {}", time(self.wall_s))
             } else if self.were_there {
@@ -136,9 +140,15 @@ impl StallSummary {
             };
         }
         let who = if self.has_workers { "loader workers" } else { "trainers" };
-        let mut sentence = format!("{served} of {used} batches served by the agent");
+        let mut sentence = format!("{served} of {asked} batches served by the agent");
         if self_read > 0 {
             sentence.push_str(&format!(", {self_read} read by the {who} themselves"));
+        }
+        if beyond > 0 {
+            sentence.push_str(&format!(" ({beyond} in passes beyond the job's `epochs`)"));
+        }
+        if refused > 0 {
+            sentence.push_str(&format!(", {refused} refused for unreadable samples"));
         }
         if absent_ranks > 0 {
             sentence.push_str(&format!("; {absent_ranks} of {ranks} ranks used none"));
@@ -262,7 +272,8 @@ mod tests {
     const TWO: ReaderStats =
         ReaderStats { were_there: true, readers_max: 2, has_workers: false, starved: None };
 
-    const ALL: Batches = Batches { served: 40, self_read: 0, absent_ranks: 0, ranks: 2 };
+    const ALL: Batches =
+        Batches { served: 40, self_read: 0, beyond: 0, refused: 0, absent_ranks: 0, ranks: 2 };
 
     fn causes(cold: u64, cxl: u64, hand_off: u64) -> StallBreakdown {
         StallBreakdown {
@@ -330,6 +341,23 @@ mod tests {
         };
         assert_eq!(idle(ReaderStats::default()), "no batch was used: no trainer connected");
         assert_eq!(idle(TWO), "no batch was used: trainers left as soon as they had connected");
+    }
+
+    #[test]
+    fn batches_of_further_passes_and_refused_ones_are_not_served_and_a_refusal_was_waited_for() {
+        let beyond = Batches { served: 15, self_read: 75, beyond: 75, ..ALL };
+        let direct = StallBreakdown { self_read: Nanoseconds(8 * S), ..StallBreakdown::none(2) };
+        let said_beyond = said(&direct, 0, TWO, beyond);
+        let expected = "15 of 90 batches served by the agent, 75 read by the trainers themselves (75 in passes \
+                        beyond the job's `epochs`); trainers waited 4 s of 20 s";
+        assert!(said_beyond.starts_with(expected), "{said_beyond}");
+        let refused = Batches { served: 0, refused: 1, ..ALL };
+        let waited = StallBreakdown { unanswered: Nanoseconds(6 * S), ..StallBreakdown::none(2) };
+        assert_eq!(
+            said(&waited, 0, TWO, refused),
+            "0 of 1 batches served by the agent, 1 refused for unreadable samples; trainers waited 3 s of \
+             20 s (15.0 %): 100 % for an answer of the agent without a batch"
+        );
     }
 
     #[test]

@@ -69,16 +69,16 @@ impl RunFigures<'_> {
     /// The epoch that waited longest for `cause`, of those of which at least half was read, and how long each
     /// rank computed in it.
     pub(super) fn worst_epoch(&self, cause: StallCause) -> Option<(&EpochProgress, f64)> {
-        let epochs = &self.progress.epochs;
-        let most = epochs.iter().map(used).max().filter(|most| *most > 0)?;
+        let epochs = || self.progress.epochs_of_job();
+        let most = epochs().map(used).max().filter(|most| *most > 0)?;
         let waited = |epoch: &&EpochProgress| {
             let part = epoch.causes.parts().find(|(other, _)| *other == cause);
             part.map(|(_, time)| time)
         };
-        let whole = epochs.iter().filter(|epoch| used(epoch) * 2 > most);
+        let whole = epochs().filter(|epoch| used(epoch) * 2 > most);
         // The last of equals: what it shows is steady.
         let epoch = whole.max_by_key(waited)?;
-        let all: u64 = epochs.iter().map(used).sum();
+        let all: u64 = self.progress.epochs.iter().map(used).sum();
         Some((epoch, self.computing() * number(used(epoch)) / number(all)))
     }
 
