@@ -192,7 +192,7 @@ impl Pace {
             self.free_at[at] = free_at;
             let answered_at = begin.max(self.answered_at[at]).saturating_add(answers);
             self.answered_at[at] = answered_at;
-            let moved = free_at.saturating_sub(rate.burst).max(answered_at).max(begin);
+            let moved = free_at.saturating_sub(rate.burst).max(answered_at);
             let arrival = moved.saturating_add(rate.speed.latency.0);
             if arrival > ready {
                 (ready, last) = (arrival, Some(at));
