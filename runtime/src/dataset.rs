@@ -20,6 +20,8 @@ use tierfeed_dataset::{
 use tierfeed_transform_worker::has_landlock;
 use tierfeed_workload_analyzer::job::FurtherDataset;
 
+use crate::whole_file::is_unfinished;
+
 /// No process takes longer to write a file that is kept for later runs.
 const UNFINISHED_FOR_MAX: Duration = Duration::from_secs(3600);
 
@@ -100,8 +102,7 @@ fn remove_oldest(folder: &Path, extension: &str, files_max: usize) -> io::Result
 fn remove_unfinished(folder: &Path, now: SystemTime) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let extension = path.extension().unwrap_or_default();
-        if extension.as_encoded_bytes().starts_with(b"new-")
+        if is_unfinished(&path)
             && let Some(metadata) = if_there(fs::symlink_metadata(&path))?
         {
             // A link has the modification time of its file, but changes when it is made.

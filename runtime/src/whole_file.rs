@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use tempfile::NamedTempFile;
+
 /// Replaces a file by one that all may read whom the umask lets.
 ///
 /// # Errors
@@ -25,14 +27,30 @@ pub fn write_secret(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     replace(path, 0o600, content.as_ref())
 }
 
+/// How the extension of a new file begins that has no name yet, as of a process that was killed meanwhile.
+pub(crate) const UNFINISHED: &str = "new-";
+
+/// Whether this is the name of a new file that has no name of its own yet.
+pub(crate) fn is_unfinished(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    extension.as_encoded_bytes().starts_with(UNFINISHED.as_bytes())
+}
+
 fn replace(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut beside = tempfile::Builder::new()
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(parent.unwrap_or(Path::new(".")))?;
+    let mut beside = new_beside(path, mode)?;
     beside.write_all(content)?;
     // Closed first: NFS shows other hosts what was written before that.
     Ok(beside.into_temp_path().persist(path)?)
+}
+
+fn new_beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(format!(".{UNFINISHED}"));
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(parent.unwrap_or(Path::new(".")))
 }
 
 #[cfg(test)]
@@ -50,6 +68,15 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "now");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_process_leaves_is_known_as_unfinished() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("17.sizes");
+        let left = new_beside(&path, 0o666).unwrap();
+        assert!(is_unfinished(left.path()), "{left:?}");
+        assert!(!is_unfinished(&path));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use tierfeed_dataset::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::DatasetError;
+use crate::whole_file::UNFINISHED;
 
 /// The most indexes that are kept.
 pub const INDEXES_MAX: usize = 16;
@@ -97,7 +98,7 @@ impl IndexCache {
 
 /// Links a file to another name and replaces what is there; copies it to another file system.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
-    let beside = to.with_extension(format!("new-{}", std::process::id()));
+    let beside = to.with_extension(format!("{UNFINISHED}{}", std::process::id()));
     let made = fs::hard_link(from, &beside).or_else(|_| fs::copy(from, &beside).map(drop));
     let moved = made.and_then(|()| fs::rename(&beside, to));
     // A rename between two links of the same file removes neither.
