@@ -325,13 +325,8 @@ impl Index {
         self.image.contents().stated
     }
 
-    /// The classes in the order of their labels. Invalid UTF-8 in a name is replaced.
-    pub fn class_names(&self) -> Vec<String> {
-        self.class_names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
-    }
-
-    /// The same as the file system has them.
-    pub fn class_names_os(&self) -> &[OsString] {
+    /// The classes in the order of their labels, as the file system has their names.
+    pub fn class_names(&self) -> &[OsString] {
         &self.class_names
     }
 

@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::CString,
+    ffi::{CString, OsString},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, TryLockError},
 };
@@ -386,10 +386,10 @@ impl ColdReader {
         self.on_error.skipped_most(samples, ranks)
     }
 
-    /// The classes in the order of their labels.
+    /// The classes in the order of their labels, decoded as paths are.
     #[getter]
-    fn class_names(&self) -> Vec<String> {
-        self.index.class_names()
+    fn class_names(&self) -> Vec<OsString> {
+        self.index.class_names().to_vec()
     }
 
     /// The name of `sample` in messages: its file, or its key in a bucket.

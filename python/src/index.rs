@@ -141,7 +141,7 @@ impl Index {
     /// The classes in the order of their labels, decoded as paths are.
     #[getter]
     fn class_names(&self) -> Vec<OsString> {
-        self.index().class_names_os().to_vec()
+        self.index().class_names().to_vec()
     }
 
     /// Identifies the dataset: the xxh3-64 of its index.
