@@ -143,17 +143,12 @@ fn few_samples(draft: &Draft<'_>, sized: &SizedJob) -> Option<String> {
     let samples = sized.index()?.len();
     let (batch_size, _) = draft.batch_size;
     let ranks = draft.ranks.map_or(1, |(nodes, ranks)| nodes * ranks);
-    let what = match draft.dataset.format.as_str() {
-        "files" => "a sample is a whole file, whose lines or rows are none",
-        "parquet" => "a sample is a row group",
-        "arrow" => "a sample is a record batch",
-        _ => "docs/formats.md says what a sample is",
-    };
-    (samples / ranks < batch_size).then(|| {
-        format!(
-            "{samples} samples for {ranks} ranks are fewer than a batch of {batch_size}: {what}"
-        )
-    })
+    tierfeed_runtime::dataset::few_samples(
+        &sized.file.job.dataset.format,
+        samples,
+        ranks,
+        batch_size,
+    )
 }
 
 /// Before any work: a job file that is there stays.
