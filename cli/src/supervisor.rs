@@ -95,6 +95,12 @@ impl Supervisor {
         Ok(trainers)
     }
 
+    /// Says that this process waits, and does not hang.
+    pub(crate) fn wait(&self) {
+        // An error means that it is gone, which is heard.
+        let _ = say(&self.line, words::WAITS);
+    }
+
     /// Prints a text to the standard output of the user.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         let text = serde_json::to_string(text).map_err(Failure::work)?;

@@ -8,6 +8,9 @@ use tierfeed_core::fleet::training::Cause;
 
 use crate::ending::RankEnd;
 
+/// The agent waits for ranks or other nodes, and does not hang.
+pub(crate) const WAITS: &str = "waits";
+
 /// `failed CODE` or `asked SIGNAL`.
 pub(crate) fn word(cause: Cause) -> String {
     match cause {

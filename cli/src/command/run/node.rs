@@ -172,8 +172,7 @@ impl NodeRun<'_> {
                 return done;
             }
             if let Ranks::Supervisor(supervisor) = self.ranks {
-                // An error means that it is gone, which is heard.
-                let _ = supervisor.print("");
+                supervisor.wait();
             }
         }
     }

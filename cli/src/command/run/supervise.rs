@@ -235,8 +235,7 @@ impl AgentProcess {
 fn print(said: &str) -> Result<(), Failure> {
     let Some(text) = said.strip_prefix("print ") else { return Ok(()) };
     let text: String = serde_json::from_str(text).map_err(Failure::work)?;
-    // An empty one says that the agent still waits.
-    if text.is_empty() { Ok(()) } else { output::lines(&text) }
+    output::lines(&text)
 }
 
 #[cfg(test)]
@@ -265,7 +264,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_that_speaks_while_it_waits_is_waited_for() {
-        let waits = "for _ in 1 2 3 4 5 6; do echo 'print \"\"'; sleep 0.5; done; exit 9";
-        assert_eq!(code_beside(waits, Duration::from_secs(2)).await, 9);
+        let waits =
+            format!("for _ in 1 2 3 4 5 6; do echo {}; sleep 0.5; done; exit 9", words::WAITS);
+        assert_eq!(code_beside(&waits, Duration::from_secs(2)).await, 9);
     }
 }
