@@ -74,7 +74,7 @@ pub struct Outage {
     readable_at: Option<Nanoseconds>,
     /// The first failure since something was readable.
     since: Option<Nanoseconds>,
-    /// The latest failure.
+    /// When a read failed last, whether or not the store could be read since.
     failed_at: Option<Nanoseconds>,
     said_at: Option<Nanoseconds>,
     /// Whether its end is to be told too.

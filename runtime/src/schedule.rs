@@ -339,6 +339,7 @@ fn why_left_out(role: Role, found: &FoundTier, cold: &Figures) -> Option<String>
             found.location
         ));
     }
+    // From few bytes, a page cache or a busy moment would decide.
     if cold.is_rough {
         return None;
     }

@@ -27,7 +27,7 @@ pub struct Figures {
     pub bandwidth: Option<BytesPerSecond>,
     /// Where these figures come from, in words.
     pub from: String,
-    /// Whether too little was read for more than an idea.
+    /// Whether so few bytes were read that the rate may be wrong by an order of magnitude.
     pub is_rough: bool,
 }
 

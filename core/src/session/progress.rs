@@ -95,7 +95,7 @@ impl EpochProgress {
 /// that it has read them itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// How many.
+    /// Batches that were refused.
     pub batches: u64,
     /// For how long the rank waited for its store then, as far as no tally has told that.
     pub waited: Nanoseconds,
