@@ -69,11 +69,14 @@ fn a_training_may_save_for_as_long_as_it_likes_and_a_second_sigterm_is_no_sigkil
 
 #[test]
 fn a_second_interrupt_and_a_grace_that_is_over_kill_a_training() {
-    let script = "trap '' INT TERM; echo ready >>said; while :; do sleep 0.01; done";
+    let script = "trap 'echo interrupted >>said' INT; trap '' TERM; echo ready >>said; \
+                  while :; do sleep 0.01; done";
     let fixture = Fixture::new();
     let mut run = Running::start(&mut run_of(&fixture, script));
     all_ranks_say(&fixture, "ready");
     run.signal("-INT");
+    // The kernel takes two that wait at the same time for one.
+    all_ranks_say(&fixture, "interrupted");
     run.signal("-INT");
     run.ends_with(137);
     let fixture = Fixture::new();
