@@ -111,6 +111,10 @@ fn a_part_of_an_arena_is_given_back_and_used_again() {
     rig.run(Operation::TrimArena { rank: RANK, offset, len }).unwrap();
     rig.plane.free(Memory::Arena(RANK));
     rig.add_chunk(SCRATCH, 9).unwrap();
+    // The thread that fetched may let go of the arena only after it has answered.
+    while rig.plane.usage().arenas == Bytes(ARENA.0 - len.0) {
+        std::thread::yield_now();
+    }
     assert_eq!(rig.plane.usage().arenas, Bytes(0), "what was given back is not counted twice");
     let late = rig.run(Operation::RestoreArena { rank: RANK, offset, len });
     assert!(late.is_err(), "an arena that is closed stays closed");
