@@ -116,9 +116,8 @@ impl ImageSizes {
             Err(last) => {
                 tracing::debug!(sample = samples[at].0, error = %last, "the head of an image");
                 unread.fetch_add(1, Ordering::Relaxed);
-                let failures = in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-                if failures >= failures_max {
-                    end.get_or_init(|| ScanError::Unreadable { failures, last });
+                if in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= failures_max {
+                    end.get_or_init(|| ScanError::Unreadable { failures: failures_max, last });
                 }
             }
         };
