@@ -43,6 +43,9 @@ use crate::{
 /// How often the agent says that it still waits, for ranks or other nodes.
 const SAID_EVERY: Duration = Duration::from_secs(30);
 
+/// An agent that is starting has so long to leave the job when a signal comes.
+const LEAVES_WITHIN: Duration = Duration::from_secs(2);
+
 /// One node of a run.
 #[derive(Debug)]
 pub(super) struct NodeRun<'a> {
@@ -222,9 +225,20 @@ impl NodeRun<'_> {
             measured_transforms: environment::measured_transforms(),
         };
         let (stop_agent, agent_shutdown) = shutdown::channel();
+        let mut start = Box::pin(Agent::start(settings, agent_shutdown));
         let agent = tokio::select! {
-            agent = Box::pin(Agent::start(settings, agent_shutdown)) => agent.map_err(of_agent)?,
-            signal = signals.next() => return Ok((Ending::Unstarted(signal), None)),
+            agent = &mut start => agent.map_err(of_agent)?,
+            signal = signals.next() => {
+                stop_agent.pull();
+                // One that has joined leaves, so that the manager does not wait for it.
+                let leave = async {
+                    if let Ok(agent) = start.await {
+                        drop(agent.run().await);
+                    }
+                };
+                drop(timeout(LEAVES_WITHIN, leave).await);
+                return Ok((Ending::Unstarted(signal), None));
+            }
         };
         let agent = tokio::spawn(agent.run());
         let ending = self.train(job.job(), control, others, signals).await;

@@ -3,6 +3,7 @@
 
 use std::{
     env,
+    ops::ControlFlow,
     os::{
         fd::OwnedFd,
         unix::{net::UnixStream as Pair, process::ExitStatusExt as _},
@@ -53,8 +54,11 @@ async fn supervise(arguments: &Run) -> Result<(), Failure> {
     let mut signals = Signals::listen(&PASSED_ON).map_err(Failure::work)?;
     let mut agent = AgentProcess::start().map_err(Failure::Work)?;
     let left_behind = LeftBehind::adopt(agent.pid()).map_err(Failure::work)?;
-    let Some(variables) = agent.is_ready(&mut signals).await? else {
-        return agent.exit(None, &mut signals, CONCLUDES_WITHIN).await;
+    let variables = match agent.is_ready(&mut signals).await? {
+        ControlFlow::Continue(variables) => variables,
+        ControlFlow::Break(ending) => {
+            return agent.exit(ending, &mut signals, CONCLUDES_WITHIN).await;
+        }
     };
     let trainers = match start(arguments, &variables, left_behind) {
         Ok(trainers) => trainers,
@@ -122,8 +126,11 @@ impl AgentProcess {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
 
-    /// The variables of the trainers, once it is ready for them; `None` if it ends instead.
-    async fn is_ready(&mut self, signals: &mut Signals) -> Result<Option<Vec<Variables>>, Failure> {
+    /// The variables of the trainers, once it is ready for them, unless it ends, as it was asked to or by itself.
+    async fn is_ready(
+        &mut self,
+        signals: &mut Signals,
+    ) -> Result<ControlFlow<Option<Ending>, Vec<Variables>>, Failure> {
         let mut stopped = None;
         let mut kill_at = None;
         loop {
@@ -137,19 +144,21 @@ impl AgentProcess {
                 }
                 () = deadline::reached(kill_at) => {
                     self.kill();
-                    return Ok(None);
+                    None
                 }
             };
-            let Some(heard) = heard else { return Ok(None) };
+            let Some(heard) = heard else {
+                return Ok(ControlFlow::Break(stopped.map(Ending::Unstarted)));
+            };
             let Some(start) = heard.strip_prefix("start ") else { continue };
             if let Some(signal) = stopped {
                 let status = ExitStatus::from_raw(signal as i32);
                 let end = RankEnd { status, asked: Some(signal) };
                 self.say(&words::ended(end)).await;
-                return Ok(None);
+                return Ok(ControlFlow::Break(Some(Ending::Unstarted(signal))));
             }
             let variables = serde_json::from_str(start).map_err(Failure::work)?;
-            return Ok(Some(variables));
+            return Ok(ControlFlow::Continue(variables));
         }
     }
 
@@ -260,6 +269,20 @@ mod tests {
         for hangs in ["kill -STOP $$", "exec >&-; exec sleep 600"] {
             assert_eq!(code_beside(hangs, Duration::from_millis(50)).await, 7, "{hangs}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_signal_is_the_end_of_a_run_also_if_its_starting_agent_was_killed() {
+        let agent = "read asked <&1; kill -KILL $$";
+        let mut agent = AgentProcess::of(Command::new("sh").args(["-c", agent])).unwrap();
+        let (tell, signals) = mpsc::channel(1);
+        let mut signals = Signals::told(signals);
+        tell.send(Signal::SIGTERM).await.unwrap();
+        let ControlFlow::Break(ending) = agent.is_ready(&mut signals).await.unwrap() else {
+            panic!("it never was ready")
+        };
+        let ended = agent.exit(ending, &mut signals, CONCLUDES_WITHIN).await;
+        assert_eq!(ended.unwrap_err().code(), 128 + 15);
     }
 
     #[tokio::test]
