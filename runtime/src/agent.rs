@@ -98,6 +98,9 @@ use crate::{
     transport::token::Token,
 };
 
+/// The time that a call to register has when the shutdown comes: the manager waits for a node that has registered.
+const REGISTERS_WITHIN: Duration = Duration::from_millis(250);
+
 /// How often the agent measures the memory of the node and reports to the manager.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -236,8 +239,11 @@ impl Agent {
     pub async fn start(mut settings: Settings, mut shutdown: Shutdown) -> Result<Self, AgentError> {
         let calibration = settings.calibration.take();
         let joined = tokio::select! {
-            () = shutdown.recv() => return Err(AgentError::Ended),
             joined = join::join(&settings, calibration) => joined?,
+            () = async {
+                shutdown.recv().await;
+                tokio::time::sleep(REGISTERS_WITHIN).await;
+            } => return Err(AgentError::Ended),
         };
         start::warn_of_few_samples(&joined);
         start::agent(joined, settings, shutdown).await
