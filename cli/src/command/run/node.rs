@@ -231,11 +231,11 @@ impl NodeRun<'_> {
             signal = signals.next() => {
                 stop_agent.pull();
                 // One that has joined leaves, so that the manager does not wait for it.
-                let leave = async {
+                let leave = Box::pin(async {
                     if let Ok(agent) = start.await {
-                        drop(agent.run().await);
+                        drop(Box::pin(agent.run()).await);
                     }
-                };
+                });
                 drop(timeout(LEAVES_WITHIN, leave).await);
                 return Ok((Ending::Unstarted(signal), None));
             }
