@@ -26,7 +26,6 @@ pub mod budget;
 pub mod depth;
 pub mod launch;
 pub mod members;
-pub mod peers;
 pub mod revision;
 pub mod schedule;
 pub mod training;

@@ -5,16 +5,11 @@
 //! these bytes and of transforming.
 
 pub mod bound;
-pub mod curve;
 pub mod depth;
 mod evenness;
 mod figures;
-pub mod minimum;
 pub mod node_model;
-pub mod peers;
-mod plot;
 pub mod replay;
-pub mod trace;
 pub mod wear;
 pub mod whole_job;
 
@@ -27,8 +22,7 @@ use tierfeed_core::{
     retention::{partition::Member, policy},
     session,
     simulator::{
-        LateStart, Machine, Model, Observer, Outcome, Peers, Read, StepOutcome, simulate_through,
-        warm_up,
+        LateStart, Machine, Model, Observer, Outcome, Peers, StepOutcome, simulate_through, warm_up,
     },
     tier::{Kind, Speed},
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -38,7 +32,6 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub use evenness::Evenness;
 pub use figures::Figures;
-pub use plot::{PlottedPolicy, plot};
 
 use self::{
     evenness::{EvennessSums, StepEvenness},
@@ -282,10 +275,6 @@ struct EvennessObserver<'a, O> {
 
 impl<O: Observer> Observer for EvennessObserver<'_, O> {
     type Stop = O::Stop;
-
-    fn read(&mut self, read: &Read) {
-        self.observer.read(read);
-    }
 
     fn step(&mut self, step: &StepOutcome) -> ControlFlow<O::Stop> {
         if let Some(evenness) = self.evenness.get_mut(step.epoch.0 as usize) {

@@ -50,7 +50,6 @@ use tierfeed_resource_gatherer::classify::RATIO_MAX;
 use tierfeed_workload_analyzer::{Job, demand::Demand, job::Verify};
 
 pub(crate) use self::form::may_depend_on_own_lengths;
-pub(crate) use self::order::fastest_first;
 pub use self::{
     form::{PreparedLength, Settled, TransformTerms},
     look_ahead::Phases,

@@ -8,13 +8,9 @@ use clap::{
 };
 use tierfeed_core::{
     retention::policy,
-    tier,
     units::{BytesPerSecond, Nanoseconds},
 };
-use tierfeed_runtime::predict::{
-    node_model::{Change, parse_kind},
-    whole_job::Moment,
-};
+use tierfeed_runtime::predict::whole_job::Moment;
 
 use crate::nodes_report::NodesReport;
 
@@ -85,14 +81,8 @@ pub(crate) struct Plan {
     /// Predicts this epoch alone, numbered from 0, from a few epochs before it: in a minute what a run of 90
     /// epochs takes an hour for.
     #[arg(long, value_name = "NUMBER", requires = "simulate",
-          conflicts_with_all = ["plot", "trace", "cost", "minimum", "replay"])]
+          conflicts_with_all = ["cost", "replay"])]
     pub(crate) epoch: Option<u32>,
-    /// Draws stalls and cold reads over the steps into this file, as SVG; simulates.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
-    /// Writes every simulated read into this file, one line of JSON each; simulates.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
     /// Which node of the job is predicted or printed; all are taken to be like this one [default: 0, and
     /// all of them where only the order is printed].
     #[arg(long, value_name = "NUMBER")]
@@ -103,43 +93,22 @@ pub(crate) struct Plan {
     pub(crate) all_nodes: bool,
     /// Prints every batch: epoch, step, rank and sample numbers, one batch a line. With --policy each
     /// sample stands with where it will come from, such as 17:cxl-memory or 17:cold.
-    #[arg(long, conflicts_with_all = ["simulate", "json", "plot", "trace"])]
+    #[arg(long, conflicts_with_all = ["simulate", "json"])]
     pub(crate) dump: bool,
     /// Prints the schedule that the manager gives the agent of a node like this one: its tiers in order with
     /// their use and the reasons, depth, windows and room for look-ahead.
-    #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "dump", "what_if", "minimum",
-          "cost", "peers", "all_nodes", "step_time", "transform_time", "cold_bandwidth", "cold_latency"])]
+    #[arg(long, conflicts_with_all = ["policy", "simulate", "dump", "cost", "all_nodes",
+          "step_time", "transform_time", "cold_bandwidth", "cold_latency"])]
     pub(crate) schedule: bool,
     /// Repeats the run of this run directory with the schedules that its manager recorded, each from the epoch
     /// in which it was applied, and compares the decisions; ends with 1 if they differ.
     #[arg(long, value_name = "RUN_DIR", requires = "simulate",
-          conflicts_with_all = ["policy", "plot", "trace", "dump", "what_if", "minimum", "cost", "peers",
-          "all_nodes", "schedule", "tiers", "transform_time"])]
+          conflicts_with_all = ["policy", "dump", "cost", "all_nodes", "schedule",
+          "tiers", "transform_time"])]
     pub(crate) replay: Option<PathBuf>,
-    /// Compares the node with one whose tiers are changed, such as cxl=64GiB,scratch=none; by closed forms,
-    /// and with --simulate by running both. Tiers are main, cxl, scratch and storage.
-    #[arg(long, value_name = "CHANGES", value_delimiter = ',',
-          conflicts_with_all = ["dump", "plot", "trace"])]
-    pub(crate) what_if: Vec<Change>,
-    /// Says how little memory keeps the trainers from waiting after the first epoch: in each tier with the
-    /// others as they are, or in the one that is named; with --simulate runs the job with it.
-    #[arg(long, value_name = "TIER", num_args = 0..=1, require_equals = true, value_parser = parse_kind,
-          conflicts_with_all = ["dump", "plot", "trace", "what_if"])]
-    #[expect(
-        clippy::option_option,
-        reason = "an option whose value may be left out, as clap has it"
-    )]
-    pub(crate) minimum: Option<Option<tier::Kind>>,
     /// Says what the run costs on rented machines at the prices in this file, by where its data is.
-    #[arg(long, value_name = "PRICES.yaml",
-          conflicts_with_all = ["dump", "plot", "trace", "what_if", "minimum"])]
+    #[arg(long, value_name = "PRICES.yaml", conflicts_with = "dump")]
     pub(crate) cost: Option<PathBuf>,
-    /// Plans one cache that all nodes share: what each reads from its tiers, from other nodes and cold.
-    /// With --dump each sample stands with the tier or the node that serves it. A run with `policy: partitioned`
-    /// reads as little cold, and a little more from other nodes.
-    #[arg(long, conflicts_with_all = ["policy", "simulate", "plot", "trace", "what_if", "minimum", "cost",
-          "node", "all_nodes"])]
-    pub(crate) peers: bool,
     #[command(flatten)]
     pub(crate) fleet: Fleet,
     #[command(flatten)]
@@ -170,8 +139,8 @@ pub(crate) struct Plan {
 pub(crate) struct Fleet {
     /// Predicts all nodes of a job with `policy: partitioned` together, step by step: what each reads from
     /// which other and cold, and how long all wait for the slowest.
-    #[arg(long, requires = "simulate", conflicts_with_all = ["epoch", "plot", "trace", "node", "all_nodes", "dump",
-          "schedule", "replay", "what_if", "minimum", "cost", "peers"])]
+    #[arg(long, requires = "simulate", conflicts_with_all = ["epoch", "node", "all_nodes", "dump",
+          "schedule", "replay", "cost"])]
     pub(crate) whole_job: bool,
     /// Loses the agents of these nodes, such as 17@1 in the middle of epoch 1, or 17@1:20 before step 20 of it.
     /// Their trainers read on from the cold store.

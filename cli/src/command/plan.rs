@@ -2,13 +2,10 @@
 
 mod cost;
 mod dump;
-mod minimum;
-mod peers;
 mod replay;
 mod schedule;
 mod simulate;
 mod table;
-mod what_if;
 mod whole_job;
 
 use std::fmt::Write as _;
@@ -22,7 +19,6 @@ use tierfeed_core::{
     simulator::Model,
     units::{Bytes, Nanoseconds},
 };
-use tierfeed_resource_gatherer::Report;
 use tierfeed_runtime::{
     layout::Layout,
     observe::report::DirectEntry,
@@ -75,7 +71,7 @@ struct Tier {
 
 pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
     let sized = jobs::sized(&arguments.job)?;
-    if arguments.dump && arguments.policy.is_empty() && !arguments.peers {
+    if arguments.dump && arguments.policy.is_empty() {
         require_computed(&sized)?;
         return dump::order(arguments, &sized);
     }
@@ -87,27 +83,18 @@ pub(crate) fn run(arguments: &Plan) -> Result<(), Failure> {
         return schedule::run(arguments, &sized, &machine);
     }
     let layout = machine.layout(&sized.file, &sized.demand)?;
-    if arguments.peers {
-        return peers::run(arguments, &sized, &layout);
-    }
     if arguments.dump {
         require_computed(&sized)?;
         return dump::sources(arguments, &sized, &layout);
     }
     let inputs = PlanInputs::of(arguments, sized, machine, &layout)?;
-    if let Some(tier) = arguments.minimum {
-        return minimum::run(arguments, &inputs, tier);
-    }
     if let Some(prices) = &arguments.cost {
         return cost::run(arguments, &inputs, prices);
-    }
-    if !arguments.what_if.is_empty() {
-        return what_if::run(arguments, &inputs);
     }
     if arguments.fleet.whole_job {
         return whole_job::run(arguments, &inputs);
     }
-    if arguments.simulate || arguments.plot.is_some() || arguments.trace.is_some() {
+    if arguments.simulate {
         return simulate::run(arguments, &inputs);
     }
     nodes(arguments, &inputs.sized)?;
@@ -139,7 +126,6 @@ struct PlanInputs {
     demand: Demand,
     /// The model of this node.
     site: NodeModel,
-    measured: Option<Report>,
     /// The machine that is planned for, if not this host.
     machine: Option<MachineName>,
     emulated: Vec<&'static str>,
@@ -162,9 +148,8 @@ impl PlanInputs {
         let step_time = StepTime::of(&arguments.steps, sized.job())?;
         let demand =
             Demand::at(sized.job(), &sized.sums, step_time.time).map_err(Failure::input)?;
-        let measured = machine.measured().cloned();
         let cold = cold_speed(sized.job(), &arguments.cold, &layout.cold);
-        let site = NodeModel::of(sized.job(), &demand, layout, measured.as_ref(), cold);
+        let site = NodeModel::of(&demand, layout, machine.measured(), cold);
         let site = match arguments.transform_time {
             Some(time) => site.with_transform_time(time),
             None => site,
@@ -181,7 +166,6 @@ impl PlanInputs {
             cold_burst,
             demand,
             site,
-            measured,
             machine,
             emulated,
             measured_cold,
@@ -189,14 +173,14 @@ impl PlanInputs {
     }
 
     /// The simulator's model of a node, with the steps and idle phases of the job.
-    fn model(&self, site: &NodeModel) -> Model {
+    fn model(&self) -> Model {
         let pause = self.sized.job().trainer.pause;
         let steps = self.sized.order.steps_per_epoch();
         Model {
             pause: pause.map(|pause| pause.in_steps(steps)),
             head_start: self.head_start,
             cold_burst: self.cold_burst,
-            ..site.model(self.step_time.time.unwrap_or_default())
+            ..self.site.model(self.step_time.time.unwrap_or_default())
         }
     }
 
@@ -247,7 +231,7 @@ fn nodes(arguments: &Plan, sized: &SizedJob) -> Result<Nodes, Failure> {
 /// The machine of the node that is planned for.
 fn machine(arguments: &Plan, sized: &SizedJob) -> Result<Machine, Failure> {
     let kinds = arguments.machine.tiers.len();
-    let takes_all = arguments.all_nodes || arguments.peers || arguments.fleet.whole_job;
+    let takes_all = arguments.all_nodes || arguments.fleet.whole_job;
     if kinds > 1 && takes_all {
         return Err(Failure::Input(anyhow!(
             "--tiers names {kinds} machines, and this takes all nodes to be alike; \

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tierfeed_core::{
     session::StallBreakdown,
     simulator::{EpochOutcome, Model},
-    units::{Bytes, Nanoseconds},
+    units::Nanoseconds,
 };
 
 use super::bound::Limit;
@@ -190,9 +190,4 @@ fn ratio(part: u64, whole: u64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a prediction needs no more than 53 bits")]
 pub(super) fn seconds(time: Nanoseconds) -> f64 {
     time.0 as f64 / 1e9
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a picture needs no more than 53 bits")]
-pub(super) fn number(bytes: Bytes) -> f64 {
-    bytes.0 as f64
 }

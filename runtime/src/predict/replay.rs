@@ -9,6 +9,7 @@ use tierfeed_core::{
     order::Spec,
     session::{self, SetPoints},
     simulator::{Model, simulate_recorded},
+    tier::Speed,
 };
 use tierfeed_workload_analyzer::{Job, demand::Demand};
 
@@ -137,13 +138,8 @@ impl Recorded {
     /// # Errors
     ///
     /// [`ReplayError::UnknownTier`] if the log names a tier that does not exist.
-    pub fn site(
-        &self,
-        job: &Job,
-        demand: &Demand,
-        cold: tierfeed_core::tier::Speed,
-    ) -> Result<NodeModel, ReplayError> {
-        NodeModel::scheduled(job, demand, &self.first, cold)
+    pub fn site(&self, demand: &Demand, cold: Speed) -> Result<NodeModel, ReplayError> {
+        NodeModel::scheduled(demand, &self.first, cold)
             .map_err(|name| ReplayError::UnknownTier { name })
     }
 

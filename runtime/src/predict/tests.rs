@@ -1,10 +1,7 @@
 //! What a prediction says, against the simulator that it comes from and the limits that it names.
 
-mod picture;
-
 use std::sync::Arc;
 
-use proptest::prelude::*;
 use tierfeed_core::{
     id::NodeId,
     order::{FurtherDatasets, Position, Shuffle, Spec, World},
@@ -14,7 +11,7 @@ use tierfeed_core::{
     units::Bytes,
 };
 
-use super::{curve::Curve, trace::TraceWriter, *};
+use super::*;
 
 const CHUNK: Bytes = Bytes::mib(1);
 const SAMPLE: u64 = 1 << 16;
@@ -177,96 +174,4 @@ fn a_batch_that_is_not_full_does_not_count_as_a_burst() {
     assert_eq!((steps.min_bytes, steps.max_bytes), (16 * SAMPLE, 16 * SAMPLE));
     let short = Prediction::of(&settings(4, 1, 0), policy::Kind::None, &model());
     assert_eq!(short.epochs[0].evenness.step_cold, None);
-}
-
-/// Follows a run with a curve.
-struct Follow(Curve);
-
-impl Observer for Follow {
-    type Stop = Infallible;
-
-    fn step(&mut self, step: &StepOutcome) -> ControlFlow<Infallible> {
-        self.0.add(step);
-        ControlFlow::Continue(())
-    }
-}
-
-fn followed(settings: &Settings, policy: policy::Kind) -> (Prediction, Curve) {
-    let mut follow = Follow(Curve::new(&settings.order));
-    let nodes = Nodes::One { node: settings.node.0 };
-    let ControlFlow::Continue(prediction) =
-        Prediction::observed(settings, nodes, policy, &model(), &mut follow);
-    (prediction, follow.0)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
-
-    #[test]
-    fn a_curve_holds_every_step_once(samples in 1_u32..3_000, start in 0_u32..2) {
-        let mut settings = settings(samples, 1, 4);
-        settings.order.start.epoch.0 = start;
-        let (prediction, curve) = followed(&settings, policy::Kind::Gap);
-        let sum = |of: fn(&curve::Column) -> u64| curve.columns().iter().map(of).sum::<u64>();
-        prop_assert_eq!(sum(|it| it.steps), prediction.total.steps);
-        prop_assert_eq!(curve.steps(), prediction.total.steps);
-        prop_assert_eq!(sum(|it| it.cold), prediction.total.cold_read_bytes);
-        prop_assert!(curve.columns().len() as u64 <= curve::COLUMNS_MAX);
-        let steps = || curve.columns().iter().map(|it| it.steps);
-        let (most, least) = (steps().max().unwrap_or(0), steps().min().unwrap_or(0));
-        prop_assert!(most - least <= 1, "columns of {least} to {most} steps");
-    }
-}
-
-/// Writes what it sees, if it can.
-struct Written<W>(TraceWriter<W>);
-
-impl<W: std::io::Write> Observer for Written<W> {
-    type Stop = std::io::Error;
-
-    fn read(&mut self, read: &Read) {
-        self.0.read(read);
-    }
-
-    fn step(&mut self, _: &StepOutcome) -> ControlFlow<std::io::Error> {
-        self.0.check().map_or_else(ControlFlow::Break, ControlFlow::Continue)
-    }
-}
-
-#[test]
-fn the_lines_of_a_trace_are_json_and_say_where_every_byte_came_from() {
-    let settings = settings(100, 1, 2);
-    let mut bytes = Vec::new();
-    let mut lines = Written(TraceWriter::new(&mut bytes, vec!["cxl-memory"]));
-    lines.0.begin("gap");
-    let nodes = Nodes::One { node: 0 };
-    let run = Prediction::observed(&settings, nodes, policy::Kind::Gap, &model(), &mut lines);
-    lines.0.finish().unwrap();
-    let ControlFlow::Continue(prediction) = run else { panic!("it was not stopped") };
-    let text = String::from_utf8(bytes).unwrap();
-    let lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 3 * 100);
-    let from = |name: &str| {
-        let lines = lines.iter().filter(|line| line["from"] == name && line["policy"] == "gap");
-        lines.map(|line| line["bytes"].as_u64().unwrap()).sum::<u64>()
-    };
-    assert_eq!(from("cold"), prediction.total.cold_read_bytes);
-    assert_eq!(from("cxl-memory"), prediction.total.tier_read_bytes["cxl-memory"]);
-    for line in &lines {
-        let time = |key: &str| line[key].as_u64().unwrap();
-        assert_eq!(time("late_ns"), time("arrived_ns").saturating_sub(time("needed_ns")));
-        assert_eq!(line["ready"], time("late_ns") <= 100_000);
-    }
-}
-
-#[test]
-fn a_trace_that_cannot_be_written_ends_the_simulation() {
-    let mut room = [0; 1_000];
-    let mut lines = Written(TraceWriter::new(room.as_mut_slice(), vec!["cxl-memory"]));
-    let nodes = Nodes::One { node: 0 };
-    let run =
-        Prediction::observed(&settings(100, 1, 2), nodes, policy::Kind::Gap, &model(), &mut lines);
-    let ControlFlow::Break(error) = run else { panic!("a thousand bytes hold no trace") };
-    assert_eq!(error.kind(), std::io::ErrorKind::WriteZero);
 }

@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs, file: &Path) -> Result<
     let prices = Prices::load(file).map_err(Failure::input)?;
     let planned = super::policy(arguments, &inputs.sized)?;
     let policies = [policy::Kind::None, policy::Kind::Deli, planned];
-    let predictions = predict(arguments, inputs, &inputs.site, &policies)?;
+    let predictions = predict(arguments, inputs, &policies)?;
     let [direct, deli, plan] = predictions.as_slice() else {
         unreachable!("there is a prediction for each of three policies");
     };
@@ -67,7 +67,7 @@ fn usage(inputs: &PlanInputs, direct: &Prediction, deli: &Prediction, plan: &Pre
         planned: Some(Planned {
             time: duration(plan),
             // Memory comes with the machine; a disk is rented.
-            cache: site.cache(Kind::Storage).unwrap_or_default(),
+            cache: site.cache(Kind::Storage),
             cold_reads: of_all_nodes(plan, inputs),
         }),
     }

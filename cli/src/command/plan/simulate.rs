@@ -1,17 +1,14 @@
 //! `tierfeed plan --simulate`: runs policies on a virtual clock and shows their figures.
 
 use std::{
-    fs::{self, File},
-    io::{self, BufWriter},
     ops::ControlFlow,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use tierfeed_core::{
@@ -19,13 +16,10 @@ use tierfeed_core::{
     order::Spec,
     retention::policy,
     session,
-    simulator::{Observer, Read, StepOutcome, warm_up},
+    simulator::{Observer, StepOutcome, warm_up},
     units::Bytes,
 };
-use tierfeed_runtime::predict::{
-    self, PlottedPolicy, Prediction, curve::Curve, node_model::NodeModel, trace::TraceWriter,
-    wear::Wear,
-};
+use tierfeed_runtime::predict::{Prediction, wear::Wear};
 
 use super::{PlanInputs, table};
 use crate::{
@@ -40,13 +34,8 @@ pub(super) const INTERRUPTED: u8 = 130;
 
 pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> {
     let policies = super::policies(arguments, &inputs.sized);
-    let simulated = simulate(arguments, inputs, &inputs.site, &policies)?;
+    let predictions = predict(arguments, inputs, &policies)?;
     let mut notes = inputs.notes();
-    if let Some(path) = &arguments.plot {
-        let drawn: Vec<_> = simulated.iter().map(Simulated::drawn).collect();
-        write(path, &predict::plot(&inputs.sized.job().name, &notes, &drawn))?;
-    }
-    let predictions: Vec<_> = simulated.into_iter().map(|it| it.prediction).collect();
     notes.extend(predictions.iter().filter_map(played));
     notes.extend(predictions.iter().filter_map(|it| it.wear.as_ref()).map(wear));
     if !arguments.json {
@@ -82,72 +71,39 @@ fn wear(wear: &Wear) -> String {
     )
 }
 
-/// The predictions of `policies` on `site`.
+/// The predictions of `policies`.
 pub(super) fn predict(
     arguments: &Plan,
     inputs: &PlanInputs,
-    site: &NodeModel,
     policies: &[policy::Kind],
 ) -> Result<Vec<Prediction>, Failure> {
-    let simulated = simulate(arguments, inputs, site, policies)?;
-    Ok(simulated.into_iter().map(|it| it.prediction).collect())
-}
-
-/// The result of one policy.
-struct Simulated {
-    prediction: Prediction,
-    curve: Curve,
-}
-
-impl Simulated {
-    fn drawn(&self) -> PlottedPolicy<'_> {
-        PlottedPolicy { prediction: &self.prediction, curve: &self.curve }
-    }
-}
-
-fn simulate(
-    arguments: &Plan,
-    inputs: &PlanInputs,
-    site: &NodeModel,
-    policies: &[policy::Kind],
-) -> Result<Vec<Simulated>, Failure> {
     super::require_computed(&inputs.sized)?;
     let nodes = super::nodes(arguments, &inputs.sized)?;
-    let settings = &settings(inputs, site);
-    let model = &inputs.model(site);
+    let settings = &settings(inputs);
+    let model = &inputs.model();
     let runtime = command::runtime()?;
-    let curve = Curve::new(&settings.order);
     let epoch = arguments.epoch.map(|epoch| epoch_of(epoch, &settings.order)).transpose()?;
     let runs = policies.len() as u64 * u64::from(nodes.count());
     let bar = output::timed_bar();
     bar.set_length(steps(&settings.order, epoch).saturating_mul(runs));
-    let tiers = settings.tiers.iter().map(|tier| tier.kind.name()).collect();
-    let mut watch = Watch {
-        bar,
-        curve: curve.clone(),
-        lines: arguments.trace.as_deref().map(|path| create(path, tiers)).transpose()?,
-        is_ended: command::ended_by_user(&runtime)?,
-    };
-    let mut simulated = Vec::new();
+    let mut watch = Watch { bar, is_ended: command::ended_by_user(&runtime)? };
+    let mut predictions = Vec::new();
     for policy in policies {
-        watch.begin(policy.name(), &curve);
+        watch.bar.set_message(policy.name());
         let run = match epoch {
             None => Prediction::observed(settings, nodes, *policy, model, &mut watch),
             Some(epoch) => Prediction::of_epoch(settings, nodes, *policy, model, epoch, &mut watch),
         };
-        let prediction = match run {
-            ControlFlow::Continue(prediction) => prediction,
-            ControlFlow::Break(stop) => return Err(watch.stopped(stop, arguments)),
+        let ControlFlow::Continue(prediction) = run else {
+            watch.bar.finish_and_clear();
+            eprintln!("interrupted");
+            return Err(Failure::Passed(INTERRUPTED, None));
         };
-        simulated.push(Simulated { prediction, curve: watch.curve.clone() });
+        predictions.push(prediction);
     }
     watch.bar.finish_and_clear();
-    if let (Some(lines), Some(path)) = (watch.lines, &arguments.trace) {
-        lines.finish().map_err(|error| unwritable(path, error))?;
-        tracing::info!(file = %path.display(), "written");
-    }
     runtime.shutdown_background();
-    Ok(simulated)
+    Ok(predictions)
 }
 
 fn epoch_of(epoch: u32, order: &Spec) -> Result<Epoch, Failure> {
@@ -183,82 +139,26 @@ fn played(prediction: &Prediction) -> Option<String> {
     Some(format!("{policy} is played from epoch {from} on, with empty tiers: {bytes}"))
 }
 
-/// The settings of a session on `site`.
-pub(super) fn settings(inputs: &PlanInputs, site: &NodeModel) -> session::Settings {
+/// The settings of a session on the node.
+pub(super) fn settings(inputs: &PlanInputs) -> session::Settings {
     let (job, order) = (inputs.sized.job(), &inputs.sized.order);
-    site.session(job, inputs.sized.lengths(), *order)
+    inputs.site.session(job, inputs.sized.lengths(), *order)
 }
 
-fn create(path: &Path, tiers: Vec<&'static str>) -> Result<TraceWriter<BufWriter<File>>, Failure> {
-    let file = File::create(path).map_err(|error| unwritable(path, error))?;
-    Ok(TraceWriter::new(BufWriter::new(file), tiers))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| unwritable(path, error))?;
-    tracing::info!(file = %path.display(), "written");
-    Ok(())
-}
-
-fn unwritable(path: &Path, error: io::Error) -> Failure {
-    let named = Err::<(), _>(error).with_context(|| format!("cannot write {}", path.display()));
-    Failure::Work(named.expect_err("it was made from an error"))
-}
-
-/// Why a simulation stopped early.
-enum Stop {
-    Interrupted,
-    Trace(io::Error),
-}
-
-/// The observer of a simulation: progress, curve and trace.
+/// The observer of a simulation: its progress, and the end that the user asks for.
 struct Watch {
     bar: ProgressBar,
-    curve: Curve,
-    lines: Option<TraceWriter<BufWriter<File>>>,
     is_ended: Arc<AtomicBool>,
 }
 
-impl Watch {
-    fn begin(&mut self, policy: &'static str, curve: &Curve) {
-        self.bar.set_message(policy);
-        self.curve = curve.clone();
-        if let Some(lines) = &mut self.lines {
-            lines.begin(policy);
-        }
-    }
-
-    fn stopped(self, stop: Stop, arguments: &Plan) -> Failure {
-        self.bar.finish_and_clear();
-        match (stop, &arguments.trace) {
-            (Stop::Trace(error), Some(path)) => unwritable(path, error),
-            (Stop::Trace(error), None) => Failure::work(error),
-            (Stop::Interrupted, _) => {
-                eprintln!("interrupted");
-                Failure::Passed(INTERRUPTED, None)
-            }
-        }
-    }
-}
-
 impl Observer for Watch {
-    type Stop = Stop;
+    type Stop = ();
 
-    fn read(&mut self, read: &Read) {
-        if let Some(lines) = &mut self.lines {
-            lines.read(read);
-        }
-    }
-
-    fn step(&mut self, step: &StepOutcome) -> ControlFlow<Stop> {
-        self.curve.add(step);
+    fn step(&mut self, _: &StepOutcome) -> ControlFlow<()> {
         self.bar.inc(1);
         if self.is_ended.load(Ordering::Relaxed) {
-            return ControlFlow::Break(Stop::Interrupted);
+            return ControlFlow::Break(());
         }
-        match self.lines.as_mut().map_or(Ok(()), TraceWriter::check) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => ControlFlow::Break(Stop::Trace(error)),
-        }
+        ControlFlow::Continue(())
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn run(arguments: &Plan, inputs: &PlanInputs) -> Result<(), Failure> 
 }
 
 fn simulate(arguments: &Plan, inputs: &PlanInputs) -> Result<WholeJobPlan, Failure> {
-    let settings = simulate::settings(inputs, &inputs.site);
-    let model = inputs.model(&inputs.site);
+    let settings = simulate::settings(inputs);
+    let model = inputs.model();
     let runtime = command::runtime()?;
     let is_ended = command::ended_by_user(&runtime)?;
     let bar = output::timed_bar();
