@@ -162,7 +162,6 @@ pub(crate) enum Code {
     PermissionDenied = 7,
     ResourceExhausted = 8,
     FailedPrecondition = 9,
-    OutOfRange = 11,
     Internal = 13,
     Unavailable = 14,
     DataLoss = 15,
@@ -191,8 +190,9 @@ impl Status {
 
     fn of(failure: &Failure) -> Self {
         let status = Self::ok();
-        // SAFETY: the status is valid until it is dropped.
-        unsafe { set_status(status.0, Some(failure)) };
+        let message = CString::new(failure.message.replace('\0', "?")).unwrap_or_default();
+        // SAFETY: the status is valid until it is dropped; the message is a terminated string, which is copied.
+        unsafe { (api().set_status)(status.0, failure.code as c_int, message.as_ptr()) };
         status
     }
 
@@ -214,18 +214,6 @@ impl Drop for Status {
         // SAFETY: made by `new_status`, and deleted only here.
         unsafe { (api().delete_status)(self.0) };
     }
-}
-
-/// Sets a status of TensorFlow: to that of a failure, or to success.
-///
-/// # Safety
-///
-/// `status` is a valid `TF_Status`.
-pub(crate) unsafe fn set_status(status: Pointer, failure: Option<&Failure>) {
-    let (code, message) = failure.map_or((0, ""), |it| (it.code as c_int, it.message.as_str()));
-    let message = CString::new(message.replace('\0', "?")).unwrap_or_default();
-    // SAFETY: the caller passes a valid status; the message is a terminated string, which is copied.
-    unsafe { (api().set_status)(status, code, message.as_ptr()) };
 }
 
 /// A `TF_Tensor`, owned.

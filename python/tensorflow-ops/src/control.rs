@@ -14,12 +14,10 @@ use tierfeed_handoff::{Briefing, Hello, NamedDataset, Role};
 
 use crate::{
     batch::Form,
-    buckets::Access,
     c_api::{ALIGN, Code, Failure},
     cold::ColdReader,
     feed::{Agent, Feed},
     fields::WantedField,
-    files,
     memory::to_usize,
 };
 
@@ -35,10 +33,6 @@ enum Request {
     Close {
         feed: i64,
     },
-    /// What was read by `tierfeed://` addresses.
-    Files,
-    /// How `tierfeed://s3/` is reached.
-    Buckets(Access),
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,10 +85,6 @@ enum Answer {
         /// Epoch, step, address and length of the batches of the agent that tensors refer to.
         held: Vec<(u32, u32, usize, u64)>,
     },
-    Files {
-        opened: u64,
-        foreseen: u64,
-    },
     /// What `tierfeed.Reconfigure` says.
     Wrong(String),
 }
@@ -124,14 +114,6 @@ pub(crate) fn answer(request: &str, registered: Result<(), String>) -> String {
             self::open(*open).unwrap_or_else(|failure| Answer::Wrong(failure.message))
         }
         (_, Ok(Request::Figures { feed })) => figures(feed),
-        (_, Ok(Request::Buckets(access))) => {
-            files::reach_buckets(access);
-            Answer::Done
-        }
-        (_, Ok(Request::Files)) => {
-            let files::Figures { opened, foreseen } = files::figures();
-            Answer::Files { opened, foreseen }
-        }
         (_, Ok(Request::Close { feed })) => {
             let closed = feeds().remove(&feed);
             closed.into_iter().for_each(|it| it.close());

@@ -4,8 +4,6 @@
 //! process, nothing of it is linked: one library serves every version. `tierfeed/tensorflow/` makes a
 //! `tf.data.Dataset` of the ops, and opens and closes the feeds that they read by ([`control`]).
 //!
-//! The same library reads `tierfeed://` addresses for pipelines that open files ([`filesystem`], [`files`]).
-//!
 //! A batch goes [`kernels`], [`feed`], hand-off, and back as [`batch::Staged`] over [`memory::Memory`].
 //! There is no thread of its own: calls of TensorFlow wait for the agent in turns, and read from the cold
 //! store what it does not deliver.
@@ -13,13 +11,11 @@
 #![deny(unsafe_code)]
 
 mod batch;
-mod buckets;
 mod cold;
 mod connection;
 mod control;
 mod feed;
 mod fields;
-mod files;
 mod kernels;
 mod memory;
 mod outputs;
@@ -30,6 +26,3 @@ mod c_api;
 
 #[expect(unsafe_code, reason = "the loader and Python call functions of C")]
 mod entry;
-
-#[expect(unsafe_code, reason = "TensorFlow reads files by functions of C")]
-mod filesystem;

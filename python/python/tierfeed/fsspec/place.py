@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# The file systems that are read, and the scheme of the URL of a bucket. `STORES` in `files.rs` of
-# `tensorflow-ops` has those of TensorFlow's addresses.
+# The file systems that are read, and the scheme of the URL of a bucket.
 SCHEMES = {
     **{name: name for name in ("s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https")},
     "gcs": "gs",

@@ -7,18 +7,14 @@
 """
 
 from tierfeed.tensorflow.dataset import Rows, dataset, source_of
-from tierfeed.tensorflow.files import FilesRead, files_read, register_files
 from tierfeed.tensorflow.report import Report
 from tierfeed.tensorflow.source import Figures, Source
 
 __all__ = [
     "Figures",
-    "FilesRead",
     "Report",
     "Rows",
     "Source",
     "dataset",
-    "files_read",
-    "register_files",
     "source_of",
 ]
