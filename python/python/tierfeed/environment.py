@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 from tierfeed._native import RANK_ARGUMENT, Reconfigure, launch_variables
 
@@ -32,23 +31,6 @@ def executable() -> str | None:
 def run_dir() -> str | None:
     """The run directory of the job, set by `tierfeed run` and `tierfeed exec`."""
     return os.environ.get("TIERFEED_RUN_DIR") or None
-
-
-def runtime_directory() -> Path | None:
-    """The directory in memory that the system has made for this user alone."""
-    return Path(found) if (found := os.environ.get("XDG_RUNTIME_DIR")) else None
-
-
-def state_directory() -> Path:
-    """Where this user's programs remember things."""
-    given = os.environ.get("XDG_STATE_HOME")
-    return (Path(given) if given else Path(os.path.expanduser("~/.local/state"))) / "tierfeed"
-
-
-def endpoints() -> tuple[str | None, ...]:
-    """What says where buckets are, beside options."""
-    names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AWS_PROFILE")
-    return tuple(os.environ.get(name) for name in names)
 
 
 def of_agent() -> dict[str, str]:

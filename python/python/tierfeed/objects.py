@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
-from tierfeed import environment, program
+from tierfeed import program
 
 READERS_MAX = 4
 
@@ -58,11 +58,6 @@ class Objects:
         self._options += ["--anonymous"] if anonymous else []
         self._forget()
         _clients.add(self)
-
-    @property
-    def reach(self) -> tuple[str | None, ...]:
-        """What says which store is asked."""
-        return (*self._options, *environment.endpoints())
 
     def stat(self, bucket: str, key: str) -> Found:
         """What an object is. Raises `FileNotFoundError` if there is none."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
 import random
-import re
-import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,14 +25,10 @@ fsspec = needs.module("fsspec")
 
 from fsspec.tests import abstract  # noqa: E402
 
-from tierfeed.blocks import Blocks, _usual_directory  # noqa: E402
-from tierfeed.fsspec import TierFileSystem, ranges  # noqa: E402
+from tierfeed.fsspec import TierFileSystem  # noqa: E402
 from tierfeed.fsspec.filesystem import ChainedFileSystem  # noqa: E402
-from tierfeed.fsspec.ranges import RangeReader, Version  # noqa: E402
-from tierfeed.objects import Found, Objects  # noqa: E402
 
 MIB = 1 << 20
-# Not a whole number of blocks.
 CONTENT = random.Random(1).randbytes(5 * MIB + 12345)
 PACKAGE = str(Path(tierfeed.__file__).parents[1])
 
@@ -55,15 +47,14 @@ def bucket(tmp_path: Path) -> Iterator[s3.Bucket]:
 
 
 @pytest.fixture
-def fs(bucket: s3.Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TierFileSystem:
-    return connect(bucket, tmp_path)
+def fs(bucket: s3.Bucket) -> TierFileSystem:
+    return connect(bucket)
 
 
-def connect(bucket: s3.Bucket, tmp_path: Path, **others: Any) -> TierFileSystem:
+def connect(bucket: s3.Bucket) -> TierFileSystem:
     fsspec.register_implementation("tierfeed", TierFileSystem, clobber=True)
-    given = {"cache_dir": str(tmp_path / "cache"), "cache_bytes": 64 * MIB, **others}
-    given = {"endpoint": bucket.endpoint, "region": "x", "anonymous": True, **given}
-    return fsspec.filesystem("tierfeed", skip_instance_cache=True, **given)
+    reached = {"endpoint": bucket.endpoint, "region": "x", "anonymous": True}
+    return fsspec.filesystem("tierfeed", skip_instance_cache=True, **reached)
 
 
 LARGE, SMALL = "tierfeed://s3/bucket/dir/large", "s3/bucket/dir/small"
@@ -103,8 +94,8 @@ def test_a_file_is_read_as_any_other(fs: TierFileSystem) -> None:
     assert fs.cat_file(SMALL, -3, None) == b"789" and fs.cat_file(SMALL, 2, -3) == b"23456"
 
 
-def test_ranges_of_several_files_are_one_question_and_are_read_once_on_a_node(
-    fs: TierFileSystem, bucket: s3.Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ranges_of_several_files_are_one_question_and_what_they_share_is_read_once(
+    fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fs.find("s3/bucket")
     bucket.requests.clear()
@@ -118,11 +109,8 @@ def test_ranges_of_several_files_are_one_question_and_are_read_once_on_a_node(
     expected = [CONTENT[10:20], CONTENT[2 * MIB : 3 * MIB + 5], b"345", found[3], CONTENT[10:30]]
     assert found == expected
     assert [it["ask"] for it in asked] == ["stat", "read"], "one for the object that is not there"
-    blocks = {f"bytes=0-{MIB - 1}", f"bytes={2 * MIB}-{4 * MIB - 1}", "bytes=0-9"}
-    assert len(ranges := bucket.ranges()) == 3 and set(ranges) == blocks
-    again = connect(bucket, tmp_path)
-    assert again.cat_ranges(paths[:3], starts[:3], ends[:3]) == expected[:3]
-    assert bucket.ranges() == [], "another process of the node has them"
+    read = ["bytes=10-29", f"bytes={2 * MIB}-{3 * MIB + 4}", "bytes=3-5"]
+    assert sorted(bucket.ranges()) == sorted(read)
     with pytest.raises(FileNotFoundError):
         fs.cat_ranges(paths, starts, ends, on_error="raise")
     assert fs.cat_ranges([LARGE] * 2, [0, 4 * MIB], [5, 4 * MIB + 5], max_gap=4 * MIB)[1] == (
@@ -134,17 +122,18 @@ def test_what_does_not_fit_into_an_answer_is_asked_for_in_several(
     fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tierfeed.fsspec.ranges.ANSWER_BYTES_MAX", 2 * MIB)
-    monkeypatch.setattr("tierfeed.fsspec.ranges.BLOCKS_MAX", 2)
+    monkeypatch.setattr("tierfeed.fsspec.ranges.PIECE_BYTES", MIB)
+    monkeypatch.setattr("tierfeed.fsspec.ranges.PIECES_MAX", 2)
     read, questions = fs._objects.read, []
     monkeypatch.setattr(fs._objects, "read", lambda *it: questions.append(it) or read(*it))
     assert fs.cat_ranges([SMALL, LARGE], 0, None) == [b"0123456789", CONTENT]
-    assert len(questions) == 4 and len(bucket.ranges()) == 4
+    assert len(questions) == 4 and len(bucket.ranges()) == 7
 
 
 def test_what_lies_in_a_small_gap_is_read_with_it(fs: TierFileSystem, bucket: s3.Bucket) -> None:
     given = ([LARGE, LARGE], [0, 2 * MIB], [5, 2 * MIB + 5])
-    assert fs.cat_ranges(*given, max_gap=MIB) == [CONTENT[:5], CONTENT[2 * MIB : 2 * MIB + 5]]
-    assert bucket.ranges() == [f"bytes=0-{3 * MIB - 1}"]
+    assert fs.cat_ranges(*given, max_gap=2 * MIB) == [CONTENT[:5], CONTENT[2 * MIB : 2 * MIB + 5]]
+    assert bucket.ranges() == [f"bytes=0-{2 * MIB + 4}"]
 
 
 def test_a_file_that_is_read_to_its_end_is_read_ahead(fs: TierFileSystem, bucket: s3.Bucket) -> None:
@@ -152,7 +141,7 @@ def test_a_file_that_is_read_to_its_end_is_read_ahead(fs: TierFileSystem, bucket
         while file.read(1000):
             pass
     ranges = bucket.ranges()
-    assert len(ranges) < 5 and sum(_length(it) for it in ranges) == len(CONTENT), ranges
+    assert len(ranges) < 8 and sum(_length(it) for it in ranges) == len(CONTENT), ranges
 
 
 def _length(range_: str) -> int:
@@ -195,134 +184,6 @@ def test_an_object_that_is_gone_is_an_error_of_its_ranges_only(
     (bucket.root / "dir" / "small").unlink()
     gone, there = fs.cat_ranges([SMALL, LARGE], [0, 0], [5, 5], on_error="return")
     assert isinstance(gone, FileNotFoundError) and there == CONTENT[:5]
-
-
-def test_the_bytes_of_one_answer_are_of_one_version(
-    fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert fs.cat_file(LARGE, 0, 5) == CONTENT[:5], "the first block is kept"
-    read = fs._objects.read
-
-    def written_anew_behind_the_read(*question: Any) -> Any:
-        answer = read(*question)
-        (bucket.root / "dir" / "large").write_bytes(CONTENT[::-1])
-        fs.invalidate_cache()
-        return answer
-
-    monkeypatch.setattr(fs._objects, "read", written_anew_behind_the_read)
-    content = fs.cat_file(LARGE, 0, 2 * MIB)
-    assert [content[:5], content[-5:]] == [CONTENT[:5], CONTENT[2 * MIB - 5 : 2 * MIB]]
-
-
-def test_blocks_that_were_not_used_for_longest_make_room(tmp_path: Path) -> None:
-    blocks, version = Blocks(tmp_path / "cache", 16 * 1000), "a" * 32
-    theirs = tmp_path / "cache" / "photograph.jpg"
-    theirs.write_bytes(bytes(100_000))
-    os.utime(theirs, (0, 0))
-    for number in range(15):
-        blocks.add(version, number, bytes([number]) * 1000)
-        os.utime(tmp_path / "cache" / f"{version}-{number}", (number, number))
-    target = bytearray(1000)
-    assert blocks.read_into(version, 0, 0, memoryview(target))
-    for number in range(15, 18):
-        blocks.add(version, number, bytes(1000))
-    there = [number for number in range(18) if blocks.has(version, number)]
-    assert there == [0, *range(4, 18)]
-    assert theirs.exists(), "a directory may hold other files"
-
-
-def test_a_cache_that_was_removed_to_free_its_memory_is_made_again(tmp_path: Path) -> None:
-    blocks, version = Blocks(tmp_path / "cache", 1000), "a" * 32
-    shutil.rmtree(tmp_path / "cache")
-    blocks.add(version, 0, bytes(100))
-    assert not blocks.has(version, 0)
-    blocks.add(version, 1, bytes(100))
-    assert blocks.has(version, 1)
-
-
-def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache").chmod(0o777)
-    with pytest.raises(tierfeed.Reconfigure, match="others may write to"):
-        Blocks(tmp_path / "cache", MIB)
-
-
-def test_a_link_in_the_place_of_a_cache_is_not_followed(tmp_path: Path) -> None:
-    blocks, version = Blocks(tmp_path / "cache", MIB), "a" * 32
-    blocks.add(version, 0, b"GOODGOOD")
-    (tmp_path / "cache").rename(tmp_path / "aside")
-    (tmp_path / "evil").mkdir()
-    (tmp_path / "evil" / f"{version}-0").write_bytes(b"EVILEVIL")
-    (tmp_path / "cache").symlink_to(tmp_path / "evil")
-    target = bytearray(8)
-    assert blocks.read_into(version, 0, 0, memoryview(target))
-    assert target == b"GOODGOOD"
-
-
-def test_the_usual_cache_has_a_name_that_nobody_can_guess_and_all_processes_find(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    first = _usual_directory()
-    try:
-        assert re.fullmatch(r"tierfeed-blocks-\d+-[0-9a-f]{16}", first.name)
-        assert stat.S_IMODE(first.stat().st_mode) == 0o700
-        assert _usual_directory() == first
-        first.rmdir()
-        # Who saw the name may take it.
-        first.symlink_to(tmp_path)
-        other = _usual_directory()
-        assert other != first and other.is_dir() and _usual_directory() == other
-        other.rmdir()
-    finally:
-        first.unlink()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    (tmp_path / "run").mkdir(mode=0o700)
-    assert _usual_directory() == tmp_path / "run" / "tierfeed-blocks"
-
-
-def test_a_cache_that_fails_costs_a_read_of_the_object_and_no_error(
-    fs: TierFileSystem, bucket: s3.Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert fs.cat_file(LARGE) == CONTENT
-    real = os.open
-
-    def stale(path: Any, flags: int, *given: Any, dir_fd: int | None = None, **named: Any) -> int:
-        if dir_fd is not None:
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return real(path, flags, *given, **named)
-
-    monkeypatch.setattr(os, "open", stale)
-    assert fs.cat_file(LARGE) == CONTENT
-
-
-def test_blocks_of_an_object_without_a_version_are_for_one_process_and_those_of_a_store_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def name(etag: str | None, endpoint: str) -> str:
-        objects = Objects(endpoint=endpoint, region=None, anonymous=True)
-        return RangeReader(objects, None, None).name(Version("s3://b", Found("k", 8, 0, etag)))
-
-    versioned, unversioned = name("e", "http://a"), name(None, "http://a")
-    assert name("e", "http://b") != versioned
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://c")
-    assert name("e", "http://a") != versioned
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setattr(ranges, "_PROCESS", "that of another process")
-    assert name("e", "http://a") == versioned
-    assert name(None, "http://a") != unversioned
-
-
-def test_without_room_for_blocks_files_are_read_all_the_same(
-    bucket: s3.Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fs = connect(bucket, tmp_path)
-    monkeypatch.setattr(Blocks, "add", lambda *_: None)
-    assert fs.cat_file(LARGE) == CONTENT
-    with fs.open(LARGE) as file:
-        assert file.read() == CONTENT
-    assert sum(map(_length, bucket.ranges())) == 2 * len(CONTENT), "each block once in each pass"
 
 
 def test_threads_read_at_once_and_a_killed_reader_is_replaced(fs: TierFileSystem) -> None:
@@ -375,15 +236,11 @@ def test_options_that_hold_credentials_are_refused() -> None:
         TierFileSystem(target_protocol="ftp")
 
 
-def test_it_is_chained_before_another_file_system(
-    bucket: s3.Bucket, fs: TierFileSystem, tmp_path: Path
-) -> None:
-    options = {"cache_dir": str(tmp_path / "cache"), "cache_bytes": MIB}
+def test_it_is_chained_before_another_file_system(bucket: s3.Bucket) -> None:
     chained = TierFileSystem(
         fo="bucket/dir/small",
         target_protocol="s3",
         target_options={"anon": True, "endpoint_url": bucket.endpoint},
-        **options,
     )
     assert chained.ls("bucket/dir", detail=False)[0] == "bucket/dir/sub"
     assert chained.cat("bucket/dir/small") == b"0123456789"
@@ -393,7 +250,7 @@ def test_it_is_chained_before_another_file_system(
         assert file.read() == b"0123456789"
     needs.module("aiohttp")
     url = f"tierfeed::{bucket.endpoint}/bucket/dir/small"
-    with fsspec.open(url, tierfeed=options) as file:
+    with fsspec.open(url) as file:
         assert isinstance(file.fs, TierFileSystem) and file.read() == b"0123456789"
 
 
@@ -446,9 +303,9 @@ class TestGetFromBucket(_OfScenarios, abstract.AbstractGetTests):
     """The tests of fsspec itself: what `get` copies from where to where."""
 
     @pytest.fixture
-    def fs(self, root: Path, tmp_path: Path) -> Iterator[TierFileSystem]:
+    def fs(self, root: Path) -> Iterator[TierFileSystem]:
         with s3.serving(root) as bucket:
-            yield connect(bucket, tmp_path)
+            yield connect(bucket)
 
     @pytest.fixture
     def fs_path(self) -> str:
@@ -471,9 +328,7 @@ class TestGetFromFiles(_OfScenarios, abstract.AbstractGetTests):
         return str(root)
 
 
-def test_the_script_of_the_page_reads_a_parquet_file_twice(
-    bucket: s3.Bucket, tmp_path: Path
-) -> None:
+def test_the_script_of_the_page_reads_parquet_files(bucket: s3.Bucket) -> None:
     pandas = needs.module("pandas")
     needs.module("pyarrow")
     (bucket.root / "tables").mkdir()
@@ -489,16 +344,12 @@ def test_the_script_of_the_page_reads_a_parquet_file_twice(
     # Threads of pyarrow let go of a file of any Python file system after the read; an interpreter that
     # ends meanwhile aborts.
     script += "\nimport time\ntime.sleep(0.5)"
-    bucket.requests.clear()
-    for is_first in (True, False):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            # fsspec takes the options of a file system from such variables, too.
-            env={**place, **keys, "FSSPEC_TIERFEED_CACHE_DIR": str(tmp_path / "cache")},
-            capture_output=True,
-            text=True,
-            timeout=node.TIMEOUT_S,
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"rows": 2000, "labels": [0, 1]}
-        assert bool(bucket.ranges()) == is_first, "the second process finds the blocks of the first"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**place, **keys},
+        capture_output=True,
+        text=True,
+        timeout=node.TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"rows": 2000, "labels": [0, 1]}

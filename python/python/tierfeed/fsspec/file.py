@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from tierfeed.blocks import BLOCK_BYTES
-from tierfeed.fsspec.ranges import AHEAD_BLOCKS_MAX, Version, blocks_of
+from tierfeed.fsspec.ranges import Version
 from tierfeed.objects import Changed
 
 if TYPE_CHECKING:
     from tierfeed.fsspec.filesystem import TierFileSystem
+
+# What a file reads at least, and how far one that is read from its start to its end is read ahead.
+READ_BYTES_MIN = 256 << 10
+AHEAD_BYTES_MAX = 16 << 20
 
 
 class TierFile(io.BufferedReader):
     """An object that is open for reading, in the version that it had then."""
 
     def __init__(self, fs: TierFileSystem, path: str, version: Version) -> None:
-        super().__init__(_Raw(fs, path, version), BLOCK_BYTES // 4)
+        super().__init__(_Raw(fs, path, version), READ_BYTES_MIN)
         self.fs = fs
         self.path = path
         self.size = version.found.size
@@ -33,7 +36,7 @@ def _reopened(fs: TierFileSystem, path: str, at: int) -> Any:
 
 
 class _Raw(io.RawIOBase):
-    """An object, read by blocks."""
+    """An object, of which it holds what it read last."""
 
     mode = "rb"
 
@@ -43,10 +46,9 @@ class _Raw(io.RawIOBase):
         self._fs = fs
         self._version = version
         self._at = 0
-        # Blocks that were read last; the cache may have no room for them.
-        self._fresh: dict[int, bytes] = {}
-        self._ahead = 1
-        self._expected = 0
+        self._held = b""
+        self._held_from = 0
+        self._ahead = READ_BYTES_MIN
 
     def readable(self) -> bool:
         return True
@@ -67,19 +69,24 @@ class _Raw(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         target = memoryview(buffer).cast("B")
         target = target[: max(0, self._version.found.size - self._at)]
-        if target:
-            is_sequential = self._at == self._expected
-            self._ahead = min(2 * self._ahead, AHEAD_BLOCKS_MAX) if is_sequential else 1
-            needed = len(blocks_of((self._at, self._at + len(target))))
-            self._fill(target, max(self._ahead, min(needed, AHEAD_BLOCKS_MAX)))
-        self._at += len(target)
-        self._expected = self._at
-        return len(target)
+        if not target:
+            return 0
+        if not self._held_from <= self._at < self._held_from + len(self._held):
+            self._read(len(target))
+        offset = self._at - self._held_from
+        part = self._held[offset : offset + len(target)]
+        target[: len(part)] = part
+        self._at += len(part)
+        return len(part)
 
-    def _fill(self, target: memoryview, ahead: int) -> None:
+    def _read(self, nbytes: int) -> None:
+        is_sequential = self._at == self._held_from + len(self._held)
+        self._ahead = min(2 * self._ahead, AHEAD_BYTES_MAX) if is_sequential else READ_BYTES_MIN
+        end = min(self._at + max(nbytes, self._ahead), self._version.found.size)
         try:
-            self._fs.ranges.fill(self._version, self._at, target, self._fresh, ahead)
+            self._held = self._fs.ranges.content(self._version, (self._at, end))
         except Changed:
             # Who opens it again gets the version that it has now.
             self._fs.invalidate_cache(self.name)
             raise
+        self._held_from = self._at

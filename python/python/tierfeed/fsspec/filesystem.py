@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import errno
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Never
 
@@ -27,7 +26,7 @@ except ImportError:
 # Objects whose size and version are known.
 OBJECTS_KNOWN_MAX = 100_000
 
-# A block may be removed between the look for it and the read, and an object written anew.
+# An object may be written anew between the look for its version and the read.
 TRIES = 3
 
 Wanted = tuple[str, int | None, int | None]
@@ -37,10 +36,9 @@ Wanted = tuple[str, int | None, int | None]
 class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
     """Reads `tierfeed://s3/bucket/key`, `tierfeed:///a/local/path`, and `tierfeed::s3://bucket/key`.
 
-    Blocks of objects are kept in `cache_dir`, by default in memory (`/dev/shm`), for all processes of
-    the user on this node, up to `cache_bytes` together. Local files are what the kernel caches.
-    Everything is read-only. `endpoint`, `region` and `anonymous` say how a bucket is reached;
-    credentials come from the environment and from `~/.aws`, never from an argument.
+    Nothing of an object is kept; local files are what the kernel caches. Everything is read-only.
+    `endpoint`, `region` and `anonymous` say how a bucket is reached; credentials come from the
+    environment and from `~/.aws`, never from an argument.
     """
 
     protocol = "tierfeed"
@@ -54,8 +52,6 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
         endpoint: str | None = None,
         region: str | None = None,
         anonymous: bool = False,
-        cache_dir: str | os.PathLike[str] | None = None,
-        cache_bytes: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -71,7 +67,7 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
             anonymous=anonymous or bool(target.get("anonymous")),
         )
         self._local = LocalFileSystem()
-        self.ranges = RangeReader(self._objects, cache_dir, cache_bytes)
+        self.ranges = RangeReader(self._objects)
         self._listed: dict[str, Found] = {}
 
     @classmethod
@@ -143,7 +139,7 @@ class TierFileSystem(ChainedFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **_: Any,
     ) -> list[bytes | Exception]:
-        """Ranges of any files. What is not in memory is read at once, by one question for each bucket.
+        """Ranges of any files, read at once, by one question for each bucket.
 
         What lies between two ranges of an object is read too, if it has at most `max_gap` bytes.
         """
