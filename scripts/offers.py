@@ -243,8 +243,6 @@ PROBES: dict[str, Callable[[], None]] = {
     "setpriv": program("setpriv"),
     "strace": strace,
     "cuda": cuda,
-    "lstopo": program("lstopo-no-graphics"),
-    "deli-data": deli_data,
     "superuser": superuser,
     "tierfeed": always,
     "hdf5-indexer": always,

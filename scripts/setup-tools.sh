@@ -81,7 +81,7 @@ add_sources() {
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 case "${1:-}" in
   test)
-    install_packages hwloc-nox strace
+    install_packages strace
     cargo_program nextest "$nextest" --no-default-features --features default-no-update
     python_packages pytest_timeout -- 'pytest-timeout>=2.3,<3'
     wheel_tools

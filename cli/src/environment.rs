@@ -446,17 +446,11 @@ pub(crate) struct Terminal {
     pub(crate) kind: Option<String>,
     /// Whether `NO_COLOR` is set.
     pub(crate) is_colourless: bool,
-    /// The locale of characters, such as "en_US.UTF-8".
-    pub(crate) locale: Option<String>,
 }
 
 /// The user's settings of the terminal.
 pub(crate) fn terminal() -> Terminal {
-    Terminal {
-        kind: variable("TERM"),
-        is_colourless: variable("NO_COLOR").is_some(),
-        locale: ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable),
-    }
+    Terminal { kind: variable("TERM"), is_colourless: variable("NO_COLOR").is_some() }
 }
 
 /// Arms a panic at a point that a test names as POINT or POINT:PASSES ([`drill`]).

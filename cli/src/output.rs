@@ -10,10 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tierfeed_dataset::index::{Progress, Stage};
-use tierfeed_resource_gatherer::{
-    probe,
-    report::{Blocks, Colour, Style},
-};
+use tierfeed_resource_gatherer::{probe, report::Style};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -152,19 +149,10 @@ pub(crate) fn show_probing(bar: &ProgressBar, progress: &probe::Progress) {
 
 /// The style that standard output supports.
 pub(crate) fn style() -> Style {
-    style_of(io::stdout().is_terminal(), &environment::terminal())
-}
-
-/// Files and dumb terminals get plain text; <https://no-color.org> is respected.
-fn style_of(is_terminal: bool, terminal: &Terminal) -> Style {
-    if !is_terminal || terminal.kind.as_deref().is_none_or(|kind| kind == "dumb") {
-        return Style::Plain;
-    }
-    let locale = terminal.locale.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let is_utf8 = locale.ends_with("utf-8") || locale.ends_with("utf8");
-    Style::Terminal {
-        colour: if terminal.is_colourless { Colour::Off } else { Colour::On },
-        blocks: if is_utf8 { Blocks::On } else { Blocks::Off },
+    if is_colourful(io::stdout().is_terminal(), &environment::terminal()) {
+        Style::Coloured
+    } else {
+        Style::Plain
     }
 }
 
@@ -230,36 +218,11 @@ mod tests {
 
     #[test]
     fn logs_are_coloured_on_terminals_whose_user_wants_it() {
-        let terminal = |kind: &str, is_colourless| Terminal {
-            kind: Some(kind.to_owned()),
-            is_colourless,
-            locale: None,
-        };
+        let terminal =
+            |kind: &str, is_colourless| Terminal { kind: Some(kind.to_owned()), is_colourless };
         assert!(is_colourful(true, &terminal("xterm", false)));
         assert!(!is_colourful(true, &terminal("xterm", true)), "NO_COLOR");
         assert!(!is_colourful(true, &terminal("dumb", false)));
         assert!(!is_colourful(false, &terminal("xterm", false)));
-    }
-
-    #[test]
-    fn colour_and_blocks_are_for_terminals_that_show_them() {
-        let terminal = |kind: Option<&str>, is_colourless, locale: Option<&str>| Terminal {
-            kind: kind.map(str::to_owned),
-            is_colourless,
-            locale: locale.map(str::to_owned),
-        };
-        let usual = terminal(Some("xterm-256color"), false, Some("de_CH.UTF-8"));
-        let (colour, blocks) = (Colour::On, Blocks::On);
-        assert_eq!(style_of(true, &usual), Style::Terminal { colour, blocks });
-        assert_eq!(style_of(false, &usual), Style::Plain);
-        for kind in [None, Some("dumb")] {
-            assert_eq!(style_of(true, &terminal(kind, false, Some("C.UTF-8"))), Style::Plain);
-        }
-        let colourless = terminal(Some("xterm"), true, Some("C.utf8"));
-        assert_eq!(style_of(true, &colourless), Style::Terminal { colour: Colour::Off, blocks });
-        for locale in [None, Some("C"), Some("en_US.ISO-8859-1")] {
-            let limited = style_of(true, &terminal(Some("xterm"), false, locale));
-            assert_eq!(limited, Style::Terminal { colour, blocks: Blocks::Off });
-        }
     }
 }

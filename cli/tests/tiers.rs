@@ -92,23 +92,6 @@ fn nodes_that_a_job_names_make_the_tier_that_it_names() {
 }
 
 #[test]
-fn a_report_is_drawn_and_another_hosts_is_not_given_to_hwloc() {
-    let (machine, folder) = (machine(), tempfile::tempdir().unwrap());
-    let report = folder.path().join("tiers.json");
-    probe(machine.path(), &report, &[]);
-    let picture = folder.path().join("tiers.svg");
-    let output = tiers(&["show", "--plot", picture.to_str().unwrap()], &report);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
-    assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg "));
-    let xml = folder.path().join("tiers.xml");
-    let output = tiers(&["show", "--hwloc", xml.to_str().unwrap()], &report);
-    assert_eq!(output.status.code(), Some(2));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("elsewhere") || message.contains("without hwloc"), "{message}");
-    assert!(!xml.exists());
-}
-
-#[test]
 fn wrong_input_is_exit_code_2_with_the_name_of_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("tiers.json");

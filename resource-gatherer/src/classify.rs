@@ -36,7 +36,7 @@ pub use self::{class::MemoryClass, constraints::Assignment};
 pub(crate) use self::{
     comparison::comparisons,
     constraints::{Classification, Constraints},
-    view::{host_profiles, peak, views},
+    view::{host_profiles, views},
 };
 use crate::figures::estimate::{Estimate, to_f64};
 

@@ -4,8 +4,6 @@
 //! 2. An emulated tier carries the figures that its settings state, and says `emulated`.
 //! 3. Every number has its unit in its key.
 
-mod hwloc_xml;
-mod plot;
 mod profile;
 mod schema;
 mod store;
@@ -19,15 +17,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tierfeed_core::tier::Kind;
 
+pub(crate) use self::{profile::into_main_memory, store::write_json};
 pub use self::{
-    hwloc_xml::{HwlocXmlError, hwloc_xml},
-    plot::plot,
     schema::SCHEMA,
     store::{StoreError, read, write},
-    style::{Blocks, Colour, Style},
+    style::Style,
     table::{COLUMNS, table},
 };
-pub(crate) use self::{profile::into_main_memory, store::write_json};
 pub use crate::figures::{
     Access, Bandwidth, Comparison, Conditions, Engine, Figures, LoadedLatency, LoadedPoint,
     ObjectStore, Pair, Percentiles, Quality, RandomAccess, Skipped, Source, Storage, Throughput,

@@ -11,7 +11,7 @@ readonly home="${NUMA_MACHINE_DIR:-$here/../../target/numa-machine}"
 readonly release=bookworm-backports
 # Programs that run in the guest or build it; qemu-system-x86 brings the libraries of its successor.
 readonly packages=(
-  qemu-system-x86 busybox-static numactl hwloc-nox ndctl daxctl cpio zstd xz-utils kmod python3
+  qemu-system-x86 busybox-static numactl ndctl daxctl cpio zstd xz-utils kmod python3
   binutils
 )
 # Modules that guest/cxl.sh loads; the rest is built into the kernel.
@@ -19,7 +19,7 @@ readonly modules=(
   cxl_acpi cxl_pci cxl_mem cxl_pmem cxl_port dax_cxl dax_hmem device_dax kmem libnvdimm
 )
 # For inspections inside the machine.
-readonly tools=(numactl cxl daxctl lstopo-no-graphics)
+readonly tools=(numactl cxl daxctl)
 
 say() { printf 'numa-machine: %s\n' "$*" >&2; }
 

@@ -75,13 +75,7 @@ pub(crate) struct Show {
     /// Prints the report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draws the curves of loaded latency and the matrix of latencies into this file, as SVG.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub(crate) plot: Option<PathBuf>,
-    /// Writes the figures into this file as memory attributes of hwloc, on the topology of this host.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub(crate) hwloc: Option<PathBuf>,
     /// Prints the JSON schema of reports.
-    #[arg(long, conflicts_with_all = ["report", "json", "plot", "hwloc"])]
+    #[arg(long, conflicts_with_all = ["report", "json"])]
     pub(crate) schema: bool,
 }

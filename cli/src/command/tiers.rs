@@ -1,12 +1,11 @@
 //! `tierfeed tiers probe` and `tierfeed tiers show`.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use tierfeed_core::{
     tier::Kind,
     units::{Bytes, BytesPerSecond, Nanoseconds},
@@ -72,23 +71,13 @@ pub(crate) fn show(arguments: &Show) -> Result<(), Failure> {
         return output::lines(report::SCHEMA);
     }
     let path = environment::tiers_report(arguments.report.as_deref())?;
-    let is_table = !arguments.json && arguments.plot.is_none() && arguments.hwloc.is_none();
-    let calibrated = if is_table { calibrated(&path) } else { None };
+    let calibrated = if arguments.json { None } else { calibrated(&path) };
     let report = match (report::read(&path), &calibrated) {
         (Err(StoreError::Unreadable(..)), Some(calibrated)) => return output::lines(calibrated),
         (report, _) => report.map_err(Failure::input)?,
     };
-    if arguments.plot.is_none() && arguments.hwloc.is_none() {
-        print(&report, arguments.json)?;
-        return calibrated.map_or(Ok(()), |calibrated| output::lines(&format!("\n{calibrated}")));
-    }
-    if let Some(path) = &arguments.plot {
-        write(path, &report::plot(&report))?;
-    }
-    if let Some(path) = &arguments.hwloc {
-        write(path, &report::hwloc_xml(&report).map_err(Failure::input)?)?;
-    }
-    Ok(())
+    print(&report, arguments.json)?;
+    calibrated.map_or(Ok(()), |calibrated| output::lines(&format!("\n{calibrated}")))
 }
 
 /// The figures that runs on this host took at their start, beside the probe report at `path`.
@@ -133,14 +122,6 @@ fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
     } else {
         output::lines(&report::table(report, output::style()))
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .map_err(Failure::Work)?;
-    tracing::info!(file = %path.display(), "written");
-    Ok(())
 }
 
 /// Measures until it is done or a signal stops it.

@@ -82,7 +82,7 @@ pub(crate) fn profile(
 }
 
 /// The best rate of one kind of traffic, at the numbers of threads in `threads` or at any.
-pub(crate) fn peak(
+pub(super) fn peak(
     pair: &Pair,
     traffic: Traffic,
     threads: Option<&BTreeSet<u32>>,

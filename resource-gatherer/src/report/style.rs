@@ -1,35 +1,12 @@
 //! Says what the place where text is shown can do; who writes there decides, nothing here asks.
 
-/// Where text is shown.
+/// How text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// A file, a pipe, or a terminal that can only write.
+    /// Without colours.
     Plain,
-    /// A terminal, and what it can show.
-    Terminal {
-        /// Whether it may be coloured.
-        colour: Colour,
-        /// Whether it can draw curves of block characters.
-        blocks: Blocks,
-    },
-}
-
-/// Whether text may be coloured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colour {
-    /// Colours are allowed.
-    On,
-    /// It may not: the user said so.
-    Off,
-}
-
-/// Whether block characters can be shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blocks {
-    /// The terminal shows block characters.
-    On,
-    /// They cannot: the terminal does not write UTF-8.
-    Off,
+    /// With the colours of a terminal.
+    Coloured,
 }
 
 /// What a piece of text is, as far as colour tells.
@@ -41,11 +18,6 @@ pub(super) enum Paint {
 }
 
 impl Style {
-    /// Whether curves may be drawn.
-    pub(super) fn has_blocks(self) -> bool {
-        matches!(self, Self::Terminal { blocks: Blocks::On, .. })
-    }
-
     /// `text` in its colour.
     pub(super) fn paint(self, text: &str, paint: Paint) -> String {
         let code = match paint {
@@ -54,7 +26,7 @@ impl Style {
             Paint::Warning => "33",
         };
         match self {
-            Self::Terminal { colour: Colour::On, .. } if !text.is_empty() => {
+            Self::Coloured if !text.is_empty() => {
                 format!("\x1b[{code}m{text}\x1b[0m")
             }
             _ => text.to_owned(),

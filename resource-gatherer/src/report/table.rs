@@ -9,7 +9,6 @@ mod matrix;
 mod memory;
 mod notes;
 mod places;
-mod spark;
 #[cfg(test)]
 mod tests;
 mod tiers;

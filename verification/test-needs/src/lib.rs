@@ -55,10 +55,6 @@ pub enum Need {
     Setpriv,
     /// The program `strace`, and the right to trace a child.
     Strace,
-    /// The program `lstopo-no-graphics` of hwloc.
-    Lstopo,
-    /// `TIERFEED_DELI_DATA`: the folder of DELI's published measurements.
-    DeliData,
 }
 
 impl Need {
@@ -80,8 +76,6 @@ impl Need {
             Self::Superuser => "superuser",
             Self::Setpriv => "setpriv",
             Self::Strace => "strace",
-            Self::Lstopo => "lstopo",
-            Self::DeliData => "deli-data",
         }
     }
 }
@@ -168,7 +162,7 @@ mod tests {
     #[test]
     fn only_a_need_that_the_machine_is_said_to_lack_excuses_a_skip() {
         assert!(is_excused("io-uring,-cachestat", Need::Cachestat));
-        assert!(is_excused("mounts, -cachestat ,-lstopo", Need::Cachestat));
+        assert!(is_excused("mounts, -cachestat ,-strace", Need::Cachestat));
         assert!(!is_excused("io-uring,cachestat", Need::Cachestat));
         assert!(!is_excused("all", Need::Cachestat));
         assert!(!is_excused("", Need::IoUring), "an unnamed need excuses nothing");

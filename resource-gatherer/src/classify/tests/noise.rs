@@ -10,7 +10,10 @@ use super::{
     *,
 };
 use crate::{
-    classify::kernel::{Performance, Role},
+    classify::{
+        kernel::{Performance, Role},
+        view::peak,
+    },
     figures::{Pair, whole},
     measure::random::SplitMix64,
 };

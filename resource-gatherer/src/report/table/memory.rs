@@ -1,13 +1,10 @@
 //! Each pair of nodes: bandwidth by kind of traffic, and latency under load.
 
-use std::collections::BTreeMap;
-
 use super::{
     super::style::Paint,
     Report, Style, figure,
     grid::{Grid, Lean, wrapped},
     heading,
-    spark::spark,
 };
 use crate::report::{LoadedLatency, Pair, Traffic};
 
@@ -18,14 +15,9 @@ pub(super) fn bandwidth(report: &Report, style: Style) -> Option<String> {
     let mut columns = vec![("NUMA".to_owned(), Lean::Left)];
     let names = ["latency", "4 KiB", "read", "by", "write", "NT write", "copy r+w", "triad"];
     columns.extend(names.map(|name| (name.to_owned(), Lean::Right)));
-    if style.has_blocks() {
-        columns.push(("by threads".to_owned(), Lean::Left));
-    }
     let mut grid = Grid::with_columns(columns);
     for pair in &report.pairs {
-        let row = row(pair).into_iter();
-        let curve = style.has_blocks().then(|| spark(&by_threads(pair, Traffic::Read)));
-        grid.row(row.chain(curve));
+        grid.row(row(pair));
         let remarks = pair.remarks.iter().cloned().chain(remark(pair));
         for line in remarks.flat_map(|remark| wrapped(&remark, 2, super::COLUMNS)) {
             grid.warning(line);
@@ -45,12 +37,9 @@ pub(super) fn loaded_latency(report: &Report, style: Style) -> Option<String> {
     let mut columns = vec![("NUMA".to_owned(), Lean::Left), ("traffic".to_owned(), Lean::Left)];
     let names = ["idle", "at 50 %", "at 80 %", "at 90 %", "highest GB/s", "knee GB/s"];
     columns.extend(names.map(|name| (name.to_owned(), Lean::Right)));
-    if style.has_blocks() {
-        columns.push(("with traffic".to_owned(), Lean::Left));
-    }
     let mut grid = Grid::with_columns(columns);
     for (pair, curve) in curves() {
-        grid.row(curve_row(pair, curve, style));
+        grid.row(curve_row(pair, curve));
     }
     let text = "latency under load, at shares of the highest traffic; knee: twice the idle latency";
     Some(heading(style, text) + &grid.show(style))
@@ -72,32 +61,21 @@ fn row(pair: &Pair) -> [String; 9] {
     ]
 }
 
-fn curve_row(pair: &Pair, curve: &LoadedLatency, style: Style) -> Vec<String> {
+fn curve_row(pair: &Pair, curve: &LoadedLatency) -> [String; 8] {
     let highest = curve.points.iter().map(|point| point.bytes_per_s).fold(0.0, f64::max);
-    let latencies: Vec<f64> = curve.points.iter().map(|point| point.latency_ns.median).collect();
     let gb_per_s = |rate: Option<f64>| {
         rate.map_or_else(|| figure::NONE.to_owned(), |rate| figure::digits(rate / 1e9))
     };
-    let mut row = vec![
+    [
         way(pair),
         curve.traffic.name().to_owned(),
-        figure::time(latencies.first().copied()),
+        figure::time(curve.points.first().map(|point| point.latency_ns.median)),
         figure::time(curve.at_50_percent_ns),
         figure::time(curve.at_80_percent_ns),
         figure::time(curve.at_90_percent_ns),
         gb_per_s(Some(highest)),
         gb_per_s(curve.knee_bytes_per_s),
-    ];
-    row.extend(style.has_blocks().then(|| spark(&latencies)));
-    row
-}
-
-/// The rates of one kind of traffic in ascending order of threads.
-fn by_threads(pair: &Pair, traffic: Traffic) -> Vec<f64> {
-    let of_traffic = pair.bandwidth.iter().filter(|it| it.traffic == traffic);
-    let by_threads: BTreeMap<u32, f64> =
-        of_traffic.map(|it| (it.threads, it.bytes_per_s.median)).collect();
-    by_threads.into_values().collect()
+    ]
 }
 
 fn remark(pair: &Pair) -> Option<String> {
