@@ -227,7 +227,9 @@ fn who_listens_between_manager_and_agent_learns_nothing() {
     assert!(tap.heard.lock().unwrap().len() > 1_000, "it went that way");
     let raw: Vec<u8> =
         (0..32).map(|at| u8::from_str_radix(&token[2 * at..2 * at + 2], 16).unwrap()).collect();
-    for secret in [token.trim().as_bytes(), &raw, b"shuffle", b"tierfeed.v1", b"PRI * HTTP/2.0"] {
+    for secret in
+        [token.trim().as_bytes(), &raw, b"shuffle", b"tierfeed.Manager", b"PRI * HTTP/2.0"]
+    {
         assert!(!tap.has_heard(secret), "{}", String::from_utf8_lossy(secret));
     }
 }

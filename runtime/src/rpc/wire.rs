@@ -21,7 +21,7 @@ mod training;
     reason = "tonic-prost-build writes this code"
 )]
 pub(crate) mod pb {
-    tonic::include_proto!("tierfeed.v1");
+    tonic::include_proto!("tierfeed");
 }
 
 use tierfeed_core::{
