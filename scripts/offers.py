@@ -178,11 +178,6 @@ def cuda() -> None:
         raise OSError("the driver has no GPU")
 
 
-def deli_data() -> None:
-    if "TIERFEED_DELI_DATA" not in os.environ:
-        raise OSError("TIERFEED_DELI_DATA is not set")
-
-
 def program(name: str) -> Callable[[], None]:
     def probe() -> None:
         if shutil.which(name) is None:

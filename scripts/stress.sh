@@ -58,7 +58,6 @@ else
   bench dlcache
   bench index
   bench limits
-  bench lobster
   bench idle
   bench agents
   bench hogged

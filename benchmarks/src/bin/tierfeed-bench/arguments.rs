@@ -15,8 +15,7 @@ use tierfeed_core::units::{Bytes, BytesPerSecond, Nanoseconds};
 use tierfeed_harness::output::{FolderAndFormat, Format};
 
 pub(crate) use self::experiments::{
-    BenchDeli, BenchDlcache, BenchLimits, BenchLoaders, BenchLobster, BenchPaper, DlcachePatterns,
-    FiguresOutput,
+    BenchDlcache, BenchLimits, BenchLoaders, BenchPaper, DlcachePatterns, FiguresOutput,
 };
 
 /// Runs an experiment on tierfeed: both sides in one run, with the ratio.
@@ -63,10 +62,6 @@ pub(crate) enum Bench {
     TiersContended(BenchTiersContended),
     /// What every policy keeps, and how early and how evenly the rest is read, beside what is possible.
     Limits(BenchLimits),
-    /// The measurements of DELI's authors beside models of them, and their cost table computed again.
-    Deli(BenchDeli),
-    /// How many samples are ready when they are needed, by policy and cold bandwidth, in the setting of Lobster.
-    Lobster(BenchLobster),
     /// The loaders that people use over the same photographs: warm, from a slow disk, with little memory.
     Loaders(BenchLoaders),
     /// Figures of papers, repeated as real trainings.

@@ -12,7 +12,7 @@ use tierfeed_benchmarks::{
     transforms::{self, Experiment},
 };
 use tierfeed_core::{id::NumaNode, units::BytesPerSecond};
-use tierfeed_experiments::{deli, dlcache, limits, lobster};
+use tierfeed_experiments::{dlcache, limits};
 use tierfeed_harness::{
     environment,
     failure::Failure,
@@ -23,11 +23,11 @@ use tierfeed_harness::{
 };
 
 use crate::arguments::{
-    Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDeli, BenchDirect,
-    BenchDlcache, BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo,
-    BenchLimits, BenchLobster, BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases,
-    BenchPolicies, BenchReader, BenchTiersAccuracy, BenchTiersContended, BenchTransforms,
-    DlcachePatterns, ForwardedArguments, IoEngine, RemoveLeftovers, TiersSubject,
+    Bench, BenchAgents, BenchControlPlane, BenchCopy, BenchDecode, BenchDirect, BenchDlcache,
+    BenchEndToEnd, BenchFrameworks, BenchHandoff, BenchImport, BenchIndex, BenchIo, BenchLimits,
+    BenchLoop, BenchNoHarm, BenchObjects, BenchPeers, BenchPhases, BenchPolicies, BenchReader,
+    BenchTiersAccuracy, BenchTiersContended, BenchTransforms, DlcachePatterns, ForwardedArguments,
+    IoEngine, RemoveLeftovers, TiersSubject,
 };
 
 /// Where some experiments keep data in memory.
@@ -51,8 +51,6 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::TiersAccuracy(it) => tiers_accuracy(it),
         Bench::TiersContended(it) => tiers_contended(&it),
         Bench::Limits(it) => limits(&it),
-        Bench::Deli(it) => deli(it),
-        Bench::Lobster(it) => lobster(&it),
         Bench::Loaders(it) => papers::loaders(it),
         Bench::Paper(it) => papers::paper(it),
         Bench::Objects(it) => objects(it),
@@ -414,30 +412,6 @@ fn limits(arguments: &BenchLimits) -> Result<(), Failure> {
             Err(Failure::Work(anyhow!("{} marks missed:\n{}", missed.len(), missed.join("\n"))))
         }
     }
-}
-
-fn deli(arguments: BenchDeli) -> Result<(), Failure> {
-    let BenchDeli { data, format } = arguments;
-    let outcome = deli::run(&deli::Settings { data }).map_err(Failure::Work)?;
-    format.print(&outcome, deli::table)?;
-    match outcome.differing().count() {
-        0 => Ok(()),
-        count => Err(Failure::Work(anyhow!("{count} miss rates differ from the measured ones"))),
-    }
-}
-
-fn lobster(arguments: &BenchLobster) -> Result<(), Failure> {
-    let &BenchLobster { scale, epochs, format, .. } = arguments;
-    let settings = lobster::Settings { scale, epochs };
-    let outcome = lobster::run(&settings, &mut |step| tracing::info!("{step}"));
-    if let Some(file) = &arguments.plot {
-        let written = fs::write(file, lobster::plot(&outcome));
-        written
-            .with_context(|| format!("cannot write {}", file.display()))
-            .map_err(Failure::Work)?;
-    }
-    format.print(&outcome, lobster::table)?;
-    passed(outcome.judged())
 }
 
 fn read(arguments: &BenchReader) -> Result<(), Failure> {

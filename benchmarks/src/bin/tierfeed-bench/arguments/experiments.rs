@@ -30,37 +30,11 @@ pub(crate) enum DlcachePatterns {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchDeli {
-    /// The folder with the published measurements: MNIST_-_Cache_Size.csv and twelve more.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) data: PathBuf,
-    #[command(flatten)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct BenchLimits {
     /// Reads of a node in an epoch; with fewer, chance alone may miss the marks.
     #[arg(long, value_name = "NUMBER", default_value_t = 60_000,
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub(crate) accesses: u32,
-    #[command(flatten)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchLobster {
-    /// Divides dataset and cache; 1 is the published size.
-    #[arg(long, value_name = "NUMBER", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..=512))]
-    pub(crate) scale: u32,
-    /// Epochs, of which the first does not count.
-    #[arg(long, value_name = "NUMBER", default_value_t = 4,
-          value_parser = clap::value_parser!(u32).range(2..=1000))]
-    pub(crate) epochs: u32,
-    /// Draws the figures as SVG.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: Format,
 }
