@@ -183,11 +183,14 @@ fn a_training_that_fails_after_its_agent_was_killed_has_failed() {
 #[test]
 fn a_run_that_is_killed_leaves_no_agent() {
     let fixture = Fixture::new();
-    let script = "echo ready >>said; until [ -e over ]; do sleep 0.01; done";
+    let script = "echo $$ >>pids; echo ready >>said; until [ -e over ]; do sleep 0.01; done";
     let mut run = Running::start(&mut run_of(&fixture, script));
     all_ranks_say(&fixture, "ready");
     run.kill_with_agent();
     fs::write(fixture.path("over"), "").unwrap();
+    let ranks = lines(&fixture, "pids");
+    let has_ended = |pid: &String| is_gone(Pid::from_raw(pid.parse().unwrap()));
+    eventually("its ranks end", || ranks.iter().all(has_ended));
 }
 
 #[test]

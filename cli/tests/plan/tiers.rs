@@ -20,7 +20,8 @@ fn a_job_under_slurm_plans_with_the_memory_that_slurm_gave_it() {
     let limited = planned(&[("SLURM_MEM_PER_NODE", "300")]);
     assert!((1..=150).contains(&limited), "{limited} MiB of half of 300");
     let by_cpu = [("SLURM_MEM_PER_CPU", "150"), ("SLURM_CPUS_ON_NODE", "2")];
-    assert_eq!(planned(&by_cpu).abs_diff(limited), 0);
+    // What the process itself takes counts, and is not the same each time.
+    assert!(planned(&by_cpu).abs_diff(limited) <= 2, "as much");
     let too_large = folder(&JOB.replace(main, "  main-memory: { size: 400 MiB }\n"));
     let output = command(too_large.path(), &[]).env("SLURM_MEM_PER_NODE", "300").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
