@@ -191,7 +191,7 @@ impl Fleet {
         Ok(Assignment {
             node: number,
             generation,
-            order: self.settings.order,
+            order: self.settings.order.fingerprint(),
             policy: self.settings.policy,
             schedule,
         })

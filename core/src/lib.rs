@@ -14,6 +14,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod fnv1a;
 mod hash_table;
 mod sorted_queue;
 

@@ -34,13 +34,18 @@ pub use further::{FurtherDataset, FurtherDatasets, Section};
 pub use node_order::NodeOrder;
 pub use shuffle::Shuffle;
 
-use crate::id::{BatchId, Epoch, NodeId, Rank, Step};
+use core::hash::{Hash as _, Hasher as _};
+
+use crate::{
+    fnv1a::Fnv1a,
+    id::{BatchId, Epoch, NodeId, Rank, Step},
+};
 
 /// Datasets that a job may have beside its first one.
 pub const FURTHER_MAX: usize = 3;
 
 /// The processes of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct World {
     /// Hosts.
     pub nodes: u32,
@@ -63,7 +68,7 @@ impl World {
 }
 
 /// How far a job has come, in any world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The pass that is not finished.
     pub epoch: Epoch,
@@ -77,7 +82,7 @@ impl Position {
 }
 
 /// Everything that fixes the order of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Samples in the first dataset.
     pub samples: u32,
@@ -101,6 +106,14 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// A number that another order does not have.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = Fnv1a::default();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Checks that the order exists.
     ///
     /// # Errors

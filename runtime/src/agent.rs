@@ -52,6 +52,7 @@ use std::{
 use tierfeed_core::{
     fleet::{Applied, Assignment, Direction, schedule::Schedule},
     id::ConnectionId,
+    order::Spec,
     session::{Command, Event as SessionEvent, Finished, Operation, Session},
     units::{Bytes, Nanoseconds},
 };
@@ -184,6 +185,7 @@ pub struct Agent {
     node: Node,
     layout: Layout,
     assignment: Assignment,
+    order: Spec,
     /// The schedule with which it began.
     began: Applied,
     schedules: Schedules,

@@ -5,7 +5,6 @@ use alloc::{format, string::String, vec::Vec};
 use super::schedule::{Offer, Schedule};
 use crate::{
     id::{Epoch, NodeId},
-    order::Spec,
     retention::{form::Form, policy},
     tier,
     units::{Bytes, Nanoseconds},
@@ -31,8 +30,8 @@ pub struct Assignment {
     pub node: NodeId,
     /// Counts the processes that worked as this node, from 0.
     pub generation: u32,
-    /// Which sample each rank reads when.
-    pub order: Spec,
+    /// The fingerprint of the order, which each node computes by itself.
+    pub order: u64,
     /// What the node keeps.
     pub policy: policy::Kind,
     /// Its tiers, depths and windows.

@@ -102,7 +102,7 @@ fn nodes_keep_the_numbers_they_come_with_and_get_the_job_s_schedule() {
     let now = Nanoseconds(0);
     let assigned = fleet.handle_registration(agent(0, 12, 3), schedule(), now).unwrap();
     assert_eq!(assigned.node, NodeId(0));
-    assert_eq!(assigned.order, fleet.settings().order);
+    assert_eq!(assigned.order, fleet.settings().order.fingerprint());
     assert_eq!(assigned.schedule, schedule());
 }
 

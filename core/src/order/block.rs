@@ -21,7 +21,7 @@ use super::{
 };
 
 /// What fixes a `block` order beside its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     /// Samples that lie together in the cold store.
     pub shard: u32,

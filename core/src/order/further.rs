@@ -12,7 +12,7 @@ use super::{FURTHER_MAX, Position, Shuffle, Spec, SpecError};
 use crate::id::{BatchId, DatasetId, Epoch, SampleId, Step};
 
 /// A dataset that is read beside the first one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FurtherDataset {
     /// Samples in it.
     pub samples: u32,
@@ -25,7 +25,7 @@ pub struct FurtherDataset {
 }
 
 /// The datasets of a job beside the first one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct FurtherDatasets([Option<FurtherDataset>; FURTHER_MAX]);
 
 /// The part of an epoch in which the ranks read one dataset.

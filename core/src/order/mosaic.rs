@@ -13,7 +13,7 @@ use core::ops::{Range, RangeInclusive};
 use super::{Spec, SpecError, pcg64::Pcg64};
 
 /// What fixes the order of a `StreamingDataset` beside its `shuffle_seed`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mosaic {
     /// `shuffle_algo` of the job.
     pub algorithm: Algorithm,
@@ -26,7 +26,7 @@ pub struct Mosaic {
 }
 
 /// `shuffle_algo` of a `StreamingDataset`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Permutes all samples at once, across shards.
     Naive,

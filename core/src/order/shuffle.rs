@@ -8,7 +8,7 @@ use super::{
 use crate::id::Epoch;
 
 /// How the dataset is permuted for an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shuffle {
     /// The samples in dataset order.
     Sequential,

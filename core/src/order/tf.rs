@@ -17,7 +17,7 @@ const INDEX_SHUFFLE_SALT: u32 = 498_247_692;
 const INDEX_SHUFFLE_ROUNDS: usize = 4;
 
 /// What fixes `ds.shuffle(buffer, seed)` beside its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Buffered {
     /// `buffer_size` of the shuffle, in samples.
     pub buffer: u32,
@@ -28,7 +28,7 @@ pub struct Buffered {
 }
 
 /// Whether the epochs of a dataset object differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reshuffle {
     /// Each iteration of the same object, or of its `repeat`, has its own order.
     EachIteration,
@@ -37,14 +37,14 @@ pub enum Reshuffle {
 }
 
 /// What fixes an epoch read through `tf.random.experimental.index_shuffle(i, [seed, second], n - 1)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Index {
     /// The second number of the seed.
     pub second: SecondSeed,
 }
 
 /// The second number of a seed of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SecondSeed {
     /// The number of the epoch, from 0.
     Epoch,

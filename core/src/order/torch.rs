@@ -15,7 +15,7 @@ use super::{
 };
 
 /// What fixes the order of a `DataLoader` with `shuffle=True` beside its seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Random {
     /// Where the permutations are drawn from.
     pub generator: Generator,
@@ -27,7 +27,7 @@ pub struct Random {
 
 /// The generator that a `RandomSampler` draws from; the seed is the one that it had before the
 /// first epoch, with nothing drawn since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Generator {
     /// No generator was passed: PyTorch's default one, after `torch.manual_seed(seed)`.
     Default,
@@ -53,7 +53,7 @@ impl Generator {
 }
 
 /// How long the workers of a `DataLoader` live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Workers {
     /// One epoch, or there are no workers: each epoch draws a base seed.
     PerEpoch,

@@ -21,7 +21,7 @@ pub(super) const WIDE_SINCE: Version = Version { major: 2, minor: 6 };
 pub(super) const DISCARDS_SINCE: Version = Version { major: 1, minor: 11 };
 
 /// A release of PyTorch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Major version: 2 in 2.6.
     pub major: u16,

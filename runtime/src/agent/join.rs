@@ -61,6 +61,7 @@ pub(super) struct Joined {
     pub(super) node: Node,
     pub(super) layout: Layout,
     pub(super) assignment: Assignment,
+    pub(super) order: Spec,
     pub(super) post: Post,
     pub(super) manager: ManagerHandle,
     /// What it takes to read from other nodes, if nodes share what they hold.
@@ -81,10 +82,9 @@ pub(super) async fn join(
     let identity = Identity::read(&lookup)
         .map_err(|error: LaunchError| JoinError::from(Misfit::from(error)))?;
     let (mut client, source) = connect(settings, clock).await.map_err(JoinError::from)?;
-    let run_dir = settings.run_dir.clone();
     if let JobSource::FromManager(text) = &source {
         let job = source.job().map_err(JoinError::from)?;
-        let path = index_path(&job, &run_dir);
+        let path = index_path(&job, &settings.run_dir);
         bring_index(&mut client, &job.dataset, &path, text.index_fingerprint).await;
     }
     let text = source.text().clone();
@@ -100,8 +100,8 @@ pub(super) async fn join(
     };
     let registered = register(settings, &mut client, &agent, clock).await;
     let assignment = registered.map_err(JoinError::from)?;
-    let own = job.order_of_all(&catalog.samples()).map_err(JoinError::from)?;
-    check_order(&assignment.order, &own)?;
+    let order = job.order_of_all(&catalog.samples()).map_err(JoinError::from)?;
+    check_order(assignment.order, &order)?;
     let layout = found.layout(&demand, &node, &assignment.schedule);
     let NodeId(number) = assignment.node;
     let post = Post { node: Some(assignment.node), ..post };
@@ -133,6 +133,7 @@ pub(super) async fn join(
         node,
         layout,
         assignment,
+        order,
         post,
         manager,
         applicant,
@@ -217,8 +218,9 @@ async fn secret(
 }
 
 /// The manager's order must be the one that follows from the job and the index of this node.
-fn check_order(assigned: &Spec, own: &Spec) -> Result<(), JoinError> {
-    if assigned == own { Ok(()) } else { Err(JoinError::OtherOrder { samples: own.samples }) }
+fn check_order(assigned: u64, own: &Spec) -> Result<(), JoinError> {
+    let samples = own.samples;
+    if assigned == own.fingerprint() { Ok(()) } else { Err(JoinError::OtherOrder { samples }) }
 }
 
 /// Retries, because job scripts start agents and their manager at the same time, and the manager may start
@@ -365,7 +367,7 @@ mod tests {
             start: Position::START,
             further: FurtherDatasets::NONE,
         };
-        check_order(&own, &own).unwrap();
+        check_order(own.fingerprint(), &own).unwrap();
         let others = [
             Spec { samples: 99, ..own },
             Spec { seed: 1, ..own },
@@ -373,7 +375,7 @@ mod tests {
             Spec { world: World { nodes: 2, ranks_per_node: 1 }, ..own },
         ];
         for assigned in others {
-            let error = check_order(&assigned, &own).unwrap_err();
+            let error = check_order(assigned.fingerprint(), &own).unwrap_err();
             assert!(matches!(error, JoinError::OtherOrder { samples: 100 }), "{error}");
             assert!(error.is_input(), "another attempt brings the same");
         }

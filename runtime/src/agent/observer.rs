@@ -210,7 +210,7 @@ impl Agent {
             job: &self.job.name,
             policy: self.assignment.policy.name(),
             wasted: self.session.wasted(),
-            first_rank: Rank(self.assignment.node.0 * self.assignment.order.world.ranks_per_node),
+            first_rank: Rank(self.assignment.node.0 * self.order.world.ranks_per_node),
             source: source(&self.job),
             backend: self.plane.backend(),
         };

@@ -66,7 +66,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
     if agent.is_superseded {
         return Ok(None);
     }
-    let order = agent.assignment.order;
+    let order = agent.order;
     let digest_until = Nanoseconds(agent.clock.now().0 + DIGEST_WITHIN.0);
     let is_in_time = || agent.clock.now() < digest_until;
     let known = Known {
@@ -74,6 +74,7 @@ pub(super) async fn conclude(agent: Agent) -> Result<Option<Report>, AgentError>
         catalog: &agent.catalog,
         layout: &agent.layout,
         assignment: &agent.assignment,
+        order,
         began: agent.began,
         session: &session,
         schedules: &agent.schedules,
@@ -108,6 +109,7 @@ struct Known<'a> {
     catalog: &'a Catalog,
     layout: &'a Layout,
     assignment: &'a Assignment,
+    order: Spec,
     began: Applied,
     session: &'a Session,
     schedules: &'a Schedules,
@@ -138,6 +140,7 @@ impl Agent {
             catalog: &self.catalog,
             layout: &self.layout,
             assignment: &self.assignment,
+            order: self.order,
             began: self.began,
             session: &self.session,
             schedules: &self.schedules,
@@ -164,10 +167,10 @@ impl Agent {
 
 impl Known<'_> {
     fn report(self) -> Report {
-        let Self { job, layout, assignment, session, .. } = self;
+        let Self { job, layout, assignment, order, session, .. } = self;
         let progress = session.progress();
         let kinds: Vec<Kind> = layout.tiers.iter().map(|it| it.settings.kind).collect();
-        let (order, speed) = (assignment.order, job.cold.speed);
+        let speed = job.cold.speed;
         let facts = Facts {
             job: &job.name,
             node: assignment.node.0,

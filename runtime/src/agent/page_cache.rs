@@ -38,7 +38,7 @@ impl Agent {
         let held = self.layout.tiers.iter().zip(&usage.tiers);
         let held = held.filter(|(tier, _)| tier.pool == layout::MEMORY);
         let holds = held.fold(usage.arenas.0, |sum, (_, held)| sum.saturating_add(held.bytes.0));
-        let ranks = self.assignment.order.world.ranks_per_node;
+        let ranks = self.order.world.ranks_per_node;
         let limit = page_cache_limit(free, to_come(&self.layout, ranks, Bytes(holds)), waiting);
         room.set_limit(limit.min(self.beside_numa_tiers(available, room.figures(), free)));
     }

@@ -8,8 +8,8 @@ use std::{
 
 use tierfeed_core::{
     fleet::{Applied, Assignment, Ledger, Origin, launch::Post, schedule::Schedule},
-    id::{NodeId, NumaNode, Rank},
-    order::Spec,
+    id::{Epoch, NodeId, NumaNode, Rank},
+    order::{Spec, World},
     session::{Event as SessionEvent, LookAhead, Session},
     tier::Kind,
     units::{Bytes, Nanoseconds},
@@ -63,30 +63,29 @@ pub(super) async fn agent(
     Settings { run_dir, observe, transform_worker, memory, .. }: Settings,
     shutdown: Shutdown,
 ) -> Result<Agent, AgentError> {
-    let Joined { job, job_file, catalog, prepared, index_path, node, layout, .. } = joined;
+    let Joined { job, job_file, catalog, prepared, index_path, node, layout, order, .. } = joined;
     let Joined { assignment, post, manager, applicant, secret, clock, run_dir_lock, .. } = joined;
-    let published = publications(&run_dir, &assignment)?;
-    let completions = Completions::new(clock);
-    let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, assignment.node)?;
-    let sockets = sockets(&node, &assignment);
+    let (number, completions) = (assignment.node, Completions::new(clock));
+    let published = publications(&run_dir, order, number)?;
+    let (layout, ram_disk, scratch) = with_disks(&job, &node, layout, number)?;
+    let sockets = sockets(&node, order.world, number);
     let (plane, cold, layout) = start_plane(&job, &catalog, layout, &sockets, &completions)?;
-    transforms::start(&job, assignment.order, &assignment.schedule, transform_worker, &plane)?;
-    page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, assignment.order);
-    let node_number = assignment.node;
-    let observer = observer(observe, &run_dir, &job, node_number, &layout, &plane, clock).await?;
-    let (mut session, limits_of_tiers) = session(&job, &catalog, prepared, &layout, &assignment);
-    let briefing = first_briefing(&job, &assignment, &catalog, &index_path, &layout);
+    transforms::start(&job, order, &assignment.schedule, transform_worker, &plane)?;
+    page_cache::set_first_limit(cold.page_cache.as_deref(), &node, &layout, order);
+    let observer = observer(observe, &run_dir, &job, number, &layout, &plane, clock).await?;
+    let (mut session, limits) = session(&job, &catalog, prepared, &layout, (order, number));
+    let briefing = first_briefing(&job, order, &catalog, &index_path, &layout);
     let socket = run_dir.agent_socket();
-    let (server, clients) = listen(&socket, assignment.order, post, plane.shared_tiers())?;
+    let (server, clients) = listen(&socket, order, post, plane.shared_tiers())?;
     let own = scratch.as_ref().map(|scratch| scratch.path().to_owned());
-    TrainerFile { socket, job: job_file, index: index_path, node: assignment.node.0, scratch: own }
+    TrainerFile { socket, job: job_file, index: index_path, node: number.0, scratch: own }
         .write(&run_dir.trainer_file())?;
     Ok(Agent {
-        began: follow_schedule(&mut session, &assignment, clock.now()),
+        began: follow_schedule(&mut session, order.start.epoch, &assignment, clock.now()),
         schedules: Schedules::of(&assignment.schedule),
-        loans: Loans::new(Ledger::of(limits_of_tiers.lends(), layout.chunk), layout.chunk),
+        loans: Loans::new(Ledger::of(limits.lends(), layout.chunk), layout.chunk),
         lending: JoinSet::new(),
-        limits: limits_of_tiers,
+        limits,
         monitor: monitor(&layout, memory, scratch)?,
         observer,
         footprint: footprint(&layout, &node),
@@ -98,7 +97,7 @@ pub(super) async fn agent(
         peers: None,
         starvation: Starvation::default(),
         training: Training::awaited_since(clock.now()),
-        ranks: Ranks::new(assignment.order.world, assignment.node),
+        ranks: Ranks::new(order.world, number),
         phase: Phase::Serving,
         is_superseded: false,
         _run_dir_lock: run_dir_lock,
@@ -107,6 +106,7 @@ pub(super) async fn agent(
         node,
         layout,
         assignment,
+        order,
         run_dir,
         briefing,
         session,
@@ -130,11 +130,10 @@ pub(super) async fn agent(
 }
 
 /// The first node tells it for all.
-pub(super) fn warn_of_few_samples(Joined { job, assignment, .. }: &Joined) {
-    let Assignment { node, order, .. } = assignment;
+pub(super) fn warn_of_few_samples(Joined { job, assignment, order, .. }: &Joined) {
     let (format, ranks) = (&job.dataset.format, order.world.ranks());
     let warning = few_samples(format, order.samples, ranks, order.batch_size);
-    let warning = warning.filter(|_| *node == NodeId(0));
+    let warning = warning.filter(|_| assignment.node == NodeId(0));
     warning.into_iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
@@ -154,21 +153,26 @@ async fn observer(
 }
 
 /// Has the session follow the schedule that the agent got; returns since when it does.
-fn follow_schedule(session: &mut Session, assignment: &Assignment, now: Nanoseconds) -> Applied {
+fn follow_schedule(
+    session: &mut Session,
+    from: Epoch,
+    assignment: &Assignment,
+    now: Nanoseconds,
+) -> Applied {
     let Schedule { generation, .. } = assignment.schedule;
-    let (from, points) = (assignment.order.start.epoch, assignment.schedule.points());
+    let points = assignment.schedule.points();
     session.handle(SessionEvent::Scheduled { generation, from, points }, now);
     Applied { generation, epoch: from }
 }
 
 /// Where published orders are written. Removes those of an earlier run, and what trainers found it by.
-fn publications(run_dir: &RunDir, assignment: &Assignment) -> Result<Publications, AgentError> {
+fn publications(run_dir: &RunDir, order: Spec, node: NodeId) -> Result<Publications, AgentError> {
     TrainerFile::remove(&run_dir.trainer_file())?;
     let orders = PublishedOrders::new(run_dir.path().join("published"));
     if let Err(error) = orders.clear() {
         tracing::warn!(%error, "published orders of an earlier run are left behind");
     }
-    Ok(Publications::new(orders, assignment.order, assignment.node))
+    Ok(Publications::new(orders, order, node))
 }
 
 /// The data plane, and how it reads the cold store.
@@ -231,10 +235,10 @@ fn session(
     catalog: &Catalog,
     prepared: Option<Arc<[Bytes]>>,
     layout: &Layout,
-    assignment: &Assignment,
+    (order, node): (Spec, NodeId),
 ) -> (Session, Limits) {
     let lengths = Lengths { stored: catalog.sizes().collect(), prepared };
-    let settings = layout.session(job, lengths, assignment.order, assignment.node);
+    let settings = layout.session(job, lengths, order, node);
     let limits = Limits::of(layout, &settings);
     (Session::new(settings).with_slices(STAGED_AT_A_TIME), limits)
 }
@@ -299,18 +303,18 @@ fn footprint(layout: &Layout, node: &Node) -> Footprint {
 /// What trainers are told, but for the rank of each.
 fn first_briefing(
     job: &Job,
-    assignment: &Assignment,
+    order: Spec,
     catalog: &Catalog,
     index_path: &Path,
     layout: &Layout,
 ) -> Briefing {
-    briefing::of(job, Rank(0), assignment.order, catalog, index_path.to_owned(), layout.depth)
+    briefing::of(job, Rank(0), order, catalog, index_path.to_owned(), layout.depth)
 }
 
 /// Where each rank is staged until its trainer comes.
-fn sockets(node: &Node, assignment: &Assignment) -> Sockets {
+fn sockets(node: &Node, world: World, number: NodeId) -> Sockets {
     log_memory_nodes(node);
-    Sockets::new(node, assignment.order.world, assignment.node)
+    Sockets::new(node, world, number)
 }
 
 /// Looks at what is free, within what a batch system gave the job.

@@ -161,7 +161,7 @@ impl Agent {
             self.observer.taken(connection, lease, taken);
         }
         if let Some(threads) = &progress.threads {
-            let world = self.assignment.order.world;
+            let world = self.order.world;
             let first = Rank(self.assignment.node.0 * world.ranks_per_node);
             self.observer.divided(first, threads);
         }
@@ -246,7 +246,7 @@ impl Agent {
     }
 
     fn rank_names(&self) -> String {
-        let ranks = self.assignment.order.world.ranks_of(self.assignment.node);
+        let ranks = self.order.world.ranks_of(self.assignment.node);
         let ranks: Vec<_> = ranks.map(|rank| rank.0.to_string()).collect();
         ranks.join(", ")
     }

@@ -185,7 +185,7 @@ impl Client {
     /// [`CallError`]
     pub async fn register(&mut self, agent: &Registration) -> Result<Assignment, CallError> {
         let reply = self.inner.register(pb::RegisterRequest::from(agent)).await?;
-        Ok(reply.into_inner().try_into()?)
+        Ok(wire::assignment(reply.into_inner(), agent.node)?)
     }
 
     /// Reports the progress of this node and its free resources. Returns what it is to do.

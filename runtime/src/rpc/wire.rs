@@ -7,7 +7,6 @@
 mod available;
 mod messages;
 mod observed;
-mod order;
 mod peers;
 mod schedule;
 mod status;
@@ -24,13 +23,10 @@ pub(crate) mod pb {
     tonic::include_proto!("tierfeed");
 }
 
-use tierfeed_core::{
-    fleet::{Denial, Refusal},
-    order::SpecError,
-};
+use tierfeed_core::fleet::{Denial, Refusal};
 use tonic::{Code, Status};
 
-pub(crate) use messages::{from_direction, from_reply};
+pub(crate) use messages::{assignment, from_direction, from_reply};
 pub use peers::PeersAnswer;
 pub(crate) use peers::{from_peers_reply, peers_reply};
 pub(crate) use status::status_reply;
@@ -54,17 +50,6 @@ pub enum WireError {
         field: &'static str,
         /// The value of the field.
         value: String,
-    },
-    /// The order is not valid.
-    #[error("order: {0}; manager and agent must have the same version")]
-    Order(#[source] SpecError),
-    /// The node is not in the job's world.
-    #[error("node is {node} of {nodes}; manager and agent must have the same version")]
-    Node {
-        /// The number of the node.
-        node: u32,
-        /// How many nodes the world has.
-        nodes: u32,
     },
 }
 

@@ -3,7 +3,6 @@
 use tierfeed_core::{
     fleet::{Assignment, Direction, Progress, Registration, TransformProgress, schedule::Schedule},
     id::NodeId,
-    order::Spec,
     tier::Kind,
     units::{Bytes, Nanoseconds},
 };
@@ -49,32 +48,23 @@ impl TryFrom<pb::RegisterRequest> for Registration {
 impl From<&Assignment> for pb::RegisterReply {
     fn from(assignment: &Assignment) -> Self {
         Self {
-            node: assignment.node.0,
             generation: assignment.generation,
-            order: Some((&assignment.order).into()),
+            order: assignment.order,
             policy: assignment.policy.name().to_owned(),
             schedule: Some((&assignment.schedule).into()),
         }
     }
 }
 
-impl TryFrom<pb::RegisterReply> for Assignment {
-    type Error = WireError;
-
-    fn try_from(reply: pb::RegisterReply) -> Result<Self, WireError> {
-        let order: Spec = missing("order")(reply.order)?.try_into()?;
-        let (node, nodes) = (reply.node, order.world.nodes);
-        if node >= nodes {
-            return Err(WireError::Node { node, nodes });
-        }
-        Ok(Self {
-            node: NodeId(node),
-            generation: reply.generation,
-            order,
-            policy: named("policy", &reply.policy, str::parse)?,
-            schedule: missing("schedule")(reply.schedule)?.try_into()?,
-        })
-    }
+/// What the agent of `node` is told.
+pub(crate) fn assignment(reply: pb::RegisterReply, node: NodeId) -> Result<Assignment, WireError> {
+    Ok(Assignment {
+        node,
+        generation: reply.generation,
+        order: reply.order,
+        policy: named("policy", &reply.policy, str::parse)?,
+        schedule: missing("schedule")(reply.schedule)?.try_into()?,
+    })
 }
 
 impl From<&Progress> for pb::Progress {
