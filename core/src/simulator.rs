@@ -21,7 +21,7 @@ use core::{num::NonZeroU32, ops::ControlFlow};
 
 pub use late_start::{LateStart, warm_up};
 pub use machine::{LinkModel, Machine, Pause, Peers, StepCost, TransformCosts};
-pub use trace::{Observer, RankStep, Read, Source, StepOutcome};
+pub use trace::{Observer, RankStep, StepOutcome};
 
 use self::{
     clock::Clock,
@@ -212,12 +212,12 @@ fn run<O: Observer>(
             digest.add(&command);
             match command {
                 Command::Start { op, operation } => {
-                    let read = trace.started(&operation, clock.now);
+                    let read = trace.started(&operation);
                     start(op, &operation, read, &mut links, &mut clock);
                 }
                 Command::Free(_) => {}
                 Command::Answer(answer) => {
-                    trace.answered(&answer, clock.now);
+                    trace.answered(&answer);
                     let reaction = trainer.handle(&answer, clock.now);
                     react(&mut session, &mut clock, &mut trace, reaction)?;
                 }
@@ -226,11 +226,11 @@ fn run<O: Observer>(
         }
         match clock.next() {
             Some(Due::Completed(op, read)) => {
-                read.into_iter().for_each(|read| trace.completed(read, clock.now));
+                read.into_iter().for_each(|read| trace.completed(read));
                 session.handle(Event::Completed { op, outcome: Ok(()) }, clock.now);
             }
             Some(Due::Transformed(op, took, read)) => {
-                read.into_iter().for_each(|read| trace.completed(read, clock.now));
+                read.into_iter().for_each(|read| trace.completed(read));
                 session.handle(Event::Transformed { op, outcome: Ok(()), took }, clock.now);
             }
             Some(Due::TrainingBegins) => {

@@ -1,10 +1,9 @@
-//! Tells an observer, while a simulation runs, what every read and every step of it did.
+//! Tells an observer, while a simulation runs, what the ranks read for every step, and from where.
 //!
 //! A read belongs to the batch in whose range of staging it ends: operations name slots there, and the
-//! lease of a batch names its range. A sample that is read in place is told with its batch. Whether a read
-//! was in time is known when its step starts, so it is told then.
+//! lease of a batch names its range. A sample that is read in place counts with its batch.
 //!
-//! 1. Every read of a batch that is handed over is told once: by step, by rank, in reading order.
+//! 1. Every read of a batch that is handed over counts once, for its step and rank.
 //! 2. The sums of the steps of an epoch are those of its [`crate::session::EpochProgress`].
 //! 3. Nothing is held but what is staged.
 
@@ -18,7 +17,7 @@ use self::arrivals::{Arrivals, Arrived, Cursor};
 use crate::{
     batch::{Batch, Entry},
     id::{BatchId, Epoch, Rank, SampleId, Step, TierId},
-    session::{Answer, Held, LookAhead, Operation, READY_WITHIN, Settings},
+    session::{Answer, Held, LookAhead, Operation, Settings},
     units::{Bytes, Nanoseconds},
 };
 
@@ -30,10 +29,7 @@ pub trait Observer {
     /// Whether the observer is told anything at all.
     const LISTENS: bool = true;
 
-    /// Takes note of a read whose step starts.
-    fn read(&mut self, _: &Read) {}
-
-    /// Takes note of a step that starts, after its reads. The run ends if this breaks.
+    /// Takes note of a step that starts. The run ends if this breaks.
     fn step(&mut self, step: &StepOutcome) -> ControlFlow<Self::Stop>;
 }
 
@@ -59,8 +55,8 @@ impl Observer for Vec<StepOutcome> {
 }
 
 /// Where a read came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
     /// The cold store.
     Cold,
     /// Another node.
@@ -69,37 +65,11 @@ pub enum Source {
     Tier(TierId),
 }
 
-/// One sample on its way into staging.
+/// The bytes of one sample, and where they came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
-    /// The batch that it is for.
-    pub batch: BatchId,
-    /// The sample that is read.
-    pub sample: SampleId,
-    /// Its length.
-    pub len: Bytes,
-    /// Where it came from.
-    pub source: Source,
-    /// When the read was given out.
-    pub issued: Nanoseconds,
-    /// When its last byte was there.
-    pub arrived: Nanoseconds,
-    /// When the trainer was done with the step before.
-    pub needed: Nanoseconds,
-}
-
-impl Read {
-    /// How long after it was needed it arrived.
-    #[must_use]
-    pub const fn late(&self) -> Nanoseconds {
-        Nanoseconds(self.arrived.0.saturating_sub(self.needed.0))
-    }
-
-    /// Whether it was there when it was needed, as [`READY_WITHIN`] has it.
-    #[must_use]
-    pub const fn is_ready(&self) -> bool {
-        self.late().0 <= READY_WITHIN.0
-    }
+struct Read {
+    source: Source,
+    len: Bytes,
 }
 
 /// The sums of the reads of one step.
@@ -167,22 +137,11 @@ pub(super) struct Started {
 /// Where in staging a sample goes: empty samples may share an offset.
 type Destination = (Rank, Bytes, SampleId);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Arrival {
-    source: Source,
-    /// The bytes that came.
-    len: Bytes,
-    issued: Nanoseconds,
-    arrived: Nanoseconds,
-}
-
 /// A read that was given out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InFlight {
     to: Destination,
-    source: Source,
-    len: Bytes,
-    issued: Nanoseconds,
+    read: Read,
 }
 
 /// The reads of everything that is staged.
@@ -237,7 +196,7 @@ impl<'a, O: Observer> Trace<'a, O> {
     }
 
     /// Notes an operation that is given out. Returns what [`Self::completed`] is to be told when it ends.
-    pub(super) fn started(&mut self, operation: &Operation, now: Nanoseconds) -> Option<InFlight> {
+    pub(super) fn started(&mut self, operation: &Operation) -> Option<InFlight> {
         let (sample, source, to) = match operation {
             Operation::Fetch { sample, to, .. } if O::LISTENS => (sample, Source::Cold, to),
             Operation::Receive { sample, to, .. } if O::LISTENS => (sample, Source::Peers, to),
@@ -247,9 +206,8 @@ impl<'a, O: Observer> Trace<'a, O> {
             },
             // What arrived is read where its row is, and as soon as that is there.
             Operation::Transform { sample, from, to, .. } if O::LISTENS => {
-                let arrival = self.arrivals.remove((from.rank, from.offset, *sample))?;
-                let Arrival { source, len, issued, .. } = arrival;
-                return Some(InFlight { to: (to.rank, to.offset, *sample), source, len, issued });
+                let read = self.arrivals.remove((from.rank, from.offset, *sample))?;
+                return Some(InFlight { to: (to.rank, to.offset, *sample), read });
             }
             Operation::Prefetch { sample, .. } if O::LISTENS => {
                 self.ahead.insert(*sample);
@@ -258,23 +216,23 @@ impl<'a, O: Observer> Trace<'a, O> {
             _ => return None,
         };
         self.ahead.remove(*sample);
-        Some(InFlight { to: (to.rank, to.offset, *sample), source, len: to.len, issued: now })
+        let read = Read { source, len: to.len };
+        Some(InFlight { to: (to.rank, to.offset, *sample), read })
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer, now: Nanoseconds) {
+    pub(super) fn answered(&mut self, answer: &Answer) {
         if let Answer::Lease { offset, batch, .. } = answer
             && O::LISTENS
         {
-            self.lease(*offset, batch, now);
+            self.lease(*offset, batch);
         }
     }
 
-    pub(super) fn completed(&mut self, read: InFlight, now: Nanoseconds) {
-        let InFlight { to, source, len, issued } = read;
-        self.arrivals.add(to, Arrival { source, len, issued, arrived: now });
+    pub(super) fn completed(&mut self, InFlight { to, read }: InFlight) {
+        self.arrivals.add(to, read);
     }
 
-    /// Tells the reads of a step, and their sums.
+    /// Tells the sums of the reads of a step.
     pub(super) fn start(&mut self, started: Started) -> ControlFlow<O::Stop> {
         if !O::LISTENS {
             return ControlFlow::Continue(());
@@ -286,33 +244,27 @@ impl<'a, O: Observer> Trace<'a, O> {
             let (cold, received) = (Bytes(0), Bytes(0));
             let mut sums = RankStep { rank, samples: 0, cold, received, from_tier };
             for read in self.leased.remove(&BatchId { epoch, step, rank }).unwrap_or_default() {
-                sums.add(&read);
-                self.observer.read(&Read { needed, ..read });
+                sums.add(read);
             }
             outcome.ranks.push(sums);
         }
         self.observer.step(&outcome)
     }
 
-    fn lease(&mut self, offset: Bytes, batch: &Batch, now: Nanoseconds) {
+    fn lease(&mut self, offset: Bytes, batch: &Batch) {
         self.arrivals.take(batch.id.rank.0, offset, batch.len, &mut self.arrived);
-        // What is read in place was there when the rest was asked for.
-        let issued = self.arrived.iter().map(|it| it.arrival.issued);
-        let placed = issued.min().unwrap_or(now);
         let mut cursor = Cursor::new(&self.arrived);
         let read = |entry: &Entry| {
             let Entry { sample, offset: at, len, in_place, stored: _ } = *entry;
             let len = len?;
-            let Arrival { source, len, issued, arrived } = match in_place {
+            match in_place {
                 Some(place) => {
                     let was_ahead = self.ahead.contains(sample);
                     let source = if was_ahead { Source::Cold } else { Source::Tier(place.tier) };
-                    Arrival { source, len, issued: placed, arrived: placed }
+                    Some(Read { source, len })
                 }
-                None => cursor.find(Bytes(offset.0 + at.0), sample)?,
-            };
-            let batch = batch.id;
-            Some(Read { batch, sample, len, source, issued, arrived, needed: arrived })
+                None => cursor.find(Bytes(offset.0 + at.0), sample),
+            }
         };
         let reads = batch.entries.iter().filter_map(read);
         let reads = reads.collect();
@@ -324,7 +276,7 @@ impl<'a, O: Observer> Trace<'a, O> {
 }
 
 impl RankStep {
-    fn add(&mut self, read: &Read) {
+    fn add(&mut self, read: Read) {
         self.samples += 1;
         match read.source {
             Source::Cold => self.cold.0 += read.len.0,

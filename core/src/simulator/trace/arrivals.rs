@@ -5,7 +5,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::{Arrival, Destination};
+use super::{Destination, Read};
 use crate::{id::SampleId, session::Settings, units::Bytes};
 
 /// Blocks of an arena for each batch that may be staged.
@@ -16,7 +16,7 @@ const BLOCKS_PER_BATCH: u64 = 4;
 pub(super) struct Arrived {
     pub(super) offset: Bytes,
     pub(super) sample: SampleId,
-    pub(super) arrival: Arrival,
+    pub(super) read: Read,
 }
 
 /// What arrived in the arenas of a node.
@@ -39,21 +39,21 @@ impl Arrivals {
         }
     }
 
-    pub(super) fn add(&mut self, (rank, offset, sample): Destination, arrival: Arrival) {
+    pub(super) fn add(&mut self, (rank, offset, sample): Destination, read: Read) {
         let Some(blocks) = self.ranks.get_mut((rank.0 - self.first_rank) as usize) else { return };
         let block = number(offset, self.block);
         if blocks.len() <= block {
             blocks.resize(block + 1, Vec::new());
         }
-        blocks[block].push(Arrived { offset, sample, arrival });
+        blocks[block].push(Arrived { offset, sample, read });
     }
 
     /// Takes what arrived last of a sample at an offset.
-    pub(super) fn remove(&mut self, (rank, offset, sample): Destination) -> Option<Arrival> {
+    pub(super) fn remove(&mut self, (rank, offset, sample): Destination) -> Option<Read> {
         let blocks = self.ranks.get_mut((rank.0 - self.first_rank) as usize)?;
         let block = blocks.get_mut(number(offset, self.block))?;
         let at = block.iter().rposition(|it| (it.offset, it.sample) == (offset, sample))?;
-        Some(block.remove(at).arrival)
+        Some(block.remove(at).read)
     }
 
     /// Takes what lies in a range of an arena, in the order of offsets and samples. Of a sample that
@@ -91,12 +91,12 @@ impl<'a> Cursor<'a> {
         Self { left: arrived }
     }
 
-    pub(super) fn find(&mut self, offset: Bytes, sample: SampleId) -> Option<Arrival> {
+    pub(super) fn find(&mut self, offset: Bytes, sample: SampleId) -> Option<Read> {
         let behind = self.left.iter().position(|it| it.offset >= offset).unwrap_or(self.left.len());
         self.left = &self.left[behind..];
         // Empty samples share an offset with the next one.
         let there = self.left.iter().take_while(|it| it.offset == offset);
-        there.filter(|it| it.sample == sample).last().map(|it| it.arrival)
+        there.filter(|it| it.sample == sample).last().map(|it| it.read)
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{super::Source, *};
-    use crate::{id::Rank, units::Nanoseconds};
+    use crate::id::Rank;
 
     proptest! {
         #[test]
@@ -118,11 +118,10 @@ mod tests {
         ) {
             let mut arrivals = Arrivals { first_rank: 2, block, ranks: vec![Vec::new(); 2] };
             let mut map = BTreeMap::new();
-            for (rank, offset, sample, time) in arrived {
-                let time = Nanoseconds(time);
-                let arrival = Arrival { source: Source::Cold, len: Bytes(1), issued: time, arrived: time };
-                arrivals.add((Rank(rank), Bytes(offset), SampleId(sample)), arrival);
-                map.insert((Rank(rank), Bytes(offset), SampleId(sample)), arrival);
+            for (rank, offset, sample, len) in arrived {
+                let read = Read { source: Source::Cold, len: Bytes(len) };
+                arrivals.add((Rank(rank), Bytes(offset), SampleId(sample)), read);
+                map.insert((Rank(rank), Bytes(offset), SampleId(sample)), read);
             }
             let mut taken = Vec::new();
             for (rank, offset, len) in takes {

@@ -1,7 +1,5 @@
 //! What an observer is told, against what the session counts and the order says.
 
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -68,17 +66,12 @@ fn model(tiers: usize) -> Model {
 /// Keeps everything that it is told.
 #[derive(Default)]
 struct Everything {
-    reads: Vec<Read>,
     steps: Vec<StepOutcome>,
     stop_after: Option<usize>,
 }
 
 impl Observer for Everything {
     type Stop = usize;
-
-    fn read(&mut self, read: &Read) {
-        self.reads.push(*read);
-    }
 
     fn step(&mut self, step: &StepOutcome) -> ControlFlow<usize> {
         self.steps.push(step.clone());
@@ -129,61 +122,6 @@ proptest! {
         }
     }
 
-    #[test]
-    fn every_sample_is_told_once_in_reading_order(
-        samples in 1_u32..150, ranks_per_node in 1_u32..4, nodes in 1_u32..3,
-    ) {
-        let settings =
-            settings(policy::Kind::Gap, samples, World { nodes, ranks_per_node }, &[2]);
-        let (seen, _) = observed(&settings);
-        let order = settings.order;
-        let mut expected = Vec::new();
-        for epoch in (0..EPOCHS).map(Epoch) {
-            let batches = order.epoch(epoch).unwrap();
-            for step in (0..order.steps_in(epoch)).map(Step) {
-                for rank in order.world.ranks_of(settings.node) {
-                    let batch = BatchId { epoch, step, rank };
-                    expected.extend(batches.batch(rank, step).map(|sample| (batch, sample)));
-                }
-            }
-        }
-        let told: Vec<_> = seen.reads.iter().map(|read| (read.batch, read.sample)).collect();
-        prop_assert_eq!(told, expected);
-    }
-}
-
-#[test]
-fn a_read_comes_from_where_the_bytes_are_counted_and_not_before_it_was_issued() {
-    let settings = settings(policy::Kind::Gap, 150, World { nodes: 1, ranks_per_node: 2 }, &[2, 1]);
-    let (seen, epochs) = observed(&settings);
-    for tier in [TierId(0), TierId(1)] {
-        let of_tier = seen.reads.iter().filter(|read| read.source == Source::Tier(tier));
-        let counted = |epoch: &EpochOutcome| epoch.read.hits[usize::from(tier.0)];
-        assert_eq!(of_tier.count() as u64, epochs.iter().map(counted).sum::<u64>());
-    }
-    let transfer = |read: &Read| model(2).cold.bandwidth.time_for(read.len).0;
-    for read in seen.reads.iter().filter(|read| read.source == Source::Cold) {
-        assert!(read.arrived.0 >= read.issued.0 + 1_000_000 + transfer(read), "{read:?}");
-        assert_eq!(read.len, settings.sizes[read.sample.0 as usize]);
-    }
-    let tiers: BTreeSet<_> = seen.reads.iter().map(|read| read.source).collect();
-    assert_eq!(tiers.len(), 3, "two tiers and the cold store were read");
-}
-
-/// The cold store is far slower than the trainer: what stalls a step is the latest of its reads.
-#[test]
-fn a_step_stalls_for_as_long_as_its_latest_read_is_late() {
-    let world = World { nodes: 1, ranks_per_node: 2 };
-    let (seen, _) = observed(&settings(policy::Kind::None, 150, world, &[]));
-    let mut reads = seen.reads.iter().peekable();
-    let mut stalled = 0;
-    for step in &seen.steps {
-        let of_step = |read: &&Read| (read.batch.epoch, read.batch.step) == (step.epoch, step.step);
-        let late = std::iter::from_fn(|| reads.next_if(of_step)).map(Read::late).max();
-        assert_eq!(late, Some(step.stall), "{step:?}");
-        stalled += u32::from(step.stall > READY_WITHIN);
-    }
-    assert!(stalled > 20, "{stalled} steps stalled");
 }
 
 #[test]
@@ -193,7 +131,8 @@ fn an_observer_ends_the_run() {
     let mut everything = Everything { stop_after: Some(5), ..Everything::default() };
     let outcome = simulate_observed(&settings, &(&model(1)).into(), &mut everything);
     assert_eq!(outcome, ControlFlow::Break(5));
-    assert_eq!((everything.steps.len(), everything.reads.len()), (5, 5 * 8));
+    let samples = |step: &StepOutcome| step.ranks.iter().map(|rank| rank.samples).sum::<u32>();
+    assert_eq!(everything.steps.iter().map(samples).collect::<Vec<_>>(), [8; 5]);
 }
 
 #[test]
