@@ -106,7 +106,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A number that another order does not have.
+    /// A hash of all that fixes the order: two nodes that compute the same one read by the same order.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = Fnv1a::default();

@@ -3,7 +3,7 @@
 /// How text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// Without colours.
+    /// Text alone, for files, pipes and users who want no colours.
     Plain,
     /// With the colours of a terminal.
     Coloured,
